@@ -1,0 +1,23 @@
+"""The one exception a user is meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StreamgaugeError(Exception):
+    """Something the user can mend, said in one sentence. The command line exits with 2."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the closest of the known names, or lists them all.
+
+    >>> nearest("lerning_rate", ["learning_rate", "memory"])
+    "did you mean 'learning_rate'?"
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "there is " + (", ".join(known) if known else "none") + "."

@@ -1,0 +1,75 @@
+"""What a learner may see of a source: only what was revealed, only labels that are due.
+
+A learner is handed this view and nothing else, so that looking ahead is an error and not a good
+score.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.source import IntArray, Source, Spec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+HIDDEN, REVEALED, LABELLED = 0, 1, 2
+
+
+class Leak(StreamgaugeError):
+    """A learner asked for something that has not happened yet."""
+
+
+class Gate:
+    """A source seen through the clock of the stream."""
+
+    def __init__(self, source: Source, preparation: IntArray, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._state = np.zeros(len(source), np.uint8)  # one byte a sample: 39 MB for CLOC
+        self._state[preparation] = LABELLED
+        self.spec: Spec = source.spec
+        self.preparation = preparation
+
+    def reveal(self, index: IntArray) -> None:
+        """The loop says: these inputs are known now. A sample that comes again stays labelled."""
+        self._state[index] = np.maximum(self._state[index], REVEALED)
+
+    def label_due(self, index: IntArray) -> None:
+        """The loop says: these labels are known now."""
+        self._state[index] = LABELLED
+
+    def read(self, index: IntArray) -> Tensor:
+        """Inputs by address, on the learner's device."""
+        self._refuse(index, REVEALED, "the input", "revealed")
+        return fetch(self._source, index, self._device)
+
+    def label(self, index: IntArray) -> Tensor:
+        """Labels by address, on the learner's device."""
+        self._refuse(index, LABELLED, "the label", "due")
+        return fetch_labels(self._source, index, self._device)
+
+    def _refuse(self, index: IntArray, least: int, what: str, when: str) -> None:
+        early = self._state[index] < least
+        if early.any():
+            address = int(np.atleast_1d(index)[np.atleast_1d(early)][0])
+            raise Leak(
+                f"The learner asked for {what} of sample {address}, which is not {when} yet."
+            )
+
+
+def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:
+    """Inputs as a tensor; for the loop itself, which stands above the gate."""
+    import torch
+
+    return torch.from_numpy(source.read(index)).to(device)
+
+
+def fetch_labels(source: Source, index: IntArray, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.from_numpy(source.label[index].astype(np.int64, copy=False)).to(device)

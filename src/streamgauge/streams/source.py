@@ -1,0 +1,150 @@
+"""A source: samples addressable by index, with a label each and, where known, time, user, place.
+
+A source never knows an order; a stream is an order over a source. Anything with these members is
+a source; nothing needs to be inherited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+
+Array = NDArray[Any]
+IntArray = NDArray[np.integer[Any]]
+
+# Column names with a meaning; a source may carry others, which are left alone.
+KNOWN_COLUMNS = ("time", "user", "domain", "latitude", "longitude")
+
+
+class Spec(NamedTuple):
+    """All that a learner is told of the data: the shape of one input and how many classes fit."""
+
+    input_shape: tuple[int, ...]
+    classes: int
+
+
+class Source(Protocol):
+    """Samples by address. `read` gives inputs as bytes (uint8) or float32, first axis = samples."""
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def label(self) -> IntArray: ...
+    @property
+    def columns(self) -> Mapping[str, Array]: ...
+    @property
+    def class_names(self) -> Sequence[str] | None: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def __len__(self) -> int: ...
+    def read(self, index: IntArray) -> Array: ...
+
+
+class ArraySource:
+    """A source over arrays in memory (or memory-mapped): one's own data in one line.
+
+    >>> source = ArraySource(np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 2]))
+    >>> source.spec
+    Spec(input_shape=(3, 8, 8), classes=3)
+    >>> source.read(np.array([1, 3])).shape
+    (2, 3, 8, 8)
+    """
+
+    def __init__(
+        self,
+        x: Array,
+        y: Array,
+        *,
+        classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        **columns: Array,
+    ) -> None:
+        x, y = np.asarray(x), np.asarray(y)
+        if len(y) == 0:
+            raise StreamgaugeError("The stream is empty: there is no label in it.")
+        if y.ndim != 1:
+            raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
+        if len(x) != len(y):
+            raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
+        label, names = _as_labels(y)
+        self.label = label
+        self.class_names = class_names if class_names is not None else names
+        highest = int(label.max())
+        if classes is None:
+            classes = max(highest + 1, len(self.class_names or ()))
+        if label.min() < 0 or highest >= classes:
+            bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
+            raise StreamgaugeError(
+                f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}."
+            )
+        self._x = _as_inputs(x)
+        self.spec = Spec(tuple(x.shape[1:]), classes)
+        self.columns: dict[str, Array] = {
+            name: _as_column(name, column, len(y)) for name, column in columns.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def read(self, index: IntArray) -> Array:
+        values: Array = self._x[index]
+        return values
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything in the source, so that a run knows which data it saw."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self._x, self.label, *(self.columns[k] for k in sorted(self.columns))):
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+
+def _as_labels(y: Array) -> tuple[IntArray, list[str] | None]:
+    """Integers stay as they are; text is numbered in alphabetical order, and the names are kept."""
+    if y.dtype.kind in "USO" and all(isinstance(v, str) for v in y[:1000].tolist()):
+        names, numbered = np.unique(y.astype(str), return_inverse=True)
+        return numbered.astype(np.int64), [str(n) for n in names]
+    if y.dtype.kind == "f":
+        raise StreamgaugeError(
+            "The targets are floats: regression is not there yet; give whole-number class labels."
+        )
+    if y.dtype.kind not in "iub":
+        raise StreamgaugeError(f"Labels must be whole numbers or text, not {y.dtype}.")
+    return y.astype(np.int8) if y.dtype.kind == "b" else y, None
+
+
+def _as_inputs(x: Array) -> Array:
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind not in "fiub":
+        raise StreamgaugeError(
+            f"Inputs must be numbers of one shape for all samples, not of type {x.dtype}."
+        )
+    if x.dtype.kind == "f":
+        for start in range(0, len(x), 65536):
+            block = x[start : start + 65536]
+            if not np.isfinite(block).all():
+                flat = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
+                bad = start + int(np.flatnonzero(~flat)[0])
+                raise StreamgaugeError(f"Input {bad} holds a NaN or an infinity.")
+    return x.astype(np.float32, copy=False)
+
+
+def _as_column(name: str, column: Array, length: int) -> Array:
+    column = np.asarray(column)
+    if column.shape != (length,):
+        raise StreamgaugeError(
+            f"The column '{name}' has shape {column.shape}, where ({length},) is needed."
+        )
+    if column.dtype.kind in "USO":  # users and domains by name: only equality matters
+        numbered: Array = np.unique(column.astype(str), return_inverse=True)[1].astype(np.int64)
+        return numbered
+    return column

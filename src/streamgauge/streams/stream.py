@@ -1,0 +1,306 @@
+"""A stream: an order over a source, cut into steps, with data held out and a part to prepare on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import order as orders
+from streamgauge.streams.source import Array, IntArray, Source, Spec
+
+
+class Batch(NamedTuple):
+    """What one step reveals. Every batch of a stream has the same shape; where `mask` is False
+    the row is padding (a repeat of a real row of the same step)."""
+
+    x: Array
+    y: Array
+    index: Array  # type: ignore[assignment]
+    mask: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples kept back from the stream to evaluate on.
+
+    `position` is the number of stream samples that came before each, so that held-out samples have
+    a place on the stream's own axis. `at_boundaries` = only evaluated at task boundaries.
+    """
+
+    index: IntArray
+    position: IntArray
+    task: IntArray | None = None
+    at_boundaries: bool = False
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a source becomes a stream. Every stream has these settings."""
+
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"
+    batch: int = 10  # samples a step reveals; with albums, the most it may reveal
+    step: Literal["batch", "album"] = "batch"
+    tasks: int = 1  # for the orders `classes` and `blurry`
+    overlap: float = 0.1  # share of samples outside their class's task; order `blurry` only
+    held_out: float = 0.0  # share of samples kept back for evaluation
+    held_out_by: Literal["time", "task", "random"] = "time"
+    preparation: float = 0.0  # share at the start that is never scored
+    seed: int = 0  # sets the three below unless they are given
+    order_seed: int | None = None
+    class_seed: int | None = None
+    split_seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Steps over a source; made by `arrange`."""
+
+    name: str
+    source: Source
+    order: IntArray
+    starts: IntArray  # [steps + 1]: step t is order[starts[t]:starts[t + 1]]
+    size: int
+    task: IntArray | None = None  # by step: a step never crosses a task boundary
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    preparation: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    class_task: IntArray | None = None
+    albums: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def spec(self) -> Spec:
+        return self.source.spec
+
+    @property
+    def samples(self) -> int:
+        return len(self.order)
+
+    @property
+    def tasks(self) -> int:
+        return 0 if self.task is None else int(self.task[-1]) + 1
+
+    def index(self, step: int) -> IntArray:
+        """The addresses that a step reveals, without padding."""
+        return self.order[self.starts[step] : self.starts[step + 1]]
+
+    def is_remainder(self, step: int) -> bool:
+        """A short last batch (of the stream, or of a task); albums are short by nature."""
+        return not self.albums and bool(self.starts[step + 1] - self.starts[step] < self.size)
+
+    def steps(self, start: int = 0) -> Iterator[Batch]:
+        """The stream from any step on, as arrays of one shape: seekable, hence resumable."""
+        for step in range(start, len(self)):
+            index = self.index(step)
+            padded = np.resize(index, self.size)  # repeats real rows, so statistics stay sane
+            mask = np.arange(self.size) < len(index)
+            yield Batch(self.source.read(padded), self.source.label[padded], padded, mask)
+
+    @cached_property
+    def order_hash(self) -> str:
+        """Changes when any sample comes at another place or in another step."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(self.order.astype(np.int64).data)
+        digest.update(self.starts.astype(np.int64).data)
+        for name in sorted(self.splits):
+            digest.update(name.encode())
+            digest.update(self.splits[name].index.astype(np.int64).data)
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """What a run stores of its stream: counts, the class map, hashes of data and order."""
+        names = self.source.class_names
+        return {
+            "name": self.name,
+            "settings": dict(self.settings),
+            "samples": self.samples,
+            "steps": len(self),
+            "step_size": self.size,
+            "albums": self.albums,
+            "tasks": self.tasks,
+            "input_shape": list(self.spec.input_shape),
+            "classes": self.spec.classes,
+            "class_names": None if names is None else list(names),
+            "class_task": None if self.class_task is None else self.class_task.tolist(),
+            "held_out": {name: len(split) for name, split in self.splits.items()},
+            "preparation": len(self.preparation),
+            "data_hash": self.source.fingerprint,
+            "order_hash": self.order_hash,
+        }
+
+
+def arrange(
+    source: Source,
+    how: Arrangement | None = None,
+    *,
+    name: str = "arrays",
+    test: IntArray | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Stream:
+    """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
+
+    `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
+    """
+    how = how or Arrangement()
+    if len(source) == 0:
+        raise StreamgaugeError("The stream is empty: its source holds no sample.")
+    _check(how)
+    ordered = _order(source, how)
+    index, task = _without(ordered, test)
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= len(source)):
+        raise StreamgaugeError(
+            f"The order points at sample {int(index.max())}, outside its source of {len(source)}."
+        )
+    prepared = round(len(index) * how.preparation)
+    preparation, index = index[:prepared], index[prepared:]
+    task = None if task is None else task[prepared:]
+
+    splits: dict[str, Split] = {}
+    held = _held_out(len(index), task, how)
+    if held.any():
+        position = np.flatnonzero(held) - np.arange(int(held.sum()))
+        kept_back = index[held]
+        home = _task_of(source, kept_back, ordered, None if task is None else task[held])
+        splits["held_out"] = Split(kept_back, position, home)
+        index = index[~held]
+        task = None if task is None else task[~held]
+    if len(index) == 0:
+        raise StreamgaugeError("Nothing is left to stream once the other parts are set apart.")
+    if test is not None and len(test):
+        home = _task_of(source, test, ordered, None)
+        splits["test"] = Split(test, _positions(source, test, home, index, task), home, True)
+
+    starts = _starts(source, index, task, how)
+    return Stream(
+        name=name,
+        source=source,
+        order=index,
+        starts=starts,
+        size=how.batch,
+        task=None if task is None else task[starts[:-1]],
+        splits=splits,
+        preparation=preparation,
+        class_task=ordered.class_task,
+        albums=how.step == "album",
+        settings=dict(settings if settings is not None else vars(how)),
+    )
+
+
+def _check(how: Arrangement) -> None:
+    if how.batch < 1:
+        raise StreamgaugeError(f"A step must reveal at least one sample; batch is {how.batch}.")
+    for setting, share in (("held_out", how.held_out), ("preparation", how.preparation)):
+        if not 0 <= share < 1:
+            raise StreamgaugeError(
+                f"{setting} is a share from 0 up to, but not including, 1; it is {share}."
+            )
+
+
+def _order(source: Source, how: Arrangement) -> orders.Order:
+    seed = how.seed if how.order_seed is None else how.order_seed
+    class_seed = how.seed if how.class_seed is None else how.class_seed
+    match how.order:
+        case "given":
+            return orders.given(source)
+        case "time":
+            return orders.by_time(source)
+        case "iid":
+            return orders.iid(source, seed)
+        case "classes":
+            return orders.class_incremental(source, how.tasks, class_seed, seed)
+        case "blurry":
+            return orders.blurry(source, how.tasks, how.overlap, class_seed, seed)
+        case "domains":
+            return orders.domain_incremental(source, seed)
+
+
+def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, IntArray | None]:
+    if test is None or len(test) == 0:
+        return ordered.index, ordered.task
+    keep = ~np.isin(ordered.index, test)
+    return ordered.index[keep], None if ordered.task is None else ordered.task[keep]
+
+
+def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np.bool_]:
+    """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
+    a random share of each task (`task`), or of all (`random`)."""
+    held = np.zeros(count, bool)
+    if how.held_out == 0:
+        return held
+    rng = np.random.default_rng([how.seed if how.split_seed is None else how.split_seed, 2])
+    if how.held_out_by == "time":
+        edges = np.floor(np.arange(round(count * how.held_out) + 1) / how.held_out).astype(np.int64)
+        edges = np.minimum(edges, count)
+        width = np.diff(edges)
+        edges, width = edges[:-1][width > 0], width[width > 0]
+        held[edges + np.floor(rng.random(len(edges)) * width).astype(np.int64)] = True
+    elif how.held_out_by == "random" or task is None:
+        held[rng.choice(count, round(count * how.held_out), replace=False)] = True
+    else:
+        for number in range(int(task[-1]) + 1):
+            inside = np.flatnonzero(task == number)
+            held[rng.choice(inside, int(len(inside) * how.held_out), replace=False)] = True
+    return held
+
+
+def _task_of(
+    source: Source, index: IntArray, ordered: orders.Order, at: IntArray | None
+) -> IntArray | None:
+    """A held-out sample is evaluated with its class's home task; without one, with the task that
+    it would have come in."""
+    if ordered.class_task is not None:
+        return ordered.class_task[source.label[index]]
+    if at is not None or ordered.task is None:
+        return at
+    task = np.full(len(source), -1, np.int64)
+    task[ordered.index] = ordered.task
+    return task[index]
+
+
+def _positions(
+    source: Source,
+    held: IntArray,
+    home: IntArray | None,
+    index: IntArray,
+    task: IntArray | None,
+) -> IntArray:
+    """Where samples that are not in the order belong on its axis: by task, else by time."""
+    if home is not None and task is not None:
+        return np.searchsorted(task, home)
+    time = source.columns.get("time")
+    if time is not None:
+        return np.searchsorted(time[index], time[held])
+    return np.zeros(len(held), np.int64)
+
+
+def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrangement) -> IntArray:
+    """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
+    `batch` samples."""
+    count = len(index)
+    breaks = np.zeros(count, bool)
+    breaks[0] = True
+    if task is not None:
+        breaks[1:] |= task[1:] != task[:-1]
+    if how.step == "album":
+        if "user" not in source.columns:
+            raise StreamgaugeError("Albums need a column 'user', and this source has none.")
+        user = source.columns["user"][index]
+        breaks[1:] |= user[1:] != user[:-1]
+    runs = np.flatnonzero(breaks)
+    lengths = np.diff(np.append(runs, count))
+    if how.step == "batch" and task is None:  # one run: no need for an entry per sample
+        return np.append(np.arange(0, count, how.batch), count)
+    within = np.arange(count) - np.repeat(runs, lengths)
+    return np.append(np.flatnonzero(within % how.batch == 0), count)
