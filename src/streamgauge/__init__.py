@@ -1,5 +1,84 @@
-"""Streamgauge measures how well a model learns from a live stream of data."""
+"""Streamgauge measures how well a model learns from a live stream, and whether to believe it.
+
+>>> import numpy as np, streamgauge as sg
+>>> stream = sg.stream(np.random.rand(200, 4), np.arange(200) % 3, batch=10)
+>>> stream.spec
+Spec(input_shape=(4,), classes=3)
+
+Everything below is imported at its first use, so that `import streamgauge` stays quick.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+# Name here -> where it lives.
+_LAZY = {
+    "ArraySource": "streamgauge.streams",
+    "Arrangement": "streamgauge.streams",
+    "Batch": "streamgauge.learners.base",
+    "Protocol": "streamgauge.loop",
+    "Run": "streamgauge.record",
+    "StreamgaugeError": "streamgauge.errors",
+    "find_runs": "streamgauge.record",
+    "learner": "streamgauge.catalogue",
+    "plot": "streamgauge.report",
+    "resume": "streamgauge.runner",
+    "run": "streamgauge.runner",
+    "schedule": "streamgauge.clock",
+    "score": "streamgauge.metrics",
+}
+
+__all__ = [*_LAZY, "stream"]
+
+if TYPE_CHECKING:
+    from streamgauge.catalogue import learner as learner
+    from streamgauge.clock import schedule as schedule
+    from streamgauge.errors import StreamgaugeError as StreamgaugeError
+    from streamgauge.learners.base import Batch as Batch
+    from streamgauge.loop import Protocol as Protocol
+    from streamgauge.metrics import score as score
+    from streamgauge.record import Run as Run
+    from streamgauge.record import find_runs as find_runs
+    from streamgauge.report import plot as plot
+    from streamgauge.runner import resume as resume
+    from streamgauge.runner import run as run
+    from streamgauge.streams import Arrangement as Arrangement
+    from streamgauge.streams import ArraySource as ArraySource
+    from streamgauge.streams import Stream
+
+
+def stream(x: Any, y: Any = None, /, **settings: Any) -> Stream:
+    """A stream from one's own arrays, or a built-in one by name.
+
+    Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays, the columns
+    `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`.
+    """
+    if isinstance(x, str):
+        return import_module("streamgauge.catalogue").stream(x, **settings)  # type: ignore[no-any-return]
+    from streamgauge.errors import StreamgaugeError, nearest
+    from streamgauge.settings import configure, setting_types
+    from streamgauge.streams import Arrangement, ArraySource, arrange
+    from streamgauge.streams.source import KNOWN_COLUMNS
+
+    if y is None:
+        raise StreamgaugeError("A stream from arrays needs labels: stream(x, y).")
+    how = {name: settings.pop(name) for name in setting_types(Arrangement) if name in settings}
+    for name in settings:
+        if name not in (known := (*KNOWN_COLUMNS, "classes", "class_names")):
+            hint = nearest(name, [*known, *setting_types(Arrangement)])
+            raise StreamgaugeError(f"A stream has no setting '{name}'; {hint}")
+    return arrange(ArraySource(x, y, **settings), configure(Arrangement, how, "stream"))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'streamgauge' has no attribute '{name}'")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

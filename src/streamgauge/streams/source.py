@@ -66,16 +66,16 @@ class ArraySource:
         class_names: Sequence[str] | None = None,
         **columns: Array,
     ) -> None:
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = _as_array(x, "Inputs"), _as_array(y, "Labels")
         if len(y) == 0:
             raise StreamgaugeError("The stream is empty: there is no label in it.")
         if y.ndim != 1:
             raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
         if len(x) != len(y):
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
-        label, names = _as_labels(y)
+        label, names = _as_labels(y, class_names)
         self.label = label
-        self.class_names = class_names if class_names is not None else names
+        self.class_names = names
         highest = int(label.max())
         if classes is None:
             classes = max(highest + 1, len(self.class_names or ()))
@@ -101,24 +101,45 @@ class ArraySource:
     def fingerprint(self) -> str:
         """A hash of everything in the source, so that a run knows which data it saw."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self._x, self.label, *(self.columns[k] for k in sorted(self.columns))):
-            digest.update(f"{part.dtype}{part.shape}".encode())
+        parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
+        for name, part in parts.items():
+            digest.update(f"{name}{part.dtype}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
 
-def _as_labels(y: Array) -> tuple[IntArray, list[str] | None]:
-    """Integers stay as they are; text is numbered in alphabetical order, and the names are kept."""
-    if y.dtype.kind in "USO" and all(isinstance(v, str) for v in y[:1000].tolist()):
-        names, numbered = np.unique(y.astype(str), return_inverse=True)
-        return numbered.astype(np.int64), [str(n) for n in names]
+def _as_array(values: Array, what: str) -> Array:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # NumPy's word for lists of unequal length
+        raise StreamgaugeError(f"{what} must have one shape for all samples.") from error
+    if array.ndim == 0:
+        raise StreamgaugeError(f"{what} must be an array with one entry a sample, not one value.")
+    return array
+
+
+def _as_labels(
+    y: Array, class_names: Sequence[str] | None
+) -> tuple[IntArray, Sequence[str] | None]:
+    """Integers stay as they are; text is numbered as the class names are, or, where none are given,
+    in alphabetical order, and the names are kept."""
+    if y.dtype.kind == "U" or (y.dtype == object and all(isinstance(v, str) for v in y)):
+        there, numbered = np.unique(y.astype(str), return_inverse=True)
+        names = [str(n) for n in there]
+        if class_names is None:
+            return numbered.astype(np.int64), names
+        place = {name: number for number, name in enumerate(class_names)}
+        for name in names:
+            if name not in place:
+                raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
+        return np.array([place[name] for name in names])[numbered], class_names
     if y.dtype.kind == "f":
         raise StreamgaugeError(
             "The targets are floats: regression is not there yet; give whole-number class labels."
         )
     if y.dtype.kind not in "iub":
         raise StreamgaugeError(f"Labels must be whole numbers or text, not {y.dtype}.")
-    return y.astype(np.int8) if y.dtype.kind == "b" else y, None
+    return y.astype(np.int8) if y.dtype.kind == "b" else y, class_names
 
 
 def _as_inputs(x: Array) -> Array:
@@ -130,11 +151,14 @@ def _as_inputs(x: Array) -> Array:
         )
     if x.dtype.kind == "f":
         for start in range(0, len(x), 65536):
-            block = x[start : start + 65536]
+            with np.errstate(over="ignore"):  # what is too large becomes an infinity, and is said
+                block = x[start : start + 65536].astype(np.float32, copy=False)
             if not np.isfinite(block).all():
                 flat = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
                 bad = start + int(np.flatnonzero(~flat)[0])
-                raise StreamgaugeError(f"Input {bad} holds a NaN or an infinity.")
+                raise StreamgaugeError(
+                    f"Input {bad} holds a NaN, an infinity, or a value too large for 32 bits."
+                )
     return x.astype(np.float32, copy=False)
 
 

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.streams import order as orders
 from streamgauge.streams.source import Array, IntArray, Source, Spec
 
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     mask: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Samples kept back from the stream to evaluate on.
 
@@ -41,6 +41,9 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"Split({len(self)} samples)"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Arrangement:
     split_seed: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stream:
     """Steps over a source; made by `arrange`."""
 
@@ -77,8 +80,16 @@ class Stream:
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for part in (self.order, self.preparation, *(s.index for s in self.splits.values())):
+            refuse_outside(part, self.source)
+
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def __repr__(self) -> str:
+        tasks = f", {self.tasks} tasks" if self.tasks else ""
+        return f"Stream({self.name!r}: {self.samples} samples in {len(self)} steps{tasks})"
 
     @property
     def spec(self) -> Spec:
@@ -158,11 +169,9 @@ def arrange(
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
     _check(how)
     ordered = _order(source, how)
+    if test is not None:
+        refuse_outside(test, source)
     index, task = _without(ordered, test)
-    if len(index) and (int(index.min()) < 0 or int(index.max()) >= len(source)):
-        raise StreamgaugeError(
-            f"The order points at sample {int(index.max())}, outside its source of {len(source)}."
-        )
     prepared = round(len(index) * how.preparation)
     preparation, index = index[:prepared], index[prepared:]
     task = None if task is None else task[prepared:]
@@ -198,7 +207,29 @@ def arrange(
     )
 
 
+def refuse_outside(index: IntArray, source: Source) -> None:
+    """Say which address of an order or a split its source does not have."""
+    if len(index) == 0:
+        return
+    lowest, highest = int(index.min()), int(index.max())
+    if lowest < 0 or highest >= len(source):
+        bad = lowest if lowest < 0 else highest
+        raise StreamgaugeError(
+            f"The order points at sample {bad}, outside its source of {len(source)}."
+        )
+
+
 def _check(how: Arrangement) -> None:
+    for setting, kind in get_type_hints(Arrangement).items():
+        value, choices = getattr(how, setting), get_args(kind)
+        if get_origin(kind) is Literal and value not in choices:
+            hint = nearest(str(value), choices)
+            raise StreamgaugeError(f"{setting} cannot be {value!r}; {hint}")
+    for setting in ("seed", "order_seed", "class_seed", "split_seed"):
+        if (getattr(how, setting) or 0) < 0:
+            raise StreamgaugeError(
+                f"{setting} is a whole number from 0 on; it is {getattr(how, setting)}."
+            )
     if how.batch < 1:
         raise StreamgaugeError(f"A step must reveal at least one sample; batch is {how.batch}.")
     for setting, share in (("held_out", how.held_out), ("preparation", how.preparation)):
@@ -237,7 +268,7 @@ def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np
     """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
     a random share of each task (`task`), or of all (`random`)."""
     held = np.zeros(count, bool)
-    if how.held_out == 0:
+    if how.held_out == 0 or count == 0:
         return held
     rng = np.random.default_rng([how.seed if how.split_seed is None else how.split_seed, 2])
     if how.held_out_by == "time":
@@ -276,11 +307,12 @@ def _positions(
     index: IntArray,
     task: IntArray | None,
 ) -> IntArray:
-    """Where samples that are not in the order belong on its axis: by task, else by time."""
+    """Where samples that are not in the order belong on its axis: by task, else by time
+    where the stream is in order of time, else at its beginning."""
     if home is not None and task is not None:
         return np.searchsorted(task, home)
     time = source.columns.get("time")
-    if time is not None:
+    if time is not None and bool(np.all(time[index[1:]] >= time[index[:-1]])):
         return np.searchsorted(time[index], time[held])
     return np.zeros(len(held), np.int64)
 

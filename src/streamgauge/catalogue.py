@@ -1,0 +1,243 @@
+"""What there is, by name: streams and learners, built in or from a file of one's own.
+
+There is no registry: a name is the name of a file in `streams/` or `learners/`, and anything else
+is `FILE.py:Class` (a learner) or `FILE.py` (a stream).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.settings import as_plain, configure, setting_types
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
+    from streamgauge.streams import Gate, Spec, Stream
+
+_ROOMS = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a learner: its class, its settings, and where both came from."""
+
+    name: str
+    where: str  # a built-in name or FILE.py:Class, so that a run can be taken up again
+    kind: Callable[..., Learner]
+    config: Any = None
+    code: str = ""  # hash of the file that defines it: editing it makes a new run
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
+        given = () if self.config is None else (self.config,)
+        return self.kind(spec, source, seed, device, *given)
+
+    @property
+    def needs(self) -> list[str]:
+        return sorted(getattr(self.kind, "needs", ()))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "where": self.where,
+            "settings": as_plain(self.config),
+            "needs": self.needs,
+            "code": self.code,
+        }
+
+
+def learner(what: str | type, **settings: Any) -> Recipe:
+    """A learner by name, by `[ALIAS=]FILE.py:Class`, or by its class, with its settings.
+
+    >>> learner("blind", window=5).config
+    Config(window=5)
+    """
+    if isinstance(what, str):
+        name, _, where = what.rpartition("=")
+        kind, default = _find_class(where)
+        name = name or default
+        file, colon, class_name = where.rpartition(":")
+        if file.endswith(".py"):  # a run must find it again from another folder
+            where = f"{Path(file).resolve()}{colon}{class_name}"
+    else:
+        kind, where, name = what, f"{what.__module__}:{what.__qualname__}", what.__name__
+    config_type = config_type_of(kind)
+    if config_type is None and settings:
+        raise StreamgaugeError(
+            f"The learner {name} has no settings, so no '{next(iter(settings))}'."
+        )
+    config = None if config_type is None else configure(config_type, settings, name)
+    return Recipe(name, where, kind, config, _code_hash(kind))
+
+
+def config_type_of(kind: Callable[..., Any]) -> type | None:
+    """The dataclass that annotates the parameter `config`, if there is such a parameter."""
+    init = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
+    if "config" not in inspect.signature(init).parameters:
+        return None
+    module = sys.modules.get(kind.__module__)
+    annotation = init.__annotations__.get("config")
+    if isinstance(annotation, str):
+        # Only this annotation: others may name types imported for checking alone.
+        annotation = eval(annotation, vars(module) if module else {})
+    if not isinstance(annotation, type):
+        raise StreamgaugeError(
+            f"The parameter 'config' of {kind.__name__} must be annotated with a dataclass."
+        )
+    return annotation
+
+
+def stream_settings(where: str) -> dict[str, Any]:
+    return setting_types(_stream_module(where).Config)
+
+
+def stream(where: str, **settings: Any) -> Stream:
+    """A stream by name, or from a FILE.py that has `Config` and `build(config)`."""
+    module = _stream_module(where)
+    built: Stream = module.build(configure(module.Config, settings, "stream"))
+    return built
+
+
+def _stream_module(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        module = _load_file(Path(where))
+        for member in ("Config", "build"):
+            if not hasattr(module, member):
+                raise StreamgaugeError(f"{where} needs a '{member}' to be a stream; it has none.")
+        return module
+    _check_name(where, names("streams"), "stream")
+    return importlib.import_module(f"streamgauge.streams.{where}")
+
+
+def names(room: str) -> list[str]:
+    """The names of all built-in streams (files with a `build`) or learners (files with a learner;
+    what they share begins with an underscore)."""
+    files = [f for f in (_ROOMS / room).glob("[a-z]*.py") if f.stem != "base"]
+    if room == "streams":
+        files = [f for f in files if "\ndef build(" in f.read_text()]
+    return sorted(f.stem for f in files)
+
+
+def summary(room: str, name: str) -> dict[str, Any]:
+    """First line of the file's docstring and what it declares, read without importing torch."""
+    tree = ast.parse((_ROOMS / room / f"{name}.py").read_text())
+    facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
+    facts["settings"] = {
+        node.target.id: ast.unparse(node.value)
+        for part in tree.body
+        if isinstance(part, ast.ClassDef) and part.name == "Config"
+        for node in part.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value
+    }
+    if room == "learners":
+        facts["needs"] = sorted(
+            constant.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == "needs" for t in node.targets)
+            for constant in ast.walk(node.value)
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+        )
+    return facts
+
+
+def _find_class(where: str) -> tuple[type, str]:
+    file, _, class_name = where.rpartition(":")
+    if not file:
+        if where.endswith(".py"):
+            module, name = _load_file(Path(where)), Path(where).stem
+        else:
+            _check_name(where, names("learners"), "learner")
+            module, name = importlib.import_module(f"streamgauge.learners.{where}"), where
+        return _only_learner(module, where), name
+    module = _load_file(Path(file)) if file.endswith(".py") else _import(file)
+    if not hasattr(module, class_name):
+        classes = [n for n, v in vars(module).items() if isinstance(v, type)]
+        hint = nearest(class_name, classes)
+        raise StreamgaugeError(f"There is no class '{class_name}' in {file}; {hint}")
+    kind = getattr(module, class_name)
+    _check_learner(kind, where)
+    return kind, class_name
+
+
+def _only_learner(module: ModuleType, where: str) -> type:
+    own = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and kind.__module__ == module.__name__
+        and hasattr(kind, "learn")
+        and hasattr(kind, "predict")
+    ]
+    if len(own) != 1:
+        raise StreamgaugeError(
+            f"{where} defines {len(own)} learners; name one as {where}:CLASS."
+            if own
+            else f"{where} defines no class with both 'learn' and 'predict'."
+        )
+    return own[0]
+
+
+def _check_learner(kind: Any, where: str) -> None:
+    for verb in ("predict", "learn", "state_dict", "load_state_dict"):
+        if not hasattr(kind, verb):
+            raise StreamgaugeError(f"{where} is not a learner: it has no '{verb}'.")
+
+
+def _check_name(name: str, known: list[str], what: str) -> None:
+    if name not in known:
+        raise StreamgaugeError(f"There is no {what} '{name}'; {nearest(name, known)}")
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise StreamgaugeError(f"The module {name} cannot be imported ({error}).") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """A file of the user's, under a name of its own, importable again when a class is looked up."""
+    if not path.is_file():
+        raise StreamgaugeError(f"There is no file {path}.")
+    name = f"streamgauge_user_{hashlib.blake2b(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise StreamgaugeError(
+            f"{path} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _code_hash(kind: Any) -> str:
+    try:
+        text = Path(inspect.getfile(kind)).read_text()
+    except (OSError, TypeError):  # defined in a notebook or at a prompt
+        try:
+            text = inspect.getsource(kind)
+        except (OSError, TypeError):
+            text = typing.cast(str, getattr(kind, "__qualname__", repr(kind)))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

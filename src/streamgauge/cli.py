@@ -1,0 +1,428 @@
+"""The command `streamgauge`. Each command is a thin shell around a function of the library.
+
+Exit codes: 0 all is well; 1 the answer is no (a check failed, two runs differ, a gate is shut);
+2 something in the input must be mended, said in one sentence; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge import __version__
+from streamgauge.errors import StreamgaugeError, nearest
+
+if TYPE_CHECKING:
+    from streamgauge.record import Run
+
+app = typer.Typer(
+    help="Measure how well a model learns from a live stream, and whether the number can be "
+    "believed.\n\nStart here:  streamgauge demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
+_DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Checkpoint = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
+
+
+def main() -> None:
+    """Entry point: errors a user can mend become one sentence and exit code 2."""
+    try:
+        words, settings = split_settings(sys.argv[1:])
+        code = app(args=words, obj=settings, standalone_mode=False)
+    except StreamgaugeError as error:
+        _complain(str(error))
+        code = 2
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("Interrupted. What was checkpointed is safe: run the same command to go on.")
+        code = 130
+    except Exception as error:
+        # Errors of the command line itself (an unknown option, a missing argument) come from the
+        # parser with a sentence of their own; anything else is our fault and keeps its traceback.
+        sentence = getattr(error, "format_message", None)
+        if sentence is None:
+            raise
+        _complain(sentence())
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(sentence: str) -> None:
+    print(f"streamgauge: {sentence}", file=sys.stderr)
+
+
+def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Take the dotted settings out of a command line.
+
+    >>> split_settings(["run", "--er.lr", "0.1", "--seeds", "3", "--stream.batch=5"])
+    (['run', '--seeds', '3'], {'er.lr': '0.1', 'stream.batch': '5'})
+    """
+    words: list[str] = []
+    settings: dict[str, str] = {}
+    rest = iter(arguments)
+    for word in rest:
+        match = _DOTTED.fullmatch(word)
+        if match is None:
+            words.append(word)
+            continue
+        name, value = match.groups()
+        if value is None:
+            value = next(rest, None)
+        if value is None or value.startswith("--"):
+            raise StreamgaugeError(f"--{name} needs a value.")
+        settings[name] = value
+    return words, settings
+
+
+def _no_settings(context: typer.Context) -> None:
+    if context.obj:
+        name = next(iter(context.obj))
+        raise StreamgaugeError(f"--{name} has no meaning here; settings belong to `run`.")
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"streamgauge {__version__}")
+        raise typer.Exit()
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    out: Out = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(help="Runs of each learner.")] = 2,
+) -> None:
+    """Show in two minutes why online accuracy alone misleads.
+
+    Five learners on a generated photo stream: a table, a sentence that says what the figures mean,
+    and an HTML report. Nothing is downloaded.
+
+    Example:
+
+        streamgauge demo --out runs/demo
+    """
+    _no_settings(context)
+    from streamgauge.demo import demo as run_demo
+
+    run_demo(out, seeds)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
+    stream: Annotated[str | None, typer.Option(help="Name of a stream, or FILE.py.")] = None,
+    learner: Annotated[
+        list[str] | None, typer.Option(help="[ALIAS=]NAME or [ALIAS=]FILE.py:Class; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
+    device: Device = "auto",
+    checkpoint: Checkpoint = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Run learners on a stream; what is complete already is not run again.
+
+    Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
+    for every learner that has X. `streamgauge list` shows the names.
+
+    Examples:
+
+        streamgauge run --stream albums --learner er --learner finetune --seeds 3 --out runs/
+
+        streamgauge run --stream albums --learner er --er.lr 0.1 --protocol.shifts 200
+
+        streamgauge run --stream blobs --learner er --learner small=er --small.memory 50
+
+        streamgauge run --stream albums --learner my_file.py:MyLearner
+
+        streamgauge run experiment.toml --seeds 5
+
+    In TOML:  stream = "albums", learners = ["er"], seeds = 3, and tables [stream] (its name is
+    then `name`), [protocol], [er] with their settings.
+    """
+    from streamgauge.runner import run_all
+
+    given = _read_toml(file) if file else {}
+    settings = {**given.pop("settings", {}), **context.obj}
+    stream = stream or given.get("stream")
+    if stream is None:
+        raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
+    from streamgauge.runner import Experiment
+
+    experiment = Experiment(
+        stream=stream,
+        learners=tuple(learner or given.get("learners", ())),
+        seeds=seeds if seeds is not None else given.get("seeds", 1),
+        settings=settings,
+    )
+    folder = out or Path(given.get("out", "runs"))
+    from streamgauge.report.terminal import Watcher, leaderboard_text
+
+    with Watcher(quiet=as_json) as watcher:
+        runs = list(
+            run_all(
+                experiment,
+                out=folder,
+                device=device,
+                checkpoint=checkpoint,
+                watch=watcher.watch,
+                said=watcher.say,
+            )
+        )
+    if as_json:
+        _print_json({"runs": [_scored(r) for r in runs]})
+        return
+    print(leaderboard_text(runs))
+    print(f"\nFor a report with curves: streamgauge report {folder}")
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    """An experiment file: stream, learners, seeds, out, and tables of settings."""
+    try:
+        tables = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise StreamgaugeError(f"{file} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
+    given: dict[str, Any] = {"settings": {}}
+    kinds = {"stream": str, "learners": list, "seeds": int, "out": str}
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            for setting, chosen in value.items():
+                if name == "stream" and setting == "name":
+                    given["stream"] = str(chosen)
+                else:
+                    given["settings"][f"{name}.{setting}"] = chosen
+        elif name not in kinds:
+            raise StreamgaugeError(f"{file} has an unknown entry '{name}'; {nearest(name, kinds)}")
+        elif not isinstance(value, kinds[name]):
+            raise StreamgaugeError(f"'{name}' in {file} must be a {kinds[name].__name__}.")
+        else:
+            given[name] = value
+    return given
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
+    device: Device = "auto",
+    checkpoint: Checkpoint = 30.0,
+) -> None:
+    """Finish runs that were interrupted; the log comes out as if they never had been.
+
+    Example:
+
+        streamgauge resume runs/
+    """
+    _no_settings(context)
+    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.runner import resume as resume_runs
+
+    with Watcher() as watcher:
+        runs = list(
+            resume_runs(
+                folder,
+                device=device,
+                checkpoint=checkpoint,
+                watch=watcher.watch_run,
+                said=watcher.say,
+            )
+        )
+    print(leaderboard_text(runs))
+
+
+@app.command()
+def score(context: typer.Context, folders: RunFolders, as_json: AsJson = False) -> None:
+    """Compute every metric of stored runs from their logs: no GPU, no re-run.
+
+    Examples:
+
+        streamgauge score runs/
+
+        streamgauge score runs/albums-er-s0-1a2b3c4d --json
+    """
+    _no_settings(context)
+    from streamgauge.record import find_runs
+
+    runs = find_runs(list(folders))
+    if as_json:
+        _print_json({"runs": [_scored(r) for r in runs]})
+        return
+    from streamgauge.report.terminal import scores_text
+
+    print(scores_text(runs))
+
+
+def _scored(run: Run) -> dict[str, Any]:
+    from streamgauge.metrics import score as score_log
+
+    return {
+        "path": str(run.path),
+        "id": run.id,
+        "learner": run.learner,
+        "stream": run.stream["name"],
+        "seed": run.seed,
+        "done": run.done,
+        "scores": score_log(run),
+    }
+
+
+@app.command()
+def report(
+    context: typer.Context,
+    folders: RunFolders,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file that opens from disk without a network.
+
+    Example:
+
+        streamgauge report runs/ --out report.html
+    """
+    _no_settings(context)
+    from streamgauge.record import find_runs
+    from streamgauge.report import write_report
+
+    print(f"Report: {write_report(find_runs(list(folders)), out).resolve()}")
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    first: Annotated[Path, typer.Argument(help="A run folder.")],
+    second: Annotated[Path, typer.Argument(help="Another.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two runs, and the first step at which their logs part.
+
+    Exit code 0 where the logs are identical (times apart), 1 where they part.
+
+    Example:
+
+        streamgauge diff runs/albums-er-s0-1a2b3c4d runs/albums-er-s1-5e6f7a8b
+    """
+    _no_settings(context)
+    from streamgauge.record import Run
+    from streamgauge.record.diff import differences
+
+    found = differences(Run(first), Run(second))
+    if as_json:
+        _print_json(found)
+    else:
+        from streamgauge.report.terminal import differences_text
+
+        print(differences_text(found))
+    raise typer.Exit(0 if found["same"] else 1)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="streams, learners or all.")] = "all",
+    as_json: AsJson = False,
+) -> None:
+    """List the streams and learners there are, with their settings.
+
+    Examples:
+
+        streamgauge list
+
+        streamgauge list learners --json
+    """
+    _no_settings(context)
+    from streamgauge.catalogue import names, summary
+
+    rooms = ("streams", "learners")
+    if what not in (*rooms, "all"):
+        raise StreamgaugeError(f"There is no list of '{what}'; {nearest(what, (*rooms, 'all'))}")
+    found = {
+        room: [summary(room, name) for name in names(room)]
+        for room in rooms
+        if what in (room, "all")
+    }
+    if as_json:
+        _print_json(found)
+        return
+    for room, entries in found.items():
+        print(f"{room}:")
+        for entry in entries:
+            print(f"  {entry['name']:<10} {entry['what']}")
+            known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())
+            if known:
+                print(f"             settings: {known}")
+            if entry.get("needs"):
+                print(f"             needs: {', '.join(entry['needs'])}")
+        print()
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    learner: Annotated[str, typer.Argument(help="FILE.py:Class, or the name of a learner.")],
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Test a learner against the contract that every learner here keeps.
+
+    Exit code 1 and a sentence for each broken promise.
+
+    Example:
+
+        streamgauge check my_file.py:MyLearner --MyLearner.lr 0.1
+    """
+    from streamgauge import catalogue
+    from streamgauge.conformance import check_learner
+
+    recipe = catalogue.learner(learner)
+    prefix = f"{recipe.name}."
+    for name in context.obj:
+        if not name.startswith(prefix):
+            raise StreamgaugeError(f"--{name} has no meaning here; settings begin with --{prefix}")
+    settings = {name.removeprefix(prefix): value for name, value in context.obj.items()}
+    results = check_learner(catalogue.learner(learner, **settings), device)
+    passed = all(r.passed is not False for r in results)
+    if as_json:
+        _print_json({"learner": recipe.name, "passed": passed,
+                     "checks": [r._asdict() for r in results]})  # fmt: skip
+    else:
+        for result in results:
+            mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
+            print(f"{mark}  {result.name}" + (f": {result.why}" if result.why else ""))
+    raise typer.Exit(0 if passed else 1)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What a learner is. There is nothing to inherit from: any class with these members is a learner.
+
+It is made as `Learner(spec, source, seed, device, config)`; `config` is left out where the class
+has no such parameter. Optional members, each used only where present:
+
+- `needs`: of "boundaries", "horizon", "class_count": what it must be told (by `tell`), nothing else
+- `unbounded = True`: what it keeps may grow with the stream, and it says so
+- `sees_input = False`: it is handed inputs of width 0
+- `tell(**facts)`: `horizon=steps`, `class_count=n` before the first step; `boundary=task,
+  classes=array` before the first batch of each task; only the facts that `needs` names
+- `store(batch)`: keep a batch without training on it
+- `prepare()`: work that belongs before an evaluation
+- `memory_bytes()`: what it holds beside its weights
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+NEEDS = frozenset({"boundaries", "horizon", "class_count"})
+
+
+class Batch(NamedTuple):
+    """What a learner is given of one step: real rows only, on its own device."""
+
+    x: Tensor
+    y: Tensor
+    index: NDArray[np.int64]  # type: ignore[assignment]  # addresses in the source
+
+
+class Learner(Protocol):
+    """The contract; `streamgauge check FILE.py:Class` tests it."""
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Scores [B, C] whose softmax is the confidence; changes nothing."""
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any] | None:
+        """Learn from a batch; `predicted` is what `predict` answered for it when it was revealed.
+        Returns scalars worth logging."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,36 @@
+"""The majority classifier: answers the most frequent label so far, never sees an input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.base import Batch
+    from streamgauge.streams import Gate, Spec
+
+
+class Majority:
+    """What is left for a blind classifier once labels no longer repeat."""
+
+    sees_input = False
+
+    def __init__(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> None:
+        self.counts = torch.zeros(spec.classes, dtype=torch.float64, device=device)
+
+    def predict(self, x: Tensor) -> Tensor:
+        share = (self.counts + 1e-3) / (self.counts + 1e-3).sum()
+        return share.log().float().expand(len(x), -1)
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        self.counts.index_add_(0, batch.y, torch.ones_like(batch.y, dtype=self.counts.dtype))
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = state["counts"].to(self.counts.device)

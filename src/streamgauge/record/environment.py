@@ -1,0 +1,60 @@
+"""What a run ran on: versions, device, threads, and the git state of the working folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from streamgauge import __version__
+
+
+def environment(device: str) -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {
+        "streamgauge": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": _device_name(device),
+        "git": git_state(Path.cwd()),
+        "git_streamgauge": git_state(Path(__file__).parent),
+    }
+    for package in ("torch", "numpy", "pyarrow", "numba"):
+        found[package] = metadata.version(package)
+    return found
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    if device.startswith("cuda"):
+        return f"{device}: {torch.cuda.get_device_name(device)}"
+    return f"{device}: {platform.processor() or platform.machine()}"
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit, and whether files differ from it; None outside a checkout or without git."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        ).stdout.strip()
+
+    try:
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "changed_files": len(git("status", "--porcelain").splitlines()),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return None

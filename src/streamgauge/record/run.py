@@ -1,0 +1,144 @@
+"""Reading a run folder: the log as columns of NumPy arrays, loaded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.record.tables import TABLES
+from streamgauge.record.writer import read_header, read_progress
+
+
+class Table(Mapping[str, NDArray[Any]]):
+    """One table of the log. A column is read from disk at its first use, and only that column."""
+
+    def __init__(self, name: str, files: list[Path]) -> None:
+        self.name = name
+        self._files = files
+        self._loaded: dict[str, NDArray[Any]] = {}
+        self._names = self._read_names()
+
+    def _read_names(self) -> list[str]:
+        if not self._files:
+            return list(TABLES[self.name])
+        return list(self._open(self._files[0]).schema_arrow.names)
+
+    def _open(self, file: Path) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(file)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        if column not in self._names:
+            raise KeyError(column)
+        if column not in self._loaded:
+            parts = [_as_array(self._open(file).read([column]).column(0)) for file in self._files]
+            kind = TABLES[self.name].get(column, "float64")
+            empty = np.empty(0, "U1" if kind == "text" else "f8" if kind == "scalar" else kind)
+            self._loaded[column] = np.concatenate(parts) if parts else empty
+        return self._loaded[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def rows(self) -> int:
+        return sum(self._open(file).metadata.num_rows for file in self._files)
+
+    def pieces(self, columns: list[str], rows: int = 1 << 20) -> Iterator[dict[str, NDArray[Any]]]:
+        """The table a piece at a time, for logs larger than memory."""
+        for file in self._files:
+            for batch in self._open(file).iter_batches(batch_size=rows, columns=columns):
+                yield {name: _as_array(batch.column(i)) for i, name in enumerate(columns)}
+
+
+def _as_array(column: Any) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        parts = [_as_array(chunk) for chunk in column.chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if pa.types.is_dictionary(column.type):
+        words = np.asarray(column.dictionary.to_pylist(), dtype=np.str_)
+        codes = np.asarray(column.indices.to_numpy(zero_copy_only=False))
+        return np.asarray(words[codes])
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+class Run:
+    """A stored run. `run.predictions["label"]` and so on are NumPy arrays."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.header = read_header(self.path)
+        progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
+        self.step: int = progress["step"]
+        self.done: bool = progress["done"]
+        self.checkpoint: str | None = progress.get("checkpoint")
+        self._segments: dict[str, int] = progress["segments"]
+        self._tables: dict[str, Table] = {}
+
+    def __getattr__(self, name: str) -> Table:
+        if name.startswith("_") or name not in TABLES:
+            raise AttributeError(f"A run has no '{name}'; {nearest(name, TABLES)}")
+        return self.table(name)
+
+    def table(self, name: str) -> Table:
+        if name not in self._tables:
+            count = self._segments.get(name, 0)
+            files = [self.path / "log" / name / f"{n:05d}.parquet" for n in range(count)]
+            missing = [file for file in files if not file.exists()]
+            if missing:
+                raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
+            self._tables[name] = Table(name, files)
+        return self._tables[name]
+
+    @property
+    def id(self) -> str:
+        return str(self.header["id"])
+
+    @property
+    def learner(self) -> str:
+        return str(self.header["config"]["learner"]["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.header["config"]["seed"])
+
+    @property
+    def stream(self) -> dict[str, Any]:
+        stream: dict[str, Any] = self.header["stream"]
+        return stream
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else f"at step {self.step}"
+        return f"Run({str(self.path)!r}: {self.learner}, seed {self.seed}, {state})"
+
+
+def find_runs(paths: list[str | Path]) -> list[Run]:
+    """Runs among the given folders, or one level below them; in order of name."""
+    found: list[Run] = []
+    for path in map(Path, paths):
+        if (path / "run.json").exists():
+            found.append(Run(path))
+            continue
+        if not path.is_dir():
+            raise StreamgaugeError(f"There is no folder {path}.")
+        inside = sorted(p.parent for p in path.glob("*/run.json"))
+        if not inside:
+            raise StreamgaugeError(f"There is no run in {path}.")
+        found += [Run(p) for p in inside]
+    return found

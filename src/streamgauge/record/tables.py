@@ -1,0 +1,133 @@
+"""The tables of the log: their columns, and a buffer that collects rows cheaply.
+
+The schema is part of the product and is documented in `docs/log.md`; LOG_VERSION changes with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOG_VERSION = 1
+
+# numpy types; "text" columns are dictionary-encoded strings, "scalar" ones numbers or 0-d tensors.
+TABLES: dict[str, dict[str, str]] = {
+    "predictions": {
+        "step": "int32",
+        "sample": "int64",
+        "label": "int32",
+        "prediction": "int32",
+        "confidence": "float32",
+        "version": "int32",
+        "shift": "int32",
+        "task": "int32",
+        "user": "int64",
+        "time": "float64",
+    },
+    "evaluations": {
+        "evaluation": "int32",
+        "step": "int32",
+        "version": "int32",
+        "current": "int32",
+        "split": "text",
+        "task": "int32",
+        "within": "int32",
+        "correct": "int64",
+        "count": "int64",
+    },
+    "answers": {
+        "evaluation": "int32",
+        "step": "int32",
+        "split": "text",
+        "sample": "int64",
+        "label": "int32",
+        "prediction": "int32",
+        "confidence": "float32",
+        "task": "int32",
+        "time": "float64",
+        "position": "int64",
+    },
+    "jobs": {
+        "step": "int32",
+        "version": "int32",
+        "kind": "text",
+        "flops": "float64",
+        "bytes": "float64",
+        "recalled": "float64",
+    },
+    "training": {"step": "int32", "name": "text", "value": "scalar"},
+    "timing": {"step": "int32", "part": "text", "seconds": "float64"},
+}
+
+# Columns that a stream may lack; such a log leaves them out.
+OPTIONAL = {"task", "user", "time"}
+
+
+def columns_of(table: str, absent: frozenset[str]) -> dict[str, str]:
+    return {n: kind for n, kind in TABLES[table].items() if n not in absent or n not in OPTIONAL}
+
+
+class Rows:
+    """Rows of one table, waiting to be written: arrays that grow, filled by slices."""
+
+    def __init__(self, columns: dict[str, str], room: int = 1024) -> None:
+        self.columns = columns
+        self.count = 0
+        self._arrays: dict[str, NDArray[Any]] = {
+            name: np.empty(room, object if kind in ("text", "scalar") else kind)
+            for name, kind in columns.items()
+        }
+        self._room = room
+
+    def append(self, rows: int, **values: Any) -> None:
+        """Add rows; a value is an array, or one number for all of them."""
+        end = self.count + rows
+        if end > self._room:
+            self._grow(end)
+        for name, array in self._arrays.items():
+            array[self.count : end] = values[name]
+        self.count = end
+
+    def _grow(self, need: int) -> None:
+        self._room = max(need, 2 * self._room)
+        for name, old in self._arrays.items():
+            self._arrays[name] = np.empty(self._room, old.dtype)
+            self._arrays[name][: self.count] = old[: self.count]
+
+    def peek(self, column: str) -> NDArray[Any]:
+        """What a column holds now."""
+        values = self._arrays[column][: self.count]
+        return _numbers(values) if self.columns[column] == "scalar" else values
+
+    def take(self) -> Any:
+        """The rows as a pyarrow table; the buffer is empty afterwards."""
+        import pyarrow as pa
+
+        arrays = {}
+        for name, kind in self.columns.items():
+            values = self._arrays[name][: self.count]
+            if kind == "text":
+                arrays[name] = pa.array(values, pa.string()).dictionary_encode()
+            elif kind == "scalar":
+                arrays[name] = pa.array(_numbers(values), pa.float64())
+            else:
+                arrays[name] = pa.array(values)
+        table = pa.table(arrays)
+        self.count = 0
+        return table
+
+
+def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Scalars that a learner returned may still be tensors on a device: fetch them all at once."""
+    out = np.empty(len(values), np.float64)
+    tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "detach")]
+    if tensors:
+        import torch
+
+        fetched = torch.stack([v.detach().double().reshape(()) for _, v in tensors]).cpu()
+        out[[i for i, _ in tensors]] = fetched.numpy()
+    rest = [i for i, v in enumerate(values) if not hasattr(v, "detach")]
+    out[rest] = [float(values[i]) for i in rest]
+    return out

@@ -1,0 +1,241 @@
+"""Writing a run folder so that a kill at any moment loses only what came after the last checkpoint.
+
+    run.json                what was run: configuration, identity, stream, environment
+    progress.json           the commit point: how far, which checkpoint, how many segments are valid
+    checkpoint-STEP.pt      state of learner and loop
+    log/TABLE/00000.parquet numbered segments
+    lock                    held by the process that writes
+
+Everything is written aside, synced and renamed; `progress.json` last. Whatever it does not name is
+debris of an interrupted write and is removed on resume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record.tables import LOG_VERSION, TABLES, Rows, columns_of
+
+# Rows of one table that are kept in memory at the most: bounds the process's memory.
+MOST_ROWS = 1 << 17
+
+
+class Recorder:
+    """The one writer of a run folder."""
+
+    def __init__(self, path: Path, header: dict[str, Any], absent: frozenset[str]) -> None:
+        self.path = path
+        with _saying(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path)
+        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self._segments = dict.fromkeys(TABLES, 0)
+        self._state: dict[str, Any] | None = None
+        self.step = 0
+        try:
+            with _saying(path):
+                self._open(header)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, header: dict[str, Any]) -> None:
+        progress = read_progress(self.path)
+        stored = self.path / "run.json"
+        if progress is None:
+            write_json(stored, {"log_version": LOG_VERSION, **header})
+        else:
+            known = read_header(self.path)
+            if known["environment"] != header["environment"]:
+                known.setdefault("resumed_in", []).append(
+                    {"step": progress["step"], "environment": header["environment"]}
+                )
+                write_json(stored, known)
+            self._segments.update(progress["segments"])
+            self.step = progress["step"]
+            if progress["checkpoint"]:
+                self._state = read_checkpoint(self.path / progress["checkpoint"])
+        self._sweep(progress)
+
+    def _sweep(self, progress: dict[str, Any] | None) -> None:
+        """Remove what no commit point names: half-written files and segments that came after it."""
+        keep = None if progress is None else progress["checkpoint"]
+        for file in self.path.glob("checkpoint-*"):
+            if file.name != keep:
+                file.unlink()
+        for name in TABLES:
+            for file in (self.path / "log" / name).glob("*"):
+                if file.suffix == ".aside" or int(file.stem) >= self._segments[name]:
+                    file.unlink()
+        for file in self.path.glob("*.aside"):
+            file.unlink()
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """What the last checkpoint holds; None at a fresh start. Handed over once."""
+        state, self._state = self._state, None
+        return state
+
+    @property
+    def full(self) -> bool:
+        """Whether a checkpoint should be made now to keep memory bounded."""
+        return any(rows.count >= MOST_ROWS for rows in self.rows.values())
+
+    def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
+        """Write the rows collected so far and the state that continues from them."""
+        import pyarrow.parquet as pq
+
+        with _saying(self.path, f"what was recorded up to step {self.step} is safe"):
+            for name, rows in self.rows.items():
+                if rows.count:
+                    folder = self.path / "log" / name
+                    folder.mkdir(parents=True, exist_ok=True)
+                    with _aside(folder / f"{self._segments[name]:05d}.parquet") as aside:
+                        pq.write_table(rows.take(), aside, compression="zstd")
+                    self._segments[name] += 1
+            before = (read_progress(self.path) or {}).get("checkpoint")
+            checkpoint = f"checkpoint-{step}.pt"
+            with _aside(self.path / checkpoint) as aside:
+                _save(state, aside)
+            write_json(
+                self.path / "progress.json",
+                {"step": step, "done": done, "checkpoint": checkpoint, "segments": self._segments},
+            )
+            self.step = step
+            if before and before != checkpoint:
+                (self.path / before).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        os.close(self._lock)  # releases the lock; the file stays, its absence would be a race
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """run.json, refused in a sentence if it is not one or is of another version."""
+    file = path / "run.json"
+    try:
+        header: dict[str, Any] = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise StreamgaugeError(f"{path} is not a run folder: it has no run.json.") from None
+    except (OSError, ValueError) as error:
+        raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
+    version = header.get("log_version") if isinstance(header, dict) else None
+    if version != LOG_VERSION:
+        raise StreamgaugeError(
+            f"{path} has log version {version}; this program reads version {LOG_VERSION}."
+        )
+    return header
+
+
+def read_progress(path: Path) -> dict[str, Any] | None:
+    """The commit point, or None before the first one."""
+    try:
+        progress: dict[str, Any] = json.loads((path / "progress.json").read_text())
+        return progress if progress["segments"] is not None else None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StreamgaugeError(
+            f"{path / 'progress.json'} is damaged ({error}); remove the folder and run again."
+        ) from None
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    import torch
+
+    torch.save(to_plain(state), path)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load without executing anything: tensors and plain values only."""
+    import torch
+
+    try:
+        state: dict[str, Any] = from_plain(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise StreamgaugeError(
+            f"The checkpoint {path} is damaged ({reason}); remove the run folder and run again."
+        ) from None
+    return state
+
+
+def to_plain(value: Any) -> Any:
+    """NumPy arrays become tagged tensors, since a safe load knows tensors only."""
+    if isinstance(value, np.ndarray):
+        import torch
+
+        return {"__array__": torch.from_numpy(np.ascontiguousarray(value))}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(value: Any) -> Any:
+    """The inverse of `to_plain`, tuples apart."""
+    if isinstance(value, dict):
+        if value.keys() == {"__array__"}:
+            return value["__array__"].cpu().numpy()
+        return {key: from_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_plain(item) for item in value]
+    return value
+
+
+def write_json(path: Path, value: Any) -> None:
+    with _aside(path) as aside:
+        aside.write_text(json.dumps(value, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """Write to a file beside `path`, then put it in place in one step that survives a crash."""
+    aside = path.with_name(path.name + ".aside")
+    try:
+        yield aside
+        with open(aside, "rb") as file:
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StreamgaugeError(f"{path} is being written by another process.") from None
+    return descriptor
+
+
+@contextlib.contextmanager
+def _saying(path: Path, kept: str = "") -> Iterator[None]:
+    """Turn a failing disk into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StreamgaugeError(
+            f"Cannot write to {path}: {reason}" + (f"; {kept}." if kept else ".")
+        ) from error
