@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import typing
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,14 +61,19 @@ class Recipe:
 
 
 def learner(what: str | type, **settings: Any) -> Recipe:
-    """A learner by name, by `[ALIAS=]FILE.py:Class`, or by its class, with its settings.
+    """A learner by name (`er`, or `er@PRESET` for a paper's settings), by `FILE.py:Class`, or by
+    its class, with its settings; text may begin with `ALIAS=`.
 
     >>> learner("blind", window=5).config
     Config(window=5)
     """
     if isinstance(what, str):
         name, _, where = what.rpartition("=")
+        where, at, preset = where.partition("@")
         kind, default = _find_class(where)
+        if at:
+            settings = {**_preset(where, preset), **settings}
+            default = f"{default}@{preset}"
         name = name or default
         file, colon, class_name = where.rpartition(":")
         if file.endswith(".py"):  # a run must find it again from another folder
@@ -82,6 +87,21 @@ def learner(what: str | type, **settings: Any) -> Recipe:
         )
     config = None if config_type is None else configure(config_type, settings, name)
     return Recipe(name, where, kind, config, _code_hash(kind))
+
+
+def presets() -> dict[str, dict[str, dict[str, Any]]]:
+    """The papers' settings: learner -> preset -> settings, from `learners/presets.toml`."""
+    text = (_ROOMS / "learners" / "presets.toml").read_text()
+    known: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(text)
+    return known
+
+
+def _preset(name: str, preset: str) -> dict[str, Any]:
+    known = presets().get(name, {})
+    if preset not in known:
+        hint = nearest(preset, known) if known else f"{name} has no presets."
+        raise StreamgaugeError(f"There is no preset '{name}@{preset}'; {hint}")
+    return known[preset]
 
 
 def config_type_of(kind: Callable[..., Any]) -> type | None:
@@ -136,14 +156,9 @@ def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
     tree = ast.parse((_ROOMS / room / f"{name}.py").read_text())
     facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
-    facts["settings"] = {
-        node.target.id: ast.unparse(node.value)
-        for part in tree.body
-        if isinstance(part, ast.ClassDef) and part.name == "Config"
-        for node in part.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value
-    }
+    facts["settings"] = _static_settings(tree)
     if room == "learners":
+        facts["presets"] = sorted(presets().get(name, {}))
         facts["needs"] = sorted(
             constant.value
             for node in ast.walk(tree)
@@ -153,6 +168,19 @@ def summary(room: str, name: str) -> dict[str, Any]:
             if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
         )
     return facts
+
+
+def _static_settings(tree: ast.Module) -> dict[str, str]:
+    """The fields of `Config` and their defaults; those of `er.Config` first where it extends it."""
+    found: dict[str, str] = {}
+    for part in tree.body:
+        if isinstance(part, ast.ClassDef) and part.name == "Config":
+            if any(ast.unparse(base) == "er.Config" for base in part.bases):
+                found |= _static_settings(ast.parse((_ROOMS / "learners" / "er.py").read_text()))
+            for node in part.body:
+                if isinstance(node, ast.AnnAssign) and node.value:
+                    found[ast.unparse(node.target)] = ast.unparse(node.value)
+    return found
 
 
 def _find_class(where: str) -> tuple[type, str]:
@@ -233,11 +261,19 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _code_hash(kind: Any) -> str:
+    """Of the files that define the class and what it inherits from."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in getattr(kind, "__mro__", (kind,)):
+        if part is not object:
+            digest.update(_code(part).encode())
+    return digest.hexdigest()
+
+
+def _code(part: Any) -> str:
     try:
-        text = Path(inspect.getfile(kind)).read_text()
+        return Path(inspect.getfile(part)).read_text()
     except (OSError, TypeError):  # defined in a notebook or at a prompt
         try:
-            text = inspect.getsource(kind)
+            return inspect.getsource(part)
         except (OSError, TypeError):
-            text = typing.cast(str, getattr(kind, "__qualname__", repr(kind)))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+            return str(getattr(part, "__qualname__", repr(part)))

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from streamgauge.learners import er
+from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
-    from streamgauge.learners.base import Batch
+    import torch
+
     from streamgauge.streams import Gate, Spec
 
 
 @dataclass(frozen=True)
-class Config:
-    lr: float = 0.05
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    passes: int = 1
-    model: str = "cnn4"
+class Config(er.Config):
+    recall: int = 0
+    memory: int = 1
 
 
 class Finetune(er.ER):
@@ -29,7 +26,7 @@ class Finetune(er.ER):
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
-        super().__init__(spec, source, seed, device, er.Config(**vars(config), recall=0, memory=1))
+        super().__init__(spec, source, seed, device, config)
 
     def store(self, batch: Batch) -> None:
         """Nothing is kept."""

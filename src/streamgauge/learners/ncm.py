@@ -37,7 +37,7 @@ class NCM:
         self.counts = torch.zeros(spec.classes, dtype=torch.float64, device=device)
 
     def predict(self, x: Tensor) -> Tensor:
-        features = to_float(x).flatten(1)
+        features = _flat(x)
         means = (self.sums / self.counts.clamp(min=1)[:, None]).float()
         if self.distance == "cosine":
             scores = F.normalize(features) @ F.normalize(means).T
@@ -46,7 +46,7 @@ class NCM:
         return scores.masked_fill(self.counts == 0, -1e4)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        self.sums.index_add_(0, batch.y, to_float(batch.x).flatten(1).double())
+        self.sums.index_add_(0, batch.y, _flat(batch.x).double())
         self.counts.index_add_(0, batch.y, torch.ones_like(batch.y, dtype=torch.float64))
         return {}
 
@@ -56,3 +56,7 @@ class NCM:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.sums = state["sums"].to(self.sums.device)
         self.counts = state["counts"].to(self.counts.device)
+
+
+def _flat(x: Tensor) -> Tensor:
+    return to_float(x, (0.5,), (0.25,)).flatten(1)

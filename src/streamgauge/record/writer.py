@@ -151,7 +151,14 @@ def read_progress(path: Path) -> dict[str, Any] | None:
 def _save(state: dict[str, Any], path: Path) -> None:
     import torch
 
-    torch.save(to_plain(state), path)
+    with open(path, "wb") as file:
+        try:
+            torch.save(to_plain(state), file)
+        except RuntimeError as error:
+            # A failing disk: torch's own complaint hides the one that says why.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -1,1 +1,8 @@
-"""..."""
+"""Leaderboards as text and as one HTML file that opens from disk without a network."""
+
+from __future__ import annotations
+
+from streamgauge.report.html import plot, write_report
+from streamgauge.report.leaderboard import Board, Column, Row, leaderboard
+
+__all__ = ["Board", "Column", "Row", "leaderboard", "plot", "write_report"]

@@ -9,6 +9,7 @@ versions; for the distributions on top of them it does not.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -168,6 +169,18 @@ class Chain:
         while excess * self.stay ** (near + 1) >= margin:  # settles what rounding left open
             near += 1
         return near
+
+    def blind_shift(self, margin: float) -> int:
+        """The smallest shift from which on no classifier of labels alone beats unlimited history by
+        the margin. With uniform classes it is the true shift; with skewed ones it is smaller, since
+        the commonest class is then the better answer long before independence."""
+        if not margin > 0:
+            raise StreamgaugeError(f"The margin must be above 0; it is {margin}.")
+        bar = self.unlimited_history + margin
+        far = 1  # the accuracy falls with the shift, so doubling and halving find the place
+        while self.best_blind_accuracy(far) >= bar:
+            far *= 2
+        return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < bar)
 
 
 def scenes(bits: np.random.PCG64, count: int, size: int) -> Bytes:

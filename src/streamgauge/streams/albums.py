@@ -110,6 +110,15 @@ def true_shift(config: Config, margin: float = 0.005) -> int:
     return truth(config).true_shift(margin)
 
 
+def blind_shift(config: Config, margin: float = 0.005) -> int:
+    """The smallest shift from which on labels alone are no better than the commonest place.
+
+    >>> true_shift(Config()), blind_shift(Config())
+    (38, 14)
+    """
+    return truth(config).blind_shift(margin)
+
+
 def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:
     """The same for one arranged stream, whose held-out photos leave gaps and whose steps are its
     own: the mean of pi + (1 − pi) stay^gap over the gaps that this stream has."""

@@ -70,6 +70,11 @@ def true_shift(config: Config, margin: float = 0.005) -> int:
     return truth(config).true_shift(margin)
 
 
+def blind_shift(config: Config, margin: float = 0.005) -> int:
+    """The smallest shift from which on labels alone are no better than the commonest class."""
+    return truth(config).blind_shift(margin)
+
+
 def _labels(config: Config) -> IntArray:
     """The chain, piece by piece, so that only the labels themselves grow with its length."""
     _check(config)

@@ -1,0 +1,321 @@
+"""Counting the hits of blind classifiers, piece by piece and block by block.
+
+This is the engine under :func:`streamgauge.audit.blind_accuracy` and everything that needs
+intervals: it keeps hits per block of stream time, which is all that a block bootstrap, a moving
+window or a prefix ever asks for, and it never needs the whole stream at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamgauge.errors import StreamgaugeError, nearest
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TIES = ("recent", "smallest", "evalocl")
+# Measured cost of one label in nanoseconds: one step of a backward walk, one slide of a window.
+WALK, SLIDE = 2.0, 45.0
+
+
+def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
+    """Labels as class numbers 0..n-1 in sorted order, and n.
+
+    Whole numbers that are already small are taken as they are (a class that never occurs costs
+    nothing); anything else, strings too, is numbered in sorted order.
+
+    >>> encode(["b", "a", "b"])
+    (array([1, 0, 1], dtype=int32), 2)
+    """
+    values = np.asarray(labels)
+    if values.ndim != 1:
+        raise StreamgaugeError(
+            f"labels must be one flat array, not {values.ndim}-dimensional: pass one label a sample"
+        )
+    if values.size == 0:
+        return np.zeros(0, np.int32), 0
+    if values.dtype.kind == "b":
+        values = values.astype(np.int32)
+    if values.dtype.kind == "f":
+        raise StreamgaugeError(
+            "labels are floating-point numbers: classes must be whole numbers or names, so "
+            "convert them first (regression cannot be audited)"
+        )
+    if values.dtype.kind in "iu":
+        low, high = values.min(), int(values.max())
+        if low < 0:
+            raise StreamgaugeError(
+                f"label {int(low)} is negative: classes are numbered from 0, so drop or relabel "
+                "the samples whose class is unknown"
+            )
+        if high < max(1 << 20, 2 * values.size) and high < 2**31 - 1:
+            return np.ascontiguousarray(values, dtype=np.int32), high + 1
+    elif values.dtype.kind not in "US":
+        if any(v is None or v != v for v in values.tolist()):
+            raise StreamgaugeError("some labels are missing: drop those samples first")
+        values = values.astype(str)
+    names, codes = np.unique(values, return_inverse=True)
+    return codes.astype(np.int32), int(names.size)
+
+
+def check_windows(windows: ArrayLike) -> Floats:
+    """Window lengths as floats (infinity is the whole history), refused where impossible."""
+    given = np.atleast_1d(np.asarray(windows, dtype=np.float64))
+    bad = given[~((given >= 1) & ((given == np.floor(given)) | np.isinf(given)))]
+    if bad.size:
+        raise StreamgaugeError(
+            f"window {bad[0]:g} is impossible: a window is a whole number of labels, 1 or more, "
+            "or infinity for the whole history"
+        )
+    return given
+
+
+def check_shifts(shifts: ArrayLike) -> Ints:
+    """Shifts as whole numbers of samples, 0 or more."""
+    given = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
+    bad = given[~((given >= 0) & (given == np.floor(given)) & np.isfinite(given))]
+    if bad.size:
+        raise StreamgaugeError(
+            f"shift {bad[0]:g} is impossible: a shift is a whole number of samples, 0 or more"
+        )
+    return given.astype(np.int64)
+
+
+def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
+    """(step number of every sample, 1), or (empty array, step size)."""
+    given = np.asarray(step)
+    if given.dtype.kind not in "iu":
+        raise StreamgaugeError("step must be a whole number, or the step number of every sample")
+    if given.ndim == 0:
+        if int(given) < 1:
+            raise StreamgaugeError(f"step {int(given)} is impossible: a step has 1 sample or more")
+        return np.zeros(0, np.int64), int(given)
+    if length is not None and given.shape != (length,):
+        raise StreamgaugeError(
+            f"step has {given.size} entries for {length} labels: give one step number a sample"
+        )
+    if given.size and np.any(given[1:] < given[:-1]):
+        raise StreamgaugeError("step numbers must never decrease: sort the samples by step first")
+    return np.ascontiguousarray(given, dtype=np.int64), 1
+
+
+def tie_rule(ties: str) -> int:
+    """Number of a tie rule."""
+    if ties not in TIES:
+        raise StreamgaugeError(f"there is no tie rule '{ties}': {nearest(ties, TIES)}")
+    return TIES.index(ties)
+
+
+def workers() -> int:
+    """Cores this process may use."""
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def in_threads(jobs: Sequence[Callable[[], Any]]) -> None:
+    """Run jobs side by side; the compiled loops release the interpreter lock."""
+    if len(jobs) == 1 or workers() == 1:
+        for job in jobs:
+            job()
+        return
+    with ThreadPoolExecutor(min(len(jobs), workers())) as pool:
+        for future in [pool.submit(job) for job in jobs]:
+            future.result()
+
+
+class BlindCounter:
+    """Hits of blind classifiers for every window, shift and block of stream time.
+
+    ``feed`` takes the labels (class numbers below ``classes``) in pieces of any size, ``finish``
+    ends the stream. Then ``hits[b, w, s]`` counts the right predictions of window w at shift s
+    whose sample number t (the sample before which the prediction was made) lies in block b, and
+    ``tries[b, w, s]`` all of them. Memory is bounded by the longest window plus the longest shift
+    plus a piece: where the stream outgrows ``blocks`` blocks, they are merged in pairs.
+
+    ``first_target`` leaves out every prediction about a sample before it.
+    """
+
+    def __init__(
+        self,
+        windows: ArrayLike,
+        shifts: ArrayLike,
+        *,
+        classes: int,
+        ties: str = "recent",
+        step: int = 1,
+        block: int = 4096,
+        blocks: int = 4096,
+        first_target: int = 0,
+    ) -> None:
+        self.windows = check_windows(windows)
+        self.shifts = check_shifts(shifts)
+        self.size = check_step(step)[1]
+        self.classes = max(1, classes)
+        self.ties = tie_rule(ties)
+        self.block = block
+        self.blocks = blocks
+        self.first = np.maximum(first_target - self.shifts, 0)
+        self.length = 0
+        self.hits = np.zeros((0, self.windows.size, self.shifts.size), np.int64)
+        self.tries = self.hits
+        self._offset = 0
+        self._done = 0
+        self._labels = np.zeros(0, np.int32)
+        self._steps = np.zeros(0, np.int64)
+        self._stepped = False
+        self._finite = np.unique(self.windows[np.isfinite(self.windows)]).astype(np.int64)
+        cut = self._cut()
+        self._small, self._large = self._finite[:cut], self._finite[cut:]
+        self._sliding = [int(w) for w in self._large] + [0] * bool(np.isinf(self.windows).any())
+        leaves = 1 << math.ceil(math.log2(self.classes))
+        self._trees = [np.zeros(2 * leaves if w else self.classes, np.int64) for w in self._sliding]
+        self._memory = [np.full(2, -1, np.int64) for _ in self._sliding]
+        rows = self._small.size + len(self._sliding)
+        self._counts = np.zeros((rows, 0, self.shifts.size), np.int64)
+        self._begin = {int(w): -1 for w in [*self._finite, 1]}
+
+    def _cut(self) -> int:
+        """How many of the windows are cheaper in one backward walk than each by sliding."""
+        if TIES[self.ties] == "evalocl":
+            return 0
+        walk = np.concatenate([[0.0], self._finite * (WALK / self.size)])
+        slide = SLIDE * np.arange(self._finite.size, -1, -1)
+        return int(np.argmin(walk + slide))
+
+    def feed(self, labels: NDArray[np.int32], steps: Ints | None = None) -> None:
+        """The next labels, and their step numbers where steps differ in size."""
+        if labels.size == 0:
+            return
+        self._stepped = self._stepped or steps is not None
+        if self._labels.size:
+            labels = np.concatenate([self._labels, labels])
+            if steps is not None:
+                steps = np.concatenate([self._steps, steps])
+        self._labels = np.ascontiguousarray(labels, dtype=np.int32)
+        if steps is not None:
+            self._steps = np.ascontiguousarray(steps, dtype=np.int64)
+        self.length = self._offset + self._labels.size
+        self._find_beginnings()
+        self._count_to(max(self._done, self.length - int(self.shifts.max(initial=0))))
+        self._forget()
+
+    def finish(self) -> None:
+        """End of the stream: count what still waited for later labels, and sum up."""
+        self._count_to(self.length)
+        used = -(-self.length // self.block)
+        self._reserve(used)
+        order = {int(w): i for i, w in enumerate(self._small)}
+        order |= {w: self._small.size + i for i, w in enumerate(self._sliding)}
+        rows = [order[int(w) if np.isfinite(w) else 0] for w in self.windows]
+        self.hits = np.ascontiguousarray(self._counts[rows, :used].transpose(1, 0, 2))
+        edges = np.arange(used + 1, dtype=np.int64)[:, None, None] * self.block
+        begin = [self._begin[int(w) if np.isfinite(w) else 1] for w in self.windows]
+        start = np.array([b if b >= 0 else self.length for b in begin], np.int64)
+        low = np.maximum(start[:, None], self.first[None, :])
+        high = np.maximum(self.length - self.shifts, 0)[None, :]
+        clipped = np.minimum(np.maximum(edges, low), np.maximum(low, high))
+        self.tries = np.diff(clipped, axis=0)
+        self._labels = np.zeros(0, np.int32)
+        self._steps = np.zeros(0, np.int64)
+
+    def _find_beginnings(self) -> None:
+        """First sample that each window can answer for: its step begins with a full window."""
+        for window, at in self._begin.items():
+            if at >= 0:
+                continue
+            if not self._stepped:
+                at = -(-window // self.size) * self.size
+                if at < self.length:
+                    self._begin[window] = at
+                continue
+            low = max(window, self._offset + 1)
+            inside = self._steps[low - 1 - self._offset :]
+            change = np.flatnonzero(inside[1:] != inside[:-1])
+            if change.size:
+                self._begin[window] = low + int(change[0])
+
+    def _reserve(self, used: int) -> None:
+        missing = used - self._counts.shape[1]
+        if missing > 0:
+            rows, _, columns = self._counts.shape
+            more = np.zeros((rows, missing, columns), np.int64)
+            self._counts = np.concatenate([self._counts, more], axis=1)
+
+    def _merge(self) -> None:
+        """Blocks twice as long, half as many."""
+        odd = self._counts.shape[1] % 2
+        if odd:
+            self._reserve(self._counts.shape[1] + 1)
+        self._counts = self._counts[:, 0::2] + self._counts[:, 1::2]
+        self.block *= 2
+
+    def _count_to(self, hi: int) -> None:
+        lo = self._done
+        if hi <= lo:
+            return
+        while hi > self.block * self.blocks:
+            self._merge()
+        self._reserve(-(-hi // self.block))
+        from streamgauge.audit import _kernels
+
+        piece = (self._labels, self._offset, self._steps, self.size)
+        tail = (self.length, self.block)
+        jobs: list[Callable[[], None]] = []
+        for i, window in enumerate(self._sliding):
+            counts = self._counts[self._small.size + i]
+
+            def slide(
+                window: int = window,
+                tree: Ints = self._trees[i],
+                memory: Ints = self._memory[i],
+                counts: Ints = counts,
+            ) -> None:
+                _kernels.count_sliding(
+                    *piece, lo, hi, *tail, window, self.shifts, self.first, self.ties,
+                    tree, memory, counts,
+                )  # fmt: skip
+
+            jobs.append(slide)
+        if self._small.size:
+            hits = self._counts[: self._small.size].transpose(1, 0, 2)
+            chunk = max(self.block, -(-(hi - lo) // (8 * workers() * self.block)) * self.block)
+            for a in range(lo - lo % self.block, hi, chunk):
+
+                def walk(a: int = max(a, lo), b: int = min(a + chunk, hi)) -> None:
+                    _kernels.count_backward(
+                        *piece, a, b, *tail, self._small, self.shifts, self.first, self.ties,
+                        self.classes, hits,
+                    )  # fmt: skip
+
+                jobs.append(walk)
+        in_threads(jobs)
+        self._done = hi
+
+    def _forget(self) -> None:
+        """Drop labels that no window of a later prediction reaches back to."""
+        start = self._done
+        if self._stepped:
+            while start > self._offset and (
+                start - self._offset >= self._steps.size
+                or self._steps[start - 1 - self._offset] == self._steps[start - self._offset]
+            ):
+                start -= 1
+        else:
+            start -= start % self.size
+        keep = start - (int(self._finite[-1]) if self._finite.size else 0) - 2
+        cut = keep - self._offset
+        # Moving the rest costs a copy: worth it only once much has become useless.
+        if cut > self._labels.size // 2:
+            self._labels = self._labels[cut:].copy()
+            self._steps = self._steps[cut:].copy() if self._stepped else self._steps
+            self._offset = keep

@@ -1,0 +1,86 @@
+"""Durations in words: ``1h`` to seconds, seconds to ``1 hour``, and the names of known periods."""
+
+from __future__ import annotations
+
+import re
+
+from streamgauge.errors import StreamgaugeError
+
+UNITS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "minute": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "w": 604800.0,
+    "week": 604800.0,
+    "y": 31557600.0,
+    "year": 31557600.0,
+}
+NAMED = [
+    ("year", 31557600.0),
+    ("month", 2629800.0),
+    ("week", 604800.0),
+    ("day", 86400.0),
+    ("hour", 3600.0),
+    ("minute", 60.0),
+]
+
+
+def seconds(text: str | float) -> float:
+    """Seconds in a duration; a plain number is taken as seconds.
+
+    >>> seconds("90min"), seconds("1d"), seconds("2 weeks"), seconds(5)
+    (5400.0, 86400.0, 1209600.0, 5.0)
+    """
+    if not isinstance(text, str):
+        return float(text)
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", text.lower())
+    unit = found.group(2) if found else ""
+    factor = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
+    if not found or factor is None:
+        raise StreamgaugeError(
+            f"'{text}' is no duration: write a number and a unit, such as 30s, 10min, 1h, 1d or 2w"
+        )
+    return float(found.group(1)) * factor
+
+
+def is_duration(value: object) -> bool:
+    """Whether a shift was given as a duration and not as a number of samples.
+
+    >>> is_duration("1h"), is_duration("64"), is_duration(64)
+    (True, False, False)
+    """
+    return isinstance(value, str) and not value.strip().isdigit()
+
+
+def in_words(duration: float) -> str:
+    """A duration as a person would say it, in the largest unit that fits.
+
+    >>> in_words(86400), in_words(5400), in_words(0.5), in_words(1209600)
+    ('1 day', '1.5 hours', '0.5 seconds', '2 weeks')
+    """
+    units = [(n, s) for n, s in NAMED if n not in ("month",)]
+    for name, size in [*units, ("second", 1.0)]:
+        if duration >= size * 0.999 or name == "second":
+            amount = float(f"{duration / size:.3g}")
+            return f"{amount:g} {name}{'' if amount == 1 else 's'}"
+    raise AssertionError
+
+
+def period_name(duration: float) -> str:
+    """The name of a period: a day, a week, or its length.
+
+    >>> period_name(86000), period_name(604800), period_name(7200)
+    ('day', 'week', '2 hours')
+    """
+    for name, size in NAMED:
+        if abs(duration / size - 1) < 0.03:
+            return name
+    return in_words(duration)

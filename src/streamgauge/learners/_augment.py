@@ -1,0 +1,41 @@
+"""Random views of a batch of images, on its device, a fresh draw for every image.
+
+All work on bytes or floats [B, C, H, W], and draw from the generator they are given.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Augmentation = Literal["none", "flip", "crop_flip"]
+
+
+def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: int = 4) -> Tensor:
+    """`flip`: mirrored left to right, each image with probability one half. `crop_flip`: padded
+    with zeros, cut to its size again at a random place, then flipped."""
+    if how == "none" or x.ndim != 4 or len(x) == 0:
+        return x
+    if how == "crop_flip":
+        x = pad_crop(x, padding, generator)
+    return flip(x, generator)
+
+
+def flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    mirrored = torch.rand(len(x), generator=generator, device=x.device) < 0.5
+    return torch.where(mirrored[:, None, None, None], x.flip(3), x)
+
+
+def pad_crop(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """As one gather: row and column of every output pixel, zero where it falls on the border."""
+    count, channels, height, width = x.shape
+    offset = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator, device=x.device)
+    row = torch.arange(height, device=x.device) + offset[0] - padding
+    column = torch.arange(width, device=x.device) + offset[1] - padding
+    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None]
+    row, column = row.clamp(0, height - 1), column.clamp(0, width - 1)
+    place = (row[:, :, None] * width + column[:, None, :]).reshape(count, 1, -1)
+    cut = x.flatten(2).gather(2, place.expand(-1, channels, -1)).view_as(x)
+    return cut * inside[:, None]

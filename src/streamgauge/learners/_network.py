@@ -1,0 +1,88 @@
+"""What every learner with a network and a memory has: the parts, views of data, a checkpoint.
+
+Nothing here is a method; a method says how these parts change (see `er.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from streamgauge import memory, models
+from streamgauge.learners._augment import augment
+from streamgauge.learners.base import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners import er
+    from streamgauge.streams import Gate, Spec
+
+
+class Network:
+    """A model, its optimiser, a memory of addresses and a random generator of its own."""
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: er.Config
+    ) -> None:
+        self.config, self.source, self.device = config, source, device
+        self.model = self.build_model(spec, seed).to(device)
+        self.optimizer = torch.optim.SGD(
+            [p for p in self.model.parameters() if p.requires_grad],
+            lr=config.lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+        self.memory = memory.make(config.policy, config.memory, seed)
+        self.unbounded = not self.memory.bounded
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.scalars: dict[str, Any] = {}
+
+    def build_model(self, spec: Spec, seed: int) -> models.Model:
+        config = self.config
+        return models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
+
+    def predict(self, x: Tensor) -> Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            return self.scores(self.normalise(x))
+
+    def read(self, index: Any) -> Batch:
+        """Samples by address, from the source."""
+        return Batch(self.source.read(index), self.source.label(index), index)
+
+    def view(self, x: Tensor) -> Tensor:
+        """A fresh random view, normalised: what the network trains on."""
+        return self.normalise(augment(x, self.config.augment, self.generator))
+
+    def normalise(self, x: Tensor) -> Tensor:
+        return models.to_float(x, self.mean, self.std)
+
+    def scores(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.model(x)
+        return scores
+
+    def features(self, x: Tensor) -> Tensor:
+        """What a linear probe sees: the layer below the head."""
+        self.model.eval()
+        with torch.no_grad():
+            return self.model.features(self.normalise(x))
+
+    def memory_bytes(self) -> int:
+        return self.memory.nbytes()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "memory": self.memory.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.memory.load_state_dict(state["memory"])
+        self.generator.set_state(state["generator"].cpu())

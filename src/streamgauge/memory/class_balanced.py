@@ -1,0 +1,169 @@
+"""An equal share for each class, and within a class a uniform sample of what it ever had."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.memory.base import Ints, Memory, State, at_least_one
+from streamgauge.memory.classes import Classes
+
+
+class ClassBalanced(Memory):
+    """The class-balanced reservoir of the survey (Soutif-Cormerais et al. 2023), adaptive.
+
+    Each sample draws a key from U(0, 1) when it arrives, and of each class the q samples with the
+    largest keys are held, so they are a uniform sample of all that the class ever had. With M =
+    capacity and n = classes met so far, q = M // n, and one more for the M % n classes that were
+    met first. What a class does not fill is not lent to others. As n only grows, no quota ever
+    grows, hence adding a batch at once and adding its samples one by one end in the same memory.
+
+    A sample that stays keeps its slot. Slots that a shrinking quota emptied show -1 in `index` and
+    `label` until they are used again; `slots()` gives those that are filled.
+
+    >>> memory = ClassBalanced(4, seed=0)
+    >>> memory.add([10, 11, 12, 13], [8, 8, 8, 8])
+    array([0, 1, 2, 3])
+    >>> _ = memory.add([14], [3])       # a second class: two each, of which it has filled one
+    >>> np.bincount(memory.label[memory.slots()])[[8, 3]]
+    array([2, 1])
+    """
+
+    def __init__(self, capacity: int, seed: int, replacement: bool = False) -> None:
+        capacity = at_least_one("the capacity of a class-balanced memory", capacity)
+        super().__init__(capacity, seed, replacement)
+        self._index[:] = -1
+        self._label[:] = -1
+        # All slots, the filled ones first: to fill one more is to move the border, `_size`.
+        self._order: Ints = np.arange(capacity)
+        # One row a class, in order of first appearance, as wide as the largest quota. The first
+        # `_count` places of a row are in use; the others have slot -1 and key infinity.
+        self._classes = Classes()
+        self._slot: Ints = np.empty((0, capacity), dtype=np.int64)
+        self._key: NDArray[np.float64] = np.empty((0, capacity))
+        self._count: Ints = np.empty(0, dtype=np.int64)
+        self._quota: Ints = np.empty(0, dtype=np.int64)
+        # The key that a sample must exceed to be held: the smallest one held, once a class is full.
+        self._bar: NDArray[np.float64] = np.empty(0)
+
+    def slots(self) -> Ints:
+        return self._order[: self._size].copy()
+
+    def _choose(self, n: int) -> Ints:
+        return self._order[self._draw(n)]
+
+    def _top(self) -> int:
+        return len(self._index)
+
+    def _place(self, index: Ints, label: Ints) -> Ints:
+        key = self.rng.random(len(index))
+        row = self._classes.rows(label)
+        if len(self._classes) > len(self._count):
+            self._share_anew()
+        slots = np.full(len(index), -1, dtype=np.int64)
+        new = np.flatnonzero(key > self._bar[row])
+        if len(new) == 0:
+            return slots
+
+        # By class, and within a class by key, largest first: the j-th of its class is held if it
+        # finds an empty place, or else if it beats the key that the j before it left to beat.
+        new = new[np.lexsort((-key[new], row[new]))]
+        row, key = row[new], key[new]
+        rank = np.arange(len(new)) - np.searchsorted(row, row)
+        if len(new) > self._quota[-1]:  # more than some class may hold, at its very best
+            able = rank < self._quota[row]
+            new, row, key, rank = new[able], row[able], key[able], rank[able]
+        place = self._count[row] + rank
+        beat = place - self._quota[row]  # how many smaller keys go before it; < 0: there is room
+        pushing = np.flatnonzero(beat >= 0)
+        if len(pushing):
+            place[pushing] = self._smallest(row[pushing], beat[pushing])
+            held = (beat < 0) | (key > self._key[row, place])
+            new, row, key, place, beat = new[held], row[held], key[held], place[held], beat[held]
+
+        filling = np.flatnonzero(beat < 0)
+        if len(filling):
+            at = row[filling], place[filling]
+            self._slot[at] = self._order[self._size : self._size + len(filling)]
+            self._size += len(filling)
+            self._count[at[0]] = at[1] + 1  # of several of one class the last has the last place
+        self._key[row, place] = key
+        self._set_bar(np.unique(row))
+        slots[new] = where = self._slot[row, place]
+        self._index[where] = index[new]
+        self._label[where] = label[new]
+        return slots
+
+    def _smallest(self, row: Ints, nth: Ints) -> Ints:
+        """The place in a class's row that has its nth smallest key, from 0, for each pair."""
+        rows, which = np.unique(row, return_inverse=True)
+        deepest = int(nth.max())
+        keys = self._key[rows]
+        if deepest == 0:
+            return np.asarray(keys.argmin(axis=1)[which])
+        # A few smallest are found without sorting a row; many are found by sorting it.
+        by_key = keys.argpartition(range(deepest + 1)) if deepest < 16 else keys.argsort()
+        return np.asarray(by_key[which, nth])
+
+    def _set_bar(self, rows: Ints) -> None:
+        full = rows[self._count[rows] == self._quota[rows]]
+        if len(full):
+            self._bar[full] = self._key[full].min(axis=1)
+
+    def _share_anew(self) -> None:
+        """New quotas after new classes were met: shrink the others and make rows for the new."""
+        classes, known = len(self._classes), len(self._count)
+        self._set_quota(classes)
+        self._count = np.concatenate((self._count, np.zeros(classes - known, dtype=np.int64)))
+
+        over = np.flatnonzero(self._count > self._quota)
+        key = np.where(self._slot[over] < 0, -1.0, self._key[over])
+        largest_first = np.argsort(-key, axis=1)
+        slot = np.take_along_axis(self._slot[over], largest_first, axis=1)
+        self._slot[over] = slot
+        self._key[over] = np.take_along_axis(self._key[over], largest_first, axis=1)
+        beyond = np.arange(slot.shape[1]) >= self._quota[over, None]
+        self._empty(slot[beyond & (slot >= 0)])
+        self._count[over] = self._quota[over]
+
+        width = int(self._quota[0])
+        used = np.arange(width) < self._count[:, None]
+        slots = np.full((classes, width), -1, dtype=np.int64)
+        keys = np.full((classes, width), np.inf)
+        slots[:known], keys[:known] = self._slot[:, :width], self._key[:, :width]
+        slots[~used], keys[~used] = -1, np.inf
+        self._slot, self._key = slots, keys
+        self._set_bar(np.arange(classes))
+
+    def _set_quota(self, classes: int) -> None:
+        share, rest = divmod(len(self._index), max(classes, 1))
+        self._quota = share + (np.arange(classes) < rest)
+        self._bar = np.full(classes, -1.0)  # no class is full, until `_set_bar` finds it so
+
+    def _empty(self, slots: Ints) -> None:
+        self._index[slots] = -1
+        self._label[slots] = -1
+        filled = np.zeros(len(self._index), dtype=bool)
+        filled[self._order[: self._size]] = True
+        filled[slots] = False
+        self._order = np.concatenate((np.flatnonzero(filled), np.flatnonzero(~filled)))
+        self._size -= len(slots)
+
+    def state_dict(self) -> State:
+        return {
+            **super().state_dict(),
+            "order": self._order.copy(),
+            "classes": self._classes.labels.copy(),
+            "slot": self._slot.copy(),
+            "key": self._key.copy(),
+            "count": self._count.copy(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._order = state["order"].copy()
+        self._classes = Classes(state["classes"])
+        self._slot, self._key = state["slot"].copy(), state["key"].copy()
+        self._count = state["count"].copy()
+        self._set_quota(len(self._count))
+        self._set_bar(np.arange(len(self._count)))

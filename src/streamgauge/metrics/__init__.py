@@ -1,0 +1,127 @@
+"""From the log to numbers: pure functions, NumPy in and NumPy out, one formula and one source each.
+
+``score(log)`` gives every scalar a log can give; the rest is here by name.
+"""
+
+from __future__ import annotations
+
+from streamgauge.metrics._arrays import UndefinedMetric
+from streamgauge.metrics.compare import (
+    Comparison,
+    Spread,
+    Standing,
+    compare,
+    holm,
+    leaderboard,
+    spread,
+)
+from streamgauge.metrics.continual import (
+    StabilityGap,
+    WorstCase,
+    WorstWindow,
+    anytime_accuracy,
+    minimum_accuracy,
+    stability_gap,
+    worst_case,
+    worst_case_accuracy,
+    worst_window,
+)
+from streamgauge.metrics.geo import GeolocationError, geolocation_error
+from streamgauge.metrics.log import (
+    ContinualAccuracy,
+    Log,
+    accuracy_matrix,
+    classes_seen,
+    continual_accuracy,
+    cumulative_matrix,
+    retained_accuracy,
+)
+from streamgauge.metrics.online import (
+    album_accuracy,
+    calibration_error,
+    macro_accuracy,
+    near_future_accuracy,
+    online_accuracy,
+    per_class_accuracy,
+    running_accuracy,
+)
+from streamgauge.metrics.probe import LinearProbe, linear_probe, probed_accuracy
+from streamgauge.metrics.summary import score
+from streamgauge.metrics.tasks import (
+    average_accuracy,
+    average_forgetting,
+    backward_transfer,
+    cumulative_accuracy,
+    cumulative_forgetting,
+    forgetting_matrix,
+    forward_transfer,
+    random_forgetting,
+    rescaled_accuracy,
+    rescaled_forgetting,
+    unnormalised_rescaled_accuracy,
+    unnormalised_rescaled_forgetting,
+)
+from streamgauge.metrics.transfer import (
+    RetentionCurve,
+    TransferCurve,
+    backward_transfer_curve,
+    forward_transfer_curve,
+    retention_curve,
+)
+
+__all__ = [
+    "Comparison",
+    "ContinualAccuracy",
+    "GeolocationError",
+    "LinearProbe",
+    "Log",
+    "RetentionCurve",
+    "Spread",
+    "StabilityGap",
+    "Standing",
+    "TransferCurve",
+    "UndefinedMetric",
+    "WorstCase",
+    "WorstWindow",
+    "accuracy_matrix",
+    "album_accuracy",
+    "anytime_accuracy",
+    "average_accuracy",
+    "average_forgetting",
+    "backward_transfer",
+    "backward_transfer_curve",
+    "calibration_error",
+    "classes_seen",
+    "compare",
+    "continual_accuracy",
+    "cumulative_accuracy",
+    "cumulative_forgetting",
+    "cumulative_matrix",
+    "forgetting_matrix",
+    "forward_transfer",
+    "forward_transfer_curve",
+    "geolocation_error",
+    "holm",
+    "leaderboard",
+    "linear_probe",
+    "macro_accuracy",
+    "minimum_accuracy",
+    "near_future_accuracy",
+    "online_accuracy",
+    "per_class_accuracy",
+    "probed_accuracy",
+    "random_forgetting",
+    "rescaled_accuracy",
+    "rescaled_forgetting",
+    "retained_accuracy",
+    "retention_curve",
+    "running_accuracy",
+    "score",
+    "spread",
+    "stability_gap",
+    "unnormalised_rescaled_accuracy",
+    "unnormalised_rescaled_forgetting",
+    "worst_case",
+    "worst_case_accuracy",
+    "worst_window",
+]

@@ -1,0 +1,310 @@
+"""Metrics of a sequence of tasks, from the accuracy matrix.
+
+Throughout, ``a`` is ``[K, K]``: ``a[k, j]`` is the accuracy on task j after training task k, tasks
+counted from 0, NaN where it was not measured. ``classes[k]`` is the number of classes seen up to
+task k. Results are arrays over k. What is undefined, or rests on something that was not measured,
+is NaN. All but the unnormalised pair are linear in ``a``, so percent in gives percent out.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics._arrays import Floats, UndefinedMetric, choice, class_counts, square
+
+
+def average_accuracy(a: ArrayLike) -> Floats:
+    """Mean accuracy over the tasks seen so far.
+
+    AA_k = 1/(k+1) * sum over j <= k of a[k, j].
+
+    Source: Michel et al. 2023 (New metrics for analyzing continual learners), definition 3.1; the
+    survey's Acc is the last entry on the test sets.
+
+    >>> average_accuracy([[0.5, np.nan], [0.25, 0.75]])
+    array([0.5, 0.5])
+    """
+    a = square(a)
+    k, j = np.indices(a.shape)
+    return np.asarray(np.where(j <= k, a, 0.0).sum(axis=1) / np.arange(1, len(a) + 1))
+
+
+def forgetting_matrix(a: ArrayLike, reference: str = "max") -> Floats:
+    """How much of each earlier task is gone after each task, ``f[k, j]`` for j < k.
+
+    reference="max": f[k, j] = max over l in j..k-1 of a[l, j], minus a[k, j] (Michel et al. 2023,
+    definition 3.2). reference="first": f[k, j] = a[j, j] - a[k, j], measured from the value right
+    after the task was trained (Soutif-Cormerais et al. 2023, section 4). Negative where a task got
+    better later. NaN for j >= k.
+
+    >>> forgetting_matrix([[0.5, np.nan], [0.25, 0.25]])
+    array([[ nan,  nan],
+           [0.25,  nan]])
+    """
+    a = square(a)
+    choice("reference", reference, ("max", "first"))
+    k, j = np.indices(a.shape)
+    if reference == "max":
+        # Values from before task j was trained are no knowledge that could be forgotten.
+        best = np.maximum.accumulate(np.where(k >= j, a, -np.inf), axis=0)
+        before = np.vstack([np.full((1, len(a)), np.nan), best[:-1]])[: len(a)]
+    else:
+        before = np.broadcast_to(np.diag(a), a.shape)
+    forgotten = np.full(a.shape, np.nan)
+    earlier = j < k
+    forgotten[earlier] = before[earlier] - a[earlier]
+    return forgotten
+
+
+def average_forgetting(a: ArrayLike, reference: str = "max", over: str = "previous") -> Floats:
+    """Mean forgetting of the previous tasks.
+
+    AF_k = 1/n * sum over j < k of f[k, j], with f as in :func:`forgetting_matrix` and n the number
+    of previous tasks, k (over="previous"; Michel et al. 2023, definition 3.2), or of all tasks so
+    far, k + 1 (over="all"; the survey's 1/k with a zero term for the current task). NaN at k = 0,
+    where there is nothing yet to forget.
+
+    >>> average_forgetting([[0.5, np.nan], [0.25, 0.25]])
+    array([ nan, 0.25])
+    >>> average_forgetting([[0.5, np.nan], [0.25, 0.25]], over="all")
+    array([  nan, 0.125])
+    """
+    choice("over", over, ("previous", "all"))
+    forgotten = forgetting_matrix(a, reference)
+    return _mean_of_earlier(forgotten, extra=1 if over == "all" else 0)
+
+
+def _mean_of_earlier(values: Floats, extra: int = 0) -> Floats:
+    """Per row k, the sum of values[k, :k] divided by k + extra; NaN in the first row."""
+    k, j = np.indices(values.shape)
+    result = np.full(len(values), np.nan)
+    rows = np.arange(1, len(values))
+    result[1:] = np.where(j < k, values, 0.0).sum(axis=1)[1:] / (rows + extra)
+    return result
+
+
+def random_forgetting(classes: ArrayLike) -> Floats:
+    """The average forgetting of a classifier that guesses among the classes seen so far.
+
+    R_k = 1/k * sum over j < k of (1/C_j - 1/C_k). It is positive although nothing was ever learnt,
+    because the question gets harder; NaN at k = 0.
+
+    Source: Michel et al. 2023, lemma A.2.1 (written there for equal tasks).
+
+    >>> random_forgetting([2, 4, 6]).round(4)
+    array([   nan, 0.25  , 0.2083])
+    """
+    counts = np.asarray(classes, dtype=np.float64)
+    chance = 1.0 / class_counts(counts, counts.size)
+    # Differences first: equal counts must give exactly 0, and a rounding error would be divided by.
+    return _mean_of_earlier(chance[None, :] - chance[:, None])
+
+
+def unnormalised_rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
+    """Average accuracy as a multiple of what guessing would give: uRAA_k = C_k * AA_k.
+
+    Source: Michel et al. 2023, definition 4.1, with AA_k of a random classifier = 1/C_k. Wants
+    accuracies as fractions.
+
+    >>> unnormalised_rescaled_accuracy([[0.5, np.nan], [0.25, 0.75]], [2, 4])
+    array([1., 2.])
+    """
+    average = average_accuracy(a)
+    return class_counts(classes, len(average)) * average
+
+
+def rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
+    """Average accuracy with the growing difficulty of the task divided out.
+
+    RAA_k = C_k / C_K * AA_k: the multiple of chance, divided by the largest multiple that any
+    classifier can have at any k, which is C_K (a perfect one at the end). Constant for a random
+    classifier; equal to AA at the last task. It needs the number of classes at the end, so curves
+    of streams of different length are not comparable.
+
+    Source: Michel et al. 2023, definition 4.2 and proposition 4.3; any class counts.
+
+    >>> rescaled_accuracy([[0.5, np.nan], [0.25, 0.25]], [2, 4])
+    array([0.25, 0.25])
+    """
+    average = average_accuracy(a)
+    counts = class_counts(classes, len(average))
+    return counts / counts[-1:] * average
+
+
+def unnormalised_rescaled_forgetting(a: ArrayLike, classes: ArrayLike) -> Floats:
+    """Average forgetting as a multiple of a random classifier's: uRAF_k = AF_k / R_k.
+
+    R is :func:`random_forgetting`. NaN at k = 0, and as long as no task has brought a new class
+    (R_k = 0: nothing got harder, so there is nothing to rescale by). Wants fractions.
+
+    Source: Michel et al. 2023, definition 4.1.
+
+    >>> unnormalised_rescaled_forgetting([[0.9, np.nan], [0.4, 0.9]], [2, 4])
+    array([nan,  2.])
+    """
+    forgetting = average_forgetting(a)
+    return forgetting / _positive(random_forgetting(class_counts(classes, len(forgetting))))
+
+
+def rescaled_forgetting(a: ArrayLike, classes: ArrayLike) -> Floats:
+    """Average forgetting with the growing difficulty of the task divided out.
+
+    RAF_k = AF_k * min over m >= 1 of R_m / R_k (tasks from 0), R as in :func:`random_forgetting`.
+    The division is by the largest uRAF that any classifier can have at any k, that of one which
+    forgets all, at the m where R is smallest. For equal tasks that is the last one, and
+
+        RAF_k = (H_K - 1) (k - 1) / ((H_k - 1) (K - 1)) * AF_k      (tasks from 1, H harmonic),
+
+    so RAF_K = AF_K. With unequal tasks the smallest R may lie anywhere, so the minimum is taken
+    over all m and the last RAF need not equal the last AF. Constant for a random classifier.
+
+    Source: Michel et al. 2023, definition 4.2 and proposition 4.4.
+
+    >>> guesses = [[1 / 2, 0, 0], [1 / 4, 1 / 4, 0], [1 / 6, 1 / 6, 1 / 6]]
+    >>> rescaled_forgetting(guesses, [2, 4, 6]).round(6)
+    array([     nan, 0.208333, 0.208333])
+    """
+    forgetting = average_forgetting(a)
+    chance = _positive(random_forgetting(class_counts(classes, len(forgetting))))
+    smallest = np.nanmin(chance) if np.isfinite(chance).any() else np.nan
+    return np.asarray(forgetting * (smallest / chance))
+
+
+def _positive(values: Floats) -> Floats:
+    return np.where(values > 0, values, np.nan)
+
+
+def backward_transfer(a: ArrayLike) -> Floats:
+    """What later training did to earlier tasks, on average: below 0 is forgetting.
+
+    BWT_k = 1/k * sum over j < k of (a[k, j] - a[j, j]); NaN at k = 0. The negative of
+    ``average_forgetting(a, reference="first")``.
+
+    Source: Lopez-Paz and Ranzato 2017 (GEM), equation 3; their number is the last entry.
+
+    >>> backward_transfer([[0.5, np.nan], [0.25, 0.25]])
+    array([  nan, -0.25])
+    """
+    return -average_forgetting(a, reference="first")
+
+
+def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
+    """What training on the tasks before it gave a task not yet trained, on average.
+
+    FWT_k = 1/k * sum over 1 <= i <= k of (a[i-1, i] - baseline[i]); NaN at k = 0. ``baseline[i]``
+    is the accuracy of the untrained model on task i. It needs accuracies on unseen tasks and a
+    baseline; where one of them is missing the result is NaN and a warning
+    (:class:`UndefinedMetric`) says which. A missing baseline is never taken for 0: give zeros if
+    zeros are meant.
+
+    Source: Lopez-Paz and Ranzato 2017 (GEM), equation 4.
+
+    >>> forward_transfer([[0.5, 0.3], [0.25, 0.75]], baseline=[0.1, 0.1])
+    array([nan, 0.2])
+    """
+    a = square(a)
+    undefined = np.full(len(a), np.nan)
+    if baseline is None:
+        return _undefined(undefined, "there is no baseline, the accuracy of the untrained model")
+    untrained = np.asarray(baseline, dtype=np.float64)
+    if untrained.shape != (len(a),):
+        raise StreamgaugeError(
+            f"baseline must hold the untrained model's accuracy on each of the {len(a)} tasks, and "
+            f"it has the shape {untrained.shape}."
+        )
+    gain = np.diag(a, k=1) - untrained[1:]
+    undefined[1:] = np.cumsum(gain) / np.arange(1, len(a))
+    if np.isnan(np.diag(a, k=1)).any():
+        return _undefined(undefined, "some task was not evaluated before it was trained")
+    if np.isnan(untrained[1:]).any():
+        return _undefined(undefined, "the baseline of some task is missing")
+    return undefined
+
+
+def _undefined(values: Floats, reason: str) -> Floats:
+    warnings.warn(f"forward transfer is NaN: {reason}.", UndefinedMetric, stacklevel=3)
+    return values
+
+
+def cumulative_accuracy(scores: ArrayLike, labels: ArrayLike, class_task: ArrayLike) -> Floats:
+    """Accuracy on the data, and among the classes, of the first tasks only.
+
+    ``scores[t, n, c]`` is the score of class c for sample n after training task t, ``labels[n]``
+    the true class and ``class_task[c]`` the task that brought class c (-1: none did). The result is
+
+        b[t, k] = mean over samples n of tasks <= k of
+                  [ argmax over classes c of tasks <= k of scores[t, n, c]  =  labels[n] ],
+
+    NaN for t < k and where tasks up to k have no sample. Equal scores go to the smaller class. As k
+    is held fixed while t grows the question stays the same, which plain accuracy does not.
+
+    Source: Soutif-Cormerais et al. 2023 (A Comprehensive Empirical Evaluation on OCL), equation 4.
+
+    >>> after_first = [[0.9, 0.1, 0.0], [0.3, 0.7, 0.0]]
+    >>> after_second = [[0.3, 0.1, 0.6], [0.2, 0.4, 0.4]]
+    >>> cumulative_accuracy([after_first, after_second], labels=[0, 2], class_task=[0, 0, 1])
+    array([[ 1., nan],
+           [ 1.,  0.]])
+    """
+    values, truth = np.asarray(scores), np.asarray(labels)
+    owner = np.asarray(class_task, dtype=np.int64)
+    if values.ndim != 3 or truth.shape != values.shape[1:2] or owner.shape != values.shape[2:]:
+        raise StreamgaugeError(
+            "cumulative accuracy wants scores [tasks, samples, classes], labels [samples] and "
+            f"class_task [classes], and got {values.shape}, {truth.shape} and {owner.shape}."
+        )
+    if truth.size and (truth.min() < 0 or truth.max() >= len(owner)):
+        raise StreamgaugeError(
+            f"a label lies outside the {len(owner)} classes that scores and class_task describe."
+        )
+    tasks = int(owner.max(initial=-1)) + 1
+    sample_task = owner[truth]
+    result = np.full((len(values), tasks), np.nan)
+    for t, now in enumerate(values):
+        # Classes join task by task, so the best class so far is carried along, not searched anew.
+        best = np.full(len(truth), -1, dtype=np.int64)
+        height = np.full(len(truth), -np.inf)
+        for k in range(min(t + 1, tasks)):
+            joining = np.flatnonzero(owner == k)
+            if joining.size:
+                part = now[:, joining]
+                winner = part.argmax(axis=1)
+                level = part[np.arange(len(truth)), winner]
+                winner = joining[winner]
+                better = (level > height) | ((level == height) & (winner < best)) | (best < 0)
+                best, height = np.where(better, winner, best), np.where(better, level, height)
+            known = (sample_task >= 0) & (sample_task <= k)
+            if known.any():
+                result[t, k] = np.mean(best[known] == truth[known])
+    return result
+
+
+def cumulative_forgetting(b: ArrayLike, reference: str = "max") -> Floats:
+    """Forgetting that a growing number of classes does not cause by itself.
+
+    F_t = 1/t * sum over k < t of (ref - b[t, k]), with b from :func:`cumulative_accuracy`.
+    reference="max": ref = max over i in k..t of b[i, k], the present included, so F >= 0 (the
+    survey's formula). reference="first": ref = b[k, k], so that F < 0 shows backward transfer (what
+    the survey's Figure 3 plots). NaN at t = 0.
+
+    Source: Soutif-Cormerais et al. 2023, section 4.
+
+    >>> cumulative_forgetting([[0.8, np.nan], [0.9, 0.5]])
+    array([nan,  0.])
+    >>> cumulative_forgetting([[0.8, np.nan], [0.9, 0.5]], reference="first").round(6)
+    array([ nan, -0.1])
+    """
+    b = square(b)
+    choice("reference", reference, ("max", "first"))
+    t, k = np.indices(b.shape)
+    if reference == "max":
+        before = np.maximum.accumulate(np.where(t >= k, b, -np.inf), axis=0)
+    else:
+        before = np.broadcast_to(np.diag(b), b.shape)
+    gone = np.full(b.shape, np.nan)
+    gone[k < t] = before[k < t] - b[k < t]
+    return _mean_of_earlier(gone)

@@ -1,0 +1,23 @@
+"""Networks and heads. This room alone decides what a model looks like; importing it loads torch."""
+
+from __future__ import annotations
+
+from streamgauge.models.base import Model
+from streamgauge.models.build import BACKBONES, HEADS, build
+from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
+from streamgauge.models.inputs import to_float
+from streamgauge.models.weights import Loaded, load_weights
+
+__all__ = [
+    "BACKBONES",
+    "HEADS",
+    "UNSEEN",
+    "CosineHead",
+    "Head",
+    "LinearHead",
+    "Loaded",
+    "Model",
+    "build",
+    "load_weights",
+    "to_float",
+]

@@ -1,0 +1,87 @@
+"""A network by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.models.base import Model
+from streamgauge.models.heads import CosineHead, LinearHead
+from streamgauge.models.resnet import SlimResNet18, resnet18, resnet50
+from streamgauge.models.small import Cnn4, Linear, Mlp
+
+BACKBONES: dict[str, Callable[..., Model]] = {
+    "linear": Linear,
+    "mlp": Mlp,
+    "cnn4": Cnn4,
+    "slim_resnet18": SlimResNet18,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
+HEADS: dict[str, Callable[..., LinearHead | CosineHead]] = {
+    "linear": LinearHead,
+    "cosine": CosineHead,
+}
+TAKES_ANY_SHAPE = ("linear", "mlp")
+
+
+def build(
+    name: str,
+    input_shape: Sequence[int],
+    classes: int,
+    seed: int,
+    head: str = "linear",
+    *,
+    masked: bool = True,
+    **options: Any,
+) -> Model:
+    """A network with its first weights drawn from `seed` alone, on the processor.
+
+    The global random state of torch is neither read nor changed. Options go to the network
+    (`hidden` of mlp; `width`, `batch_norm` of cnn4; `nf` of slim_resnet18) or to the head (`sigma`
+    of cosine).
+
+    >>> model = build("mlp", (1, 8, 8), classes=10, seed=0, hidden=[32])
+    >>> model.feature_size, model(torch.zeros(5, 1, 8, 8)).shape
+    (32, torch.Size([5, 10]))
+    """
+    if name not in BACKBONES:
+        raise StreamgaugeError(f"there is no model '{name}': {nearest(name, BACKBONES)}")
+    if head not in HEADS:
+        raise StreamgaugeError(f"there is no head '{head}': {nearest(head, HEADS)}")
+    shape = tuple(int(side) for side in input_shape)
+    if name not in TAKES_ANY_SHAPE and len(shape) != 3:
+        raise StreamgaugeError(
+            f"the model '{name}' takes images of channels x height x width, but the input has "
+            f"shape {shape}: use 'mlp' or 'linear' for it."
+        )
+    if classes < 1 or any(side < 1 for side in shape):
+        raise StreamgaugeError(
+            f"a model cannot have {classes} classes and input of shape {shape}: "
+            f"all of these have to be 1 or more."
+        )
+    of_backbone, of_head = _options(BACKBONES[name]), _options(HEADS[head], "sigma")
+    for option in options:
+        if option not in of_backbone | of_head:
+            raise StreamgaugeError(
+                f"the model '{name}' with a {head} head has no option '{option}': "
+                f"{nearest(option, of_backbone | of_head)}"
+            )
+    # Of the generators only the processor's is used, and only it is put back: reaching for those
+    # of other devices would start them.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        model = BACKBONES[name](shape, **{k: v for k, v in options.items() if k in of_backbone})
+        own = {k: v for k, v in options.items() if k in of_head}
+        model.fc = HEADS[head](model.feature_size, classes, masked, **own)
+    return model
+
+
+def _options(make: Callable[..., Any], *also: str) -> set[str]:
+    """The names a maker takes by keyword only, and of those named here the ones it takes at all."""
+    parameters = inspect.signature(make).parameters.values()
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.name in also}

@@ -1,0 +1,87 @@
+"""Classifiers on top of features, in which a class not met yet has no say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+UNSEEN = -1000.0
+"""Logit of a class that was not met yet: never predicted, and no gradient reaches its weights."""
+
+
+class Head(nn.Module):
+    """What the heads share: `seen`, one flag a class, and the mask made from it.
+
+    The number of outputs is fixed and classes not met yet are masked, where others let the head
+    grow: the outcome is the same and the shapes stay constant. Logits of unseen classes are
+    replaced by -1000, as the survey's growing head does (Soutif-Cormerais et al. 2023). With
+    `masked=False` all outputs count from the start (the fixed head of DER++); `seen` is still kept.
+    """
+
+    seen: Tensor
+
+    def __init__(self, features: int, classes: int, masked: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.masked = features, classes, masked
+        self.register_buffer("seen", torch.zeros(classes, dtype=torch.bool))
+
+    def see(self, y: Tensor, mask: Tensor | None = None) -> None:
+        """Mark classes as met; where a mask is given, only labels at its true places.
+
+        Tensor operations of fixed shape only, so nothing waits for the device.
+        """
+        if mask is None:
+            self.seen.index_fill_(0, y, True)
+        else:
+            met = torch.zeros_like(self.seen, dtype=torch.float32)
+            met.index_add_(0, torch.where(mask, y, 0), mask.to(torch.float32))
+            self.seen.logical_or_(met > 0)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Logits [B, C] of all classes, met or not."""
+        raise NotImplementedError
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits = self.scores(features)
+        return logits.masked_fill(~self.seen, UNSEEN) if self.masked else logits
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, masked={self.masked}"
+
+
+class LinearHead(Head):
+    """logits = W f + b, initialised as `torch.nn.Linear` is.
+
+    >>> head = LinearHead(4, 3)
+    >>> head.see(torch.tensor([2, 2]))
+    >>> head(torch.ones(1, 4))[0, :2].tolist()
+    [-1000.0, -1000.0]
+    """
+
+    def __init__(self, features: int, classes: int, masked: bool = True) -> None:
+        super().__init__(features, classes, masked)
+        linear = nn.Linear(features, classes)
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def scores(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)
+
+
+class CosineHead(Head):
+    """logits = sigma * cos(W, f), with a learnt scale sigma and no bias.
+
+    The cosine classifier of the near-future paper (CosineFC, Hammoud et al. 2023): sigma starts at
+    1 and W from U(-1/sqrt(d), 1/sqrt(d)). With many classes that is a very flat softmax at first.
+    """
+
+    def __init__(
+        self, features: int, classes: int, masked: bool = True, sigma: float = 1.0
+    ) -> None:
+        super().__init__(features, classes, masked)
+        bound = features**-0.5
+        self.weight = nn.Parameter(torch.empty(classes, features).uniform_(-bound, bound))
+        self.sigma = nn.Parameter(torch.tensor(float(sigma)))
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.sigma * F.linear(F.normalize(features), F.normalize(self.weight))

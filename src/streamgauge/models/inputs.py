@@ -1,0 +1,41 @@
+"""From stored pixels to what a network takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from streamgauge.errors import StreamgaugeError
+
+
+def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> Tensor:
+    """Bytes [B, C, H, W] to (x / 255 - mean) / std in float32, by channel; floats as they are.
+
+    The order of the operations is that of the usual ToTensor and Normalize, so the numbers are
+    equal to theirs bit for bit. Pass `mean` and `std` as tensors on the device of `x` in a loop on
+    a GPU: numbers from a list are copied there each time.
+
+    >>> to_float(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), [0.5], [0.25])
+    tensor([[[[-2.,  2.]]]])
+    """
+    if x.is_floating_point():
+        return x
+    if x.dtype != torch.uint8 or x.ndim != 4:
+        raise StreamgaugeError(
+            f"images have to be bytes of shape [batch, channels, height, width] or floats, but "
+            f"these are {str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}: "
+            f"convert them first."
+        )
+    mean, std = (
+        torch.as_tensor(value, dtype=torch.float32, device=x.device).reshape(1, -1, 1, 1)
+        for value in (mean, std)
+    )
+    for what, value in (("mean", mean), ("std", std)):
+        if value.shape[1] not in (1, x.shape[1]):
+            raise StreamgaugeError(
+                f"there are {value.shape[1]} values in {what} for {x.shape[1]} channels: "
+                f"give one a channel, or one for all."
+            )
+    return x.to(torch.float32).div_(255).sub_(mean).div_(std)

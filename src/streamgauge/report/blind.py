@@ -1,0 +1,127 @@
+"""The level that comes free: what a classifier gets that knows recent labels and no input.
+
+Like the learner it is drawn beside, it knows no label of the step that it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.audit import blind_accuracy
+from streamgauge.metrics import average_accuracy
+from streamgauge.metrics.log import choose_split
+from streamgauge.record import Run
+
+WINDOWS = (1, 10, 100, 1000)
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BlindLevel:
+    """Means over the streams of all seeds."""
+
+    window: int  # labels, chosen on the first tenth of the streams
+    accuracy: Floats  # at each shift asked for, on all of the stream
+    retained: float  # of its last answer, on all held-out data
+    average: Floats  # over the held-out data of the tasks so far, after each task
+
+    @property
+    def name(self) -> str:
+        return f"blind, window {self.window}"
+
+
+def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel | None:
+    """The blind classifier on the streams of these runs, each stream taken once; None where the
+    logs hold no predictions, and so no labels."""
+    distinct = {(run.stream["data_hash"], run.stream["order_hash"]): run for run in runs}
+    known = [_Known(Run(run.path)) for run in distinct.values()]
+    known = [one for one in known if len(one.label)]
+    if not known:
+        return None
+    window = _choose([one.tenth() for one in known])
+    retained = [one.retained(window) for one in known]
+    average = [one.average(window) for one in known]
+    return BlindLevel(
+        window=window,
+        accuracy=np.mean([one.accuracy(window, shifts) for one in known], axis=0),
+        retained=float(np.mean(retained)),
+        average=np.mean(average, axis=0),
+    )
+
+
+def _choose(accuracies: list[Floats]) -> int:
+    """The best window on the first tenths: those that every tenth is long enough for."""
+    mean = np.mean(accuracies, axis=0)
+    return 1 if np.isnan(mean).all() else WINDOWS[int(np.nanargmax(mean))]
+
+
+class _Known:
+    """What the blind classifier may use of a run, and what it is asked."""
+
+    def __init__(self, run: Run) -> None:
+        table = run.predictions
+        live = np.flatnonzero(table["shift"] == 0)
+        self.label, self.step = table["label"][live], table["step"][live]
+        self.task = table["task"][live] if "task" in table else None
+        self.size = 0 if run.stream["albums"] else int(run.stream["step_size"])
+        self.answers = _last_answers(run)
+
+    def tenth(self) -> Floats:
+        count = len(self.label) // 10
+        # A window that half of the tenth would only fill is not tried on enough.
+        windows = [k for k in WINDOWS if 2 * k <= count]
+        found = np.full(len(WINDOWS), np.nan)
+        if windows:
+            levels = blind_accuracy(self.label[:count], windows, [0], step=self.step[:count])
+            found[: len(windows)] = levels[:, 0]
+        return found
+
+    def accuracy(self, window: int, shifts: Sequence[int]) -> Floats:
+        if self.size:  # the loop rounds a shift up to whole steps
+            shifts = [-(-shift // self.size) * self.size for shift in shifts]
+        return np.asarray(blind_accuracy(self.label, [window], shifts, step=self.step)[0])
+
+    def retained(self, window: int) -> float:
+        asked, _ = self.answers
+        return float(np.mean(asked == mode(self.label[-window:]))) if len(asked) else np.nan
+
+    def average(self, window: int) -> Floats:
+        asked, home = self.answers
+        if self.task is None or home is None or not len(asked):
+            return np.empty(0)
+        tasks = int(max(self.task.max(), home.max())) + 1
+        ends = np.searchsorted(self.task, np.arange(tasks), side="right")
+        matrix = np.full((tasks, tasks), np.nan)
+        for now, end in enumerate(ends):
+            right = asked == mode(self.label[max(0, end - window) : end])
+            for task in range(now + 1):
+                if (home == task).any():
+                    matrix[now, task] = right[home == task].mean()
+        return average_accuracy(matrix)
+
+
+def mode(labels: NDArray[Any]) -> int:
+    """The most frequent label; among equals the one seen last. -1 for none.
+
+    >>> mode(np.array([3, 3, 1, 1, 2]))
+    1
+    """
+    if not len(labels):
+        return -1
+    names, first, count = np.unique(labels[::-1], return_index=True, return_counts=True)
+    return int(names[np.lexsort((first, -count))[0]])
+
+
+def _last_answers(run: Run) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Labels of the held-out samples at the last evaluation, and their tasks."""
+    table = run.answers
+    if not len(table["evaluation"]):
+        return np.empty(0, np.int64), None
+    keep = table["split"] == choose_split(table, None, "answers")
+    keep &= table["evaluation"] == table["evaluation"][keep].max()
+    return table["label"][keep], table["task"][keep] if "task" in table else None

@@ -1,0 +1,185 @@
+"""What the terminal shows: tables as plain text, and how far a run has come."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from streamgauge.metrics import Spread
+from streamgauge.record import Run
+from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
+
+if TYPE_CHECKING:
+    from streamgauge.loop import Loop
+    from streamgauge.runner import Planned
+    from streamgauge.streams import Stream
+
+# Scores whose names hold one of these are shares of one.
+SHARES = ("accuracy", "forgetting", "transfer", "near_future", "worst_window", "calibration",
+          "smoothed", "depth", "recovered")  # fmt: skip
+# Showing progress may cost a step this many seconds, unless nothing was shown for a second.
+STEP_COST = 4e-6
+
+
+def leaderboard_text(runs: Iterable[Run]) -> str:
+    """A table for each stream, with the columns that its runs have."""
+    return "\n\n".join(_board_text(board) for board in leaderboard(runs))
+
+
+def _board_text(board: Board) -> str:
+    table = _table()
+    table.add_column("learner", overflow="fold")
+    for column in board.columns:
+        table.add_column(column.title, justify="right", min_width=12)
+    table.add_column("seeds", justify="right")
+    needs = any(row.needs for row in board.rows)
+    if needs:
+        table.add_column("needs")
+    for row in board.rows:
+        cells = [percent(row.scores.get(column.score)) for column in board.columns]
+        told = [", ".join(row.needs)] if needs else []
+        table.add_row(*map(Text, [row.learner, *cells, row.seeds, *told]))
+    by = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
+    return "\n".join([board.title, _as_text(table), NOTE + by, *board.left_out])
+
+
+def scores_text(runs: Iterable[Run]) -> str:
+    """Every score of every learner, mean ± deviation over seeds; tables as wide as fits."""
+    parts = []
+    for board in leaderboard(runs):
+        names = list(dict.fromkeys(name for row in board.rows for name in row.scores))
+        room = _width() - max(map(len, names), default=0) - 4
+        fitting = max(1, room // 18)
+        parts.append(board.title)
+        for first in range(0, len(board.rows), fitting):
+            rows = board.rows[first : first + fitting]
+            table = _table()
+            table.add_column("")
+            for row in rows:
+                table.add_column(Text(f"{row.learner}\n{row.seeds} seeds"), justify="right")
+            for name in names:
+                table.add_row(name, *(_score(name, row.scores.get(name)) for row in rows))
+            parts.append(_as_text(table))
+        parts += [f"{NOTE} What is no accuracy has its own unit.", *board.left_out, ""]
+    return "\n".join(parts).rstrip()
+
+
+def _score(name: str, value: Spread | None) -> str:
+    if value is None or any(word in name for word in SHARES):
+        return percent(value)
+    spread = "" if value.deviation != value.deviation else f" ± {value.deviation:.3g}"
+    return f"{value.mean:.4g}{spread}"
+
+
+def differences_text(found: Mapping[str, Any]) -> str:
+    """What `record.diff.differences` found, in words."""
+    parts = []
+    for what in ("configuration", "environment", "data"):
+        if not found[what]:
+            parts.append(f"{what}: the same")
+            continue
+        table = _table()
+        for title in (what, "first", "second"):
+            table.add_column(title, overflow="fold")
+        for name, values in found[what].items():
+            table.add_row(*(Text(str(cell)) for cell in (name, *values)))
+        parts.append(_as_text(table))
+    if found["same"]:
+        return "\n".join([*parts, "The logs are identical, times apart."])
+    parts.append(f"The logs part at step {found['first_step']}:")
+    for table_name, at in found["logs"].items():
+        if "rows" in at:
+            why = f"one ends after {min(at['rows'])} rows, the other after {max(at['rows'])}"
+        else:
+            why = f"row {at['row']} differs in {', '.join(at['columns'])}"
+        parts.append(f"  {table_name}, step {at['step']}: {why}")
+    return "\n".join(parts)
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def _as_text(table: Table) -> str:
+    page = io.StringIO()
+    Console(file=page, width=_width(), color_system=None, force_terminal=False).print(table)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+
+
+class Watcher:
+    """Shows how runs get on: a bar on a terminal, one line a run when it ends, nothing if quiet."""
+
+    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+        self.console = console or Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed}/{task.total}  {task.fields[told]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            auto_refresh=False,  # its thread would take the interpreter away from the run
+            transient=True,
+            expand=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+
+    def __enter__(self) -> Watcher:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))
+
+    def watch(self, planned: Planned, stream: Stream) -> Callable[[Loop], None]:
+        return self._watch(planned.recipe.name, planned.learner_seed)
+
+    def watch_run(self, run: Run) -> Callable[[Loop], None]:
+        return self._watch(run.learner, run.seed)
+
+    def _watch(self, learner: str, seed: int) -> Callable[[Loop], None]:
+        """A callback for every step. It looks at the clock and returns, but for a few times a
+        second: rarer on a terminal that is slow to draw on, and where steps are slow."""
+        began = shown = time.perf_counter()
+        first = -1  # a run taken up again does not begin at 0
+        bar: TaskID | None = None
+        shown_at, cost = 0, 0.0
+
+        def progress(loop: Loop) -> None:
+            nonlocal first, bar, shown, shown_at, cost
+            now = time.perf_counter()
+            step, steps = loop.step, len(loop.stream)
+            if first < 0:
+                first = shown_at = step - 1
+            since = now - shown
+            if step < steps and (
+                since < 0.1 or (since < 1.0 and (step - shown_at) * STEP_COST < cost)
+            ):
+                return
+            online = f"online {100 * loop.right / loop.asked:.1f} %, " if loop.asked else ""
+            rate = (step - first) / max(now - began, 1e-9)
+            if bar is None:
+                bar = self._bar.add_task(f"{learner}, seed {seed}", total=steps, told="")
+            self._bar.update(bar, completed=step, told=f"{online}{rate:.0f} steps/s", refresh=True)
+            if step == steps:
+                self._bar.remove_task(bar)
+                self.say(f"{learner}, seed {seed}: {online}{steps} steps in {now - began:.1f} s")
+            shown, shown_at = time.perf_counter(), step
+            cost = shown - now
+
+        return progress

@@ -1,0 +1,76 @@
+"""Kill runs with SIGKILL at random moments, resume them, and compare with runs never killed.
+
+    python tests/kill_runs.py --kills 20
+
+Prints one line a kill and exits with 1 if any resumed log differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import streamgauge as sg
+from helpers import same_log
+
+ARGUMENTS = [
+    "--stream", "albums", "--stream.length", "1200", "--learner", "er", "--er.momentum", "0.9",
+    "--protocol.shifts", "40", "--protocol.evaluate", "25", "--protocol.cost", "4/3",
+    "--checkpoint", "0.05",
+]  # fmt: skip
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "streamgauge.cli", *words]
+
+
+def start(out: Path, policy: str) -> subprocess.Popen[bytes]:
+    words = ["run", *ARGUMENTS, "--er.policy", policy, "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
+
+
+def kill_and_resume(folder: Path, kills: int, seed: int = 0, policy: str = "reservoir") -> int:
+    """How many of the killed and resumed runs differ from the one that ran through."""
+    rng = random.Random(seed)
+    began = time.monotonic()
+    assert start(folder / "whole", policy).wait() == 0
+    whole_time = time.monotonic() - began
+    (whole,) = sg.find_runs([folder / "whole"])
+    different = 0
+    for number in range(kills):
+        out = folder / f"killed-{number}"
+        process = start(out, policy)
+        delay = rng.uniform(0.3, 1.0) * whole_time
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        at = next(iter(sg.find_runs([out])), None).step if list(out.glob("*/run.json")) else 0
+        assert start(out, policy).wait() == 0
+        (resumed,) = sg.find_runs([out])
+        same = resumed.done and same_log(whole, resumed)
+        different += not same
+        print(f"killed after {delay:5.2f} s, checkpoint at step {at:4d} of {whole.step}: "
+              f"{'identical' if same else 'DIFFERENT'}", flush=True)  # fmt: skip
+    return different
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        different = kill_and_resume(Path(folder), chosen.kills, chosen.seed)
+    print(f"{chosen.kills} kills, {different} logs differ")
+    sys.exit(1 if different else 0)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import streamgauge as sg
+from helpers import Spy, small_stream
+from streamgauge.clock import schedule
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import Leak
+
+
+def run(stream: Any, tmp_path: Path, learner: Any = Spy, **protocol: Any) -> sg.Run:
+    return sg.run(stream, learner, protocol=sg.Protocol(**protocol), out=tmp_path)
+
+
+def test_every_batch_is_answered_before_it_is_learnt(tmp_path: Path) -> None:
+    stream = small_stream(6)
+    found = run(stream, tmp_path, evaluate="never")
+    verbs = [call[0] for call in Spy.calls]
+    assert verbs == ["predict", "learn"] * 6
+    learnt = [call for call in Spy.calls if call[0] == "learn"]
+    for step, (_, index, labels, predicted) in enumerate(learnt):
+        assert index == stream.index(step).tolist()
+        assert labels == stream.source.label[stream.index(step)].tolist()
+        assert predicted.argmax(1).tolist() == [step % 4] * 5  # what it said then, not now
+    rows = found.predictions
+    assert rows["version"].tolist() == np.repeat(np.arange(6), 5).tolist()
+    assert rows["prediction"].tolist() == (np.repeat(np.arange(6), 5) % 4).tolist()
+    assert rows["sample"].tolist() == stream.order.tolist()
+    assert rows["label"].tolist() == stream.source.label[stream.order].tolist()
+    assert rows["user"].tolist() == stream.source.columns["user"].tolist()
+    assert "task" not in rows
+    assert np.allclose(rows["confidence"], np.e / (np.e + 3))
+    assert found.training["value"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert found.jobs["recalled"].tolist() == [3] * 6
+
+
+@pytest.mark.parametrize("cost", ["1", "4/3", "5/2", "3", "1/2"])
+def test_versions_follow_the_clock(tmp_path: Path, cost: str) -> None:
+    found = run(small_stream(20), tmp_path, evaluate="never", cost=cost)
+    expected = schedule(cost, 20)
+    assert found.predictions["version"][::5].tolist() == expected.version.tolist()
+    trained = found.jobs["step"].tolist()
+    finished = [t for t in np.flatnonzero(expected.trained) if _end(t, cost, trained) <= 20]
+    assert trained == finished
+
+
+def _end(step: int, cost: str, trained: list[int]) -> Fraction:
+    free = Fraction(0)
+    for t in [t for t in range(step + 1) if schedule(cost, step + 1).trained[t]]:
+        free = max(free, Fraction(t)) + Fraction(cost)
+    return free
+
+
+def test_a_busy_learner_gets_what_it_said_when_the_batch_came(tmp_path: Path) -> None:
+    run(small_stream(9), tmp_path, evaluate="never", cost="3")
+    learnt = [call for call in Spy.calls if call[0] == "learn"]
+    assert [call[1][0] for call in learnt] == [0, 15, 30]
+    assert [call[3].argmax(1)[0].item() for call in learnt] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("shift", [1, 5, 12])
+def test_near_future_rows_come_from_the_version_in_force_then(tmp_path: Path, shift: int) -> None:
+    stream = small_stream(12)
+    found = run(stream, tmp_path, evaluate="never", shifts=(shift,))
+    rows = {c: found.predictions[c] for c in found.predictions}
+    late = rows["shift"] == shift
+    steps = -(-shift // 5)  # rounded up to whole steps
+    assert set(rows["step"][late]) == set(range(steps, 12))  # the first samples are not scored
+    assert (rows["version"][late] == rows["step"][late] - steps).all()
+    assert (rows["label"][late] == stream.source.label[rows["sample"][late]]).all()
+
+
+def test_near_future_of_albums_is_at_least_the_shift(tmp_path: Path) -> None:
+    stream = small_stream(30, step="album")
+    found = run(stream, tmp_path, evaluate="never", shifts=(7,))
+    rows = {c: found.predictions[c] for c in found.predictions}
+    late = rows["shift"] == 7
+    begin = stream.starts[:-1]
+    gap = begin[rows["step"][late]] - begin[rows["version"][late]]
+    assert (gap >= 7).all()
+    assert gap.max() < 7 + 3 + 3  # no further back than a step needs
+    assert len(set(rows["step"][late])) == (begin >= 7).sum()  # every step that can be is scored
+
+
+@pytest.mark.parametrize("what", ["train", "store", "drop"])
+def test_remainder(tmp_path: Path, what: str) -> None:
+    stream = small_stream(5, preparation=0.08)  # 23 samples: four batches and three left over
+    assert [len(stream.index(t)) for t in range(5)] == [5, 5, 5, 5, 3]
+    found = run(stream, tmp_path, evaluate="never", remainder=what)
+    verbs = [call[0] for call in Spy.calls]
+    last = {"train": ["learn"], "store": ["store"], "drop": []}[what]
+    assert verbs == ["predict", "learn"] * 4 + ["predict", *last]
+    assert len(found.predictions["label"]) == 23  # answered in any case
+    assert found.jobs["kind"].tolist() == ["learn"] * 4 + last
+
+
+def test_predict_can_be_off(tmp_path: Path) -> None:
+    found = run(small_stream(4), tmp_path, evaluate="never", predict=False)
+    assert [call[0] for call in Spy.calls] == ["learn"] * 4
+    assert all(call[3] is None for call in Spy.calls)
+    assert found.predictions.rows == 0
+
+
+def test_evaluation_every_n_steps_of_what_was_seen(tmp_path: Path) -> None:
+    stream = small_stream(40, held_out=0.25)
+    found = run(stream, tmp_path, evaluate=4, milestones=(1.0,))
+    rows = found.evaluations
+    assert rows["step"].tolist() == [*range(4, 30, 4), 30]
+    split = stream.splits["held_out"]
+    expected = [int((split.position <= stream.starts[s]).sum()) for s in rows["step"]]
+    assert rows["count"].tolist() == expected
+    assert expected[-1] == 50
+    for step, correct in zip(rows["step"], rows["correct"], strict=True):
+        seen = split.index[split.position <= stream.starts[step]]
+        assert correct == (stream.source.label[seen] == step % 4).sum()
+    answers = found.answers
+    assert len(answers["label"]) == 50
+    assert answers["position"].tolist() == sorted(split.position.tolist())
+    assert (answers["prediction"] == 30 % 4).all()
+
+
+def test_evaluation_at_boundaries_by_task(tmp_path: Path) -> None:
+    stream = sg.stream("blobs", classes=6, tasks=3, per_class=30)
+    found = run(stream, tmp_path)
+    rows = {c: found.evaluations[c] for c in found.evaluations}
+    plain = rows["within"] == -1
+    assert rows["current"][plain].tolist() == [0, 1, 1, 2, 2, 2]
+    assert rows["task"][plain].tolist() == [0, 0, 1, 0, 1, 2]
+    within = ~plain
+    pairs = list(zip(rows["current"][within], rows["within"][within], rows["task"][within],
+                     strict=True))  # fmt: skip
+    assert pairs == [(t, k, j) for t in range(3) for k in range(t + 1) for j in range(k + 1)]
+    everything = run(stream, tmp_path / "all", unseen=True)
+    assert (everything.evaluations["task"][everything.evaluations["within"] == -1]).tolist() == [
+        *[0, 1, 2] * 3
+    ]
+
+
+class Table(Spy):
+    """Scores that are known for each input, to check evaluation by hand."""
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        mean = x.float().flatten(1).mean(1, keepdim=True)
+        return torch.sin(mean * torch.arange(1, self.classes + 1))
+
+
+def test_cumulative_rows_are_accuracy_among_the_classes_so_far(tmp_path: Path) -> None:
+    stream = sg.stream("blobs", classes=6, tasks=3, per_class=30)
+    found = run(stream, tmp_path, learner=Table)
+    split, source = stream.splits["held_out"], stream.source
+    assert stream.class_task is not None
+    assert split.task is not None
+    scores = Table.predict(Table(stream.spec, None, 0, torch.device("cpu")),
+                           torch.from_numpy(source.read(split.index))).numpy()  # fmt: skip
+    rows = found.evaluations
+    for i in range(rows.rows):
+        inside = split.task == rows["task"][i]
+        allowed = np.arange(6)
+        if rows["within"][i] >= 0:
+            allowed = np.flatnonzero(stream.class_task <= rows["within"][i])
+        chosen = allowed[scores[inside][:, allowed].argmax(1)]
+        assert rows["correct"][i] == (chosen == source.label[split.index[inside]]).sum()
+        assert rows["count"][i] == inside.sum()
+
+
+class Nosy(Spy):
+    needs = frozenset({"boundaries", "horizon", "class_count"})
+
+    def tell(self, **facts: Any) -> None:
+        self.calls.append(("tell", {k: np.asarray(v).tolist() for k, v in facts.items()}))
+
+
+def test_a_learner_is_told_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    stream = sg.stream("blobs", classes=4, tasks=2, per_class=20)
+    run(stream, tmp_path, learner=Nosy, evaluate="never")
+    told = [call[1] for call in Nosy.calls if call[0] == "tell"]
+    assert stream.class_task is not None
+    classes = [np.flatnonzero(stream.class_task == t).tolist() for t in (0, 1)]
+    assert told == [
+        {"horizon": len(stream), "class_count": 4},
+        {"boundary": 0, "classes": classes[0]},
+        {"boundary": 1, "classes": classes[1]},
+    ]
+    second = next(i for i, c in enumerate(Nosy.calls) if c[0] == "tell" and c[1].get("boundary"))
+    assert Nosy.calls[second + 1][0] == "predict"  # told before the first batch of the task
+
+
+class Ahead(Spy):
+    what = "input"
+
+    def learn(self, batch: sg.Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
+        if self.what == "input":
+            self.source.read(batch.index + 5)
+        return super().learn(batch, predicted)
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        if self.what == "label":
+            self.source.label(np.arange(self.learnt * 5, self.learnt * 5 + 5))
+        return super().predict(x)
+
+
+@pytest.mark.parametrize("what", ["input", "label"])
+def test_looking_ahead_is_an_error(tmp_path: Path, what: str) -> None:
+    Ahead.what = what
+    with pytest.raises(Leak, match=what):
+        run(small_stream(5), tmp_path, learner=Ahead, evaluate="never")
+
+
+def test_wrong_scores_get_a_sentence(tmp_path: Path) -> None:
+    class Narrow(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(len(x), 2)
+
+    class Poison(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(x), 4), float("nan"))
+
+    with pytest.raises(StreamgaugeError, match=r"shape \(5, 4\), not \(5, 2\)"):
+        run(small_stream(3), tmp_path, learner=Narrow)
+    with pytest.raises(StreamgaugeError, match="NaN"):
+        run(small_stream(3), tmp_path, learner=Poison)
+
+
+def test_the_preparation_part_is_readable_and_never_scored(tmp_path: Path) -> None:
+    class Prepared(Spy):
+        def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+            super().__init__(spec, source, seed, device)
+            self.calls.append(("prepared", source.label(source.preparation).tolist()))
+
+    stream = small_stream(10, preparation=0.2)
+    found = run(stream, tmp_path, learner=Prepared, evaluate="never")
+    assert Prepared.calls[0] == ("prepared", stream.source.label[:10].tolist())
+    assert found.predictions["sample"].min() == 10
