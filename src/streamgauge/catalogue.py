@@ -7,13 +7,13 @@ is `FILE.py:Class` (a learner) or `FILE.py` (a stream).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -37,14 +37,15 @@ class Recipe:
 
     name: str
     where: str  # a built-in name or FILE.py:Class, so that a run can be taken up again
-    kind: Callable[..., Learner]
+    kind: type
     config: Any = None
     code: str = ""  # hash of the file that defines it: editing it makes a new run
     extra: dict[str, Any] = field(default_factory=dict)
 
     def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
         given = () if self.config is None else (self.config,)
-        return self.kind(spec, source, seed, device, *given)
+        made: Learner = self.kind(spec, source, seed, device, *given)
+        return made
 
     @property
     def needs(self) -> list[str]:
@@ -90,9 +91,11 @@ def learner(what: str | type, **settings: Any) -> Recipe:
 
 
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
-    """The papers' settings: learner -> preset -> settings, from `learners/presets.toml`."""
-    text = (_ROOMS / "learners" / "presets.toml").read_text()
-    known: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(text)
+    """The papers' settings: learner -> preset -> settings; one file a paper in `learners/presets`."""
+    known: dict[str, dict[str, dict[str, Any]]] = {}
+    for file in sorted((_ROOMS / "learners" / "presets").glob("*.toml")):
+        for name, sets in tomllib.loads(file.read_text()).items():
+            known.setdefault(name, {}).update(sets)
     return known
 
 
@@ -104,17 +107,20 @@ def _preset(name: str, preset: str) -> dict[str, Any]:
     return known[preset]
 
 
-def config_type_of(kind: Callable[..., Any]) -> type | None:
-    """The dataclass that annotates the parameter `config`, if there is such a parameter."""
-    init = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
-    if "config" not in inspect.signature(init).parameters:
+def config_type_of(kind: type) -> type | None:
+    """The dataclass that annotates the parameter `config`, if there is such a parameter. A class
+    that inherits its `__init__` may have a `Config` in its own file instead."""
+    if "config" not in inspect.signature(kind.__init__).parameters:  # type: ignore[misc]
         return None
-    module = sys.modules.get(kind.__module__)
-    annotation = init.__annotations__.get("config")
+    maker = next(part for part in kind.__mro__ if "__init__" in vars(part))
+    own = getattr(sys.modules.get(kind.__module__), "Config", None)
+    if maker is not kind and isinstance(own, type):
+        return own
+    annotation = maker.__init__.__annotations__.get("config")  # type: ignore[misc]
     if isinstance(annotation, str):
         # Only this annotation: others may name types imported for checking alone.
-        annotation = eval(annotation, vars(module) if module else {})
-    if not isinstance(annotation, type):
+        annotation = eval(annotation, vars(sys.modules[maker.__module__]))
+    if not dataclasses.is_dataclass(annotation) or not isinstance(annotation, type):
         raise StreamgaugeError(
             f"The parameter 'config' of {kind.__name__} must be annotated with a dataclass."
         )

@@ -15,8 +15,6 @@ from streamgauge.learners.base import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
-
 
 @dataclass(frozen=True)
 class Config:
@@ -43,11 +41,6 @@ class ER(Network):
     Other methods change `recall`, `loss`, `update` or `store`; what they want logged goes into
     `self.scalars`.
     """
-
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.scalars = {}

@@ -49,7 +49,7 @@
       hoverlabel: { bgcolor: theme.paper, bordercolor: theme.line, font: { color: theme.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },
-      width: width, uirevision: "kept",
+      width: width, height: width && 280, uirevision: "kept",
     };
     const options = {
       responsive: !width, displaylogo: false, displayModeBar: "hover",

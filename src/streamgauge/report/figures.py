@@ -180,6 +180,7 @@ def _average(found: _Found, blind: BlindLevel | None) -> Figure | None:
         "Held-out samples of the tasks so far, every task counting the same.",
         [*traces, *level],
         "tasks learnt",
+        whole=True,
     )
 
 
@@ -223,6 +224,8 @@ def _lines(
         }
         if len(each) > 1:
             low, high = values.mean - values.deviation, values.mean + values.deviation
+            if scale == 100:  # an accuracy cannot lie beyond these, whatever the deviation
+                low, high = np.maximum(low, 0), np.minimum(high, 100)
             line["customdata"] = _rounded(values.deviation)
             line["hovertemplate"] += " ± %{customdata:.2g}"
             traces.append(
@@ -253,20 +256,27 @@ def _dashed(blind: BlindLevel, x: Sequence[float], y: Floats) -> Trace:
         "mode": "lines+text",
         "x": list(x),
         "y": _rounded(100 * y),
-        "text": [*[""] * (len(x) - 1), blind.name],
+        "text": [*[""] * (len(x) - 1), f"\u00a0{blind.name}"],
         "hovertemplate": "%{y:.1f}",
     }
 
 
 def _figure(
-    title: str, caption: str, data: list[Trace], x_title: str, percent: bool = True
+    title: str,
+    caption: str,
+    data: list[Trace],
+    x_title: str,
+    percent: bool = True,
+    whole: bool = False,
 ) -> Figure | None:
     if all("blind" in trace["meta"] for trace in data):
         return None
     y: dict[str, Any] = {"title": {"text": "accuracy, %"}, "rangemode": "tozero"} if percent else {}
     low, high = min(min(t["x"]) for t in data), max(max(t["x"]) for t in data)
     room = (high - low or 1) / 100  # for markers; by itself plotly leaves more beside a label
-    x = {"title": {"text": x_title}, "range": [low - room, high + room]}
+    x: dict[str, Any] = {"title": {"text": x_title}, "range": [low - room, high + room]}
+    if whole:
+        x |= {"tick0": 1, "dtick": max(1, round(high / 10))}
     return Figure(title, caption, data, {"xaxis": x, "yaxis": y})
 
 

@@ -57,18 +57,19 @@ def scores_text(runs: Iterable[Run]) -> str:
     parts = []
     for board in leaderboard(runs):
         names = list(dict.fromkeys(name for row in board.rows for name in row.scores))
-        room = _width() - max(map(len, names), default=0) - 4
-        fitting = max(1, room // 18)
+        widest = max([12, *(len(row.learner) for row in board.rows)])
+        fitting = max(1, (_width() - max(map(len, names), default=0)) // (widest + 3))
         parts.append(board.title)
         for first in range(0, len(board.rows), fitting):
             rows = board.rows[first : first + fitting]
             table = _table()
             table.add_column("")
             for row in rows:
-                table.add_column(Text(f"{row.learner}\n{row.seeds} seeds"), justify="right")
+                table.add_column(Text(row.learner), justify="right")
+            table.add_row("seeds", *(row.seeds for row in rows))
             for name in names:
                 table.add_row(name, *(_score(name, row.scores.get(name)) for row in rows))
-            parts.append(_as_text(table))
+            parts += [_as_text(table), ""]
         parts += [f"{NOTE} What is no accuracy has its own unit.", *board.left_out, ""]
     return "\n".join(parts).rstrip()
 
