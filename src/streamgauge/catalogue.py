@@ -91,7 +91,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
 
 
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
-    """The papers' settings: learner -> preset -> settings; one file a paper in `learners/presets`."""
+    """The papers' settings, learner -> preset -> settings; a file a paper in `learners/presets`."""
     known: dict[str, dict[str, dict[str, Any]]] = {}
     for file in sorted((_ROOMS / "learners" / "presets").glob("*.toml")):
         for name, sets in tomllib.loads(file.read_text()).items():

@@ -7,6 +7,7 @@ Exit codes: 0 all is well; 1 the answer is no (a check failed, two runs differ, 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import tomllib
@@ -373,6 +374,8 @@ def list_(
             known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())
             if known:
                 print(f"             settings: {known}")
+            if entry.get("presets"):
+                print(f"             presets: {', '.join(entry['presets'])}")
             if entry.get("needs"):
                 print(f"             needs: {', '.join(entry['needs'])}")
         print()
@@ -405,8 +408,8 @@ def check(
     results = check_learner(catalogue.learner(learner, **settings), device)
     passed = all(r.passed is not False for r in results)
     if as_json:
-        _print_json({"learner": recipe.name, "passed": passed,
-                     "checks": [r._asdict() for r in results]})  # fmt: skip
+        checks = [r._asdict() for r in results]
+        _print_json({"learner": recipe.name, "passed": passed, "checks": checks})
     else:
         for result in results:
             mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
@@ -415,13 +418,20 @@ def check(
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, default=_plain))
+    print(json.dumps(_plain(value), indent=1, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
+    """As JSON can hold it: an undefined number becomes null, since NaN is not JSON."""
     if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 if __name__ == "__main__":

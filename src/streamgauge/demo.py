@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,7 @@ from streamgauge.streams import albums
 
 LEARNERS = ("blind", "majority", "newest=finetune", "er", "ncm")
 MARGIN = 0.005  # past the correlation = the last label is worth less than half a point
-SMALL = 0.05  # a loss below five points is called small
+SMALL = 0.05  # a loss of less than five points is no fall
 
 
 def demo(out: Path, seeds: int) -> Path:
@@ -41,7 +43,9 @@ def demo(out: Path, seeds: int) -> Path:
     finally:
         torch.set_num_threads(threads)
     (board,) = leaderboard(runs)
-    print(f"\n{leaderboard_text(runs)}\n\n{meaning(accuracies(board, shift), shift)}\n")
+    sentence = meaning(accuracies(board, shift), shift)
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    print(f"\n{leaderboard_text(runs)}\n\n{textwrap.fill(sentence, width)}\n")
     report = write_report(runs, out / "report.html").resolve()
     print(f"Report: {report}")
     return report
@@ -77,51 +81,34 @@ def meaning(found: Mapping[str, Accuracies], shift: int) -> str:
     """One sentence that says what came out, whatever came out: each claim is tested first."""
     blind, majority, newest, er = (found[name] for name in ("blind", "majority", "newest", "er"))
     gain = blind.online - majority.online
-    parts = [
-        f"Online, blind is right {_share(blind.online)} of the time without a look at any photo, "
-        + (f"{_points(gain)} above" if gain > 0 else "no more than")
-        + " what always answering the most frequent label gives",
-        f"and newest, which overfits the newest photos, {_share(newest.online)}, "
-        + ("higher still" if newest.online > blind.online else "which is not above blind"),
-    ]
-    shifted = (
-        f"asked {shift} photos ahead, past the reach of repeating labels, {_moved('blind', blind)} "
-        f"and {_moved('newest', newest)}, "
-    )
-    others = min(blind.loss, newest.loss)
-    if er.loss < SMALL and er.loss < others:
-        shifted += f"while er, which replays old photos, holds ({_from_to(er)})"
+    compared = f"{100 * gain:.1f} points above" if gain > 0 else "no more than"
+    more = "even" if newest.online > blind.online else "no more than blind,"
+    if er.loss < min(SMALL, blind.loss, newest.loss):
+        replay = f"while er, which replays old photos, holds at {_share(er.ahead)}"
     else:
-        too = " too" if er.loss >= SMALL and others > 0 else ""
-        shifted += f"and {_moved('er', er)}{too}, although it replays old photos"
-    kept = f"on held-out photos from all of the stream, at its end, newest has " + (
-        f"{_share(newest.retained)} and er {_share(er.retained)}"
-    )
-    if blind.loss >= SMALL and newest.loss >= SMALL and newest.loss > er.loss:
-        so = "so an online accuracy can be high for repeating recent labels, and it is the others "
-        so += "that tell what was learnt"
+        replay = f"and er, although it replays old photos, {_moved(er)}"
+    if min(blind.loss, newest.loss) >= SMALL and newest.loss > er.loss:
+        so = "so part of a high online accuracy can be the mere repetition of recent labels"
     else:
-        so = "so on this stream online accuracy did not mislead as it can"
-    return f"{', '.join(parts)}; {shifted}; {kept}: {so}."
+        so = "so here online accuracy did not mislead as it can"
+    return (
+        f"Online, blind is right {_share(blind.online)} of the time without a look at any photo "
+        f"({compared} always answering the most frequent label) and newest, trained hard on the "
+        f"newest photos alone, {more} {_share(newest.online)}; asked {shift} photos ahead, past "
+        f"the reach of repeating labels, blind {_moved(blind)} and newest {_moved(newest)}, "
+        f"{replay} (online {_share(er.online)}): {so}."
+    )
 
 
-def _moved(name: str, one: Accuracies) -> str:
+def _moved(one: Accuracies) -> str:
     if one.loss >= SMALL:
-        how = "falls"
+        how = "falls to"
     elif one.loss > 0:
-        how = "loses little"
+        how = "slips to"
     else:
-        how = "loses nothing"
-    return f"{name} {how} ({_from_to(one)})"
-
-
-def _from_to(one: Accuracies) -> str:
-    return f"{_share(one.online)} → {_share(one.ahead)}"
+        how = "stays at" if one.loss == 0 else "rises to"
+    return f"{how} {_share(one.ahead)}"
 
 
 def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f} points"

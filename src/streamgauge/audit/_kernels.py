@@ -284,3 +284,46 @@ def count_matches_in_time(
             if b < matches.size:
                 pairs[b] += 1
                 matches[b] += y[u] == y[t]
+
+
+@jit
+def guess_without_user(
+    y: Labels,
+    users: Labels,
+    known: Ints,
+    targets: Ints,
+    window: int,
+    most: int,
+    classes: int,
+    guess: Labels,
+) -> None:
+    """The mode of the last ``window`` labels of other users; -1 where ``most`` hold none.
+
+    For target number i the labels before known[i] may be used. Ties go to the most recent.
+    """
+    standing = np.zeros(classes, np.int64)
+    unit = window + 2
+    base = np.int64(0)
+    for i in range(targets.size):
+        base += unit * (window + 2)
+        own = users[targets[i]]
+        best = -1
+        top = np.int64(0)
+        used = 0
+        for back in range(1, most + 1):
+            at = known[i] - back
+            if at < 0 or used == window:
+                break
+            if users[at] == own:
+                continue
+            used += 1
+            c = y[at]
+            v = standing[c]
+            if v < base:
+                v = base + window + 1 - used
+            v += unit
+            standing[c] = v
+            if v > top:
+                top = v
+                best = c
+        guess[i] = best

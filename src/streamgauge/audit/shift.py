@@ -29,6 +29,7 @@ from streamgauge.audit.counting import (
 )
 from streamgauge.audit.durations import in_words, is_duration, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
+from streamgauge.audit.repeats import starts
 from streamgauge.audit.verdict import MARGIN, Counts, Rule, ShiftChoice, decide
 from streamgauge.errors import StreamgaugeError
 
@@ -240,8 +241,7 @@ def count_in_time(
             f"every shift is beyond a twentieth of the {in_words(span)} the stream spans: "
             "give shorter shifts"
         )
-    steps, size = check_step(step, codes.size)
-    start = step_starts(steps, size, codes.size)
+    start = starts(step, codes.size)
     known = []
     for length in lengths:
         last = np.searchsorted(clock, clock - length, side="right").astype(np.int64)
@@ -271,15 +271,6 @@ def count_in_time(
         codes.size,
         np.zeros(lengths.size),
     )
-
-
-def step_starts(steps: Ints, size: int, length: int) -> Ints:
-    """First sample of every sample's own step."""
-    at = np.arange(length, dtype=np.int64)
-    if steps.size == 0:
-        return at - at % size
-    begins = np.concatenate([[True], steps[1:] != steps[:-1]])
-    return np.maximum.accumulate(np.where(begins, at, 0))
 
 
 def with_duration(result: ShiftChoice, clock: Ints | None, every: float | None) -> ShiftChoice:

@@ -157,28 +157,30 @@ class Watcher:
         """A callback for every step. It looks at the clock and returns, but for a few times a
         second: rarer on a terminal that is slow to draw on, and where steps are slow."""
         began = shown = time.perf_counter()
-        first = -1  # a run taken up again does not begin at 0
+        shown_at, cost = -1, 0.0  # a run taken up again does not begin at step 0
         bar: TaskID | None = None
-        shown_at, cost = 0, 0.0
 
         def progress(loop: Loop) -> None:
-            nonlocal first, bar, shown, shown_at, cost
+            nonlocal shown, shown_at, cost, bar
             now = time.perf_counter()
             step, steps = loop.step, len(loop.stream)
-            if first < 0:
-                first = shown_at = step - 1
+            if shown_at < 0:
+                shown_at = step - 1
             since = now - shown
             if step < steps and (
                 since < 0.1 or (since < 1.0 and (step - shown_at) * STEP_COST < cost)
             ):
                 return
             online = f"online {100 * loop.right / loop.asked:.1f} %, " if loop.asked else ""
-            rate = (step - first) / max(now - began, 1e-9)
+            told = f"{online}{(step - shown_at) / max(since, 1e-9):.0f} steps/s"
             if bar is None:
-                bar = self._bar.add_task(f"{learner}, seed {seed}", total=steps, told="")
-            self._bar.update(bar, completed=step, told=f"{online}{rate:.0f} steps/s", refresh=True)
+                name = f"{learner}, seed {seed}"
+                bar = self._bar.add_task(name, total=steps, completed=step, told=told)
+            self._bar.update(bar, completed=step, told=told)
             if step == steps:
                 self._bar.remove_task(bar)
+            self._bar.refresh()
+            if step == steps:
                 self.say(f"{learner}, seed {seed}: {online}{steps} steps in {now - began:.1f} s")
             shown, shown_at = time.perf_counter(), step
             cost = shown - now

@@ -1,0 +1,502 @@
+"""The report: its numbers against slow and obvious ones, and its page in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import time
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import streamgauge as sg
+from streamgauge import catalogue, metrics
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record import Run
+from streamgauge.record.diff import differences
+from streamgauge.report import leaderboard, plot, write_report
+from streamgauge.report.blind import WINDOWS, blind_level
+from streamgauge.report.figures import POINTS, figures
+from streamgauge.report.html import render
+from streamgauge.report.terminal import (
+    Watcher,
+    differences_text,
+    leaderboard_text,
+    scores_text,
+)
+from streamgauge.runner import Experiment, run_all
+
+SHIFT = 25  # no whole number of steps: the loop rounds it up
+
+
+class Guess:
+    """Answers at random but repeatably, and logs a loss: a learner without a network."""
+
+    needs = frozenset({"horizon"})
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+        self.classes, self.seed, self.count = spec.classes, seed, 0
+
+    def tell(self, horizon: int) -> None:
+        pass
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        rng = np.random.default_rng([self.seed, self.count])
+        return torch.from_numpy(rng.random((len(x), self.classes)))
+
+    def learn(self, batch: Any, predicted: Any) -> dict[str, Any]:
+        self.count += 1
+        return {"loss": 1 / self.count}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Run]:
+    """Two seeds each of three learners on a stream without tasks."""
+    made = []
+    for seed in (0, 1):
+        stream = sg.stream("albums", length=1500, size=0, held_out=0.1, seed=seed)
+        protocol = sg.Protocol(shifts=(SHIFT,))
+        for learner in (catalogue.learner("blind"), catalogue.learner("majority"), Guess):
+            run = sg.run(
+                stream, learner, protocol=protocol, seed=seed, out=folder / "albums", said=_quiet
+            )
+            made.append(run)
+    return made
+
+
+@pytest.fixture(scope="module")
+def task_runs(folder: Path) -> list[Run]:
+    experiment = Experiment("blobs", ("blind", "majority"), 2, {"stream.tasks": 4})
+    return list(run_all(experiment, out=folder / "tasks", said=_quiet))
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+def _interrupted(stream: Any, learner: str, out: Path, seed: int, at: int) -> Run:
+    def stop(loop: Any) -> None:
+        if loop.step == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sg.run(stream, learner, seed=seed, out=out, checkpoint=0, progress=stop, said=_quiet)
+    (path,) = out.glob(f"*-{learner}-s{seed}-*")
+    return Run(path)
+
+
+def _accuracy(run: Run, shift: int) -> float:
+    table = run.predictions
+    rows = zip(table["shift"], table["label"], table["prediction"], strict=True)
+    right = [label == answer for s, label, answer in rows if s == shift]
+    return sum(right) / len(right)
+
+
+# The leaderboard.
+
+
+def test_means_and_deviations_are_those_of_the_seeds(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    assert [c.title for c in board.columns] == ["online", "near future, 25 ahead", "retained"]
+    assert {row.learner for row in board.rows} == {"blind", "majority", "Guess"}
+    for row in board.rows:
+        mine = [run for run in runs if run.learner == row.learner]
+        for name, shift in (("online_accuracy", 0), (f"near_future_accuracy@{SHIFT}", SHIFT)):
+            each = [_accuracy(run, shift) for run in mine]
+            assert row.scores[name].mean == pytest.approx(statistics.mean(each))
+            assert row.scores[name].deviation == pytest.approx(statistics.stdev(each))
+            assert row.scores[name].seeds == 2
+    assert [row.needs for row in board.rows if row.learner == "Guess"] == [("horizon",)]
+    order = [row.scores[f"near_future_accuracy@{SHIFT}"].mean for row in board.rows]
+    assert order == sorted(order, reverse=True)
+    assert board.ordered_by == "near future, 25 ahead"
+
+
+def test_a_run_given_twice_counts_once(runs: list[Run]) -> None:
+    assert [row.seeds for row in leaderboard([*runs, *runs])[0].rows] == ["2", "2", "2"]
+
+
+def test_tasks_add_columns(task_runs: list[Run]) -> None:
+    (board,) = leaderboard(task_runs)
+    titles = ["online", "retained", "average over tasks", "forgetting"]
+    assert [c.title for c in board.columns] == titles
+
+
+def test_streams_and_protocols_have_boards_of_their_own(tmp_path: Path) -> None:
+    labels = np.arange(60) % 3
+    made = []
+    for x in (np.zeros((60, 1)), np.ones((60, 1))):
+        for protocol in (sg.Protocol(), sg.Protocol(shifts=(10,))):
+            stream = sg.stream(x, labels)
+            made.append(sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet))
+    boards = leaderboard(made)
+    assert len(boards) == 4
+    titles = {board.title for board in boards}
+    assert len(titles) == 4
+    assert all(re.fullmatch(r"arrays \(protocol.shifts=.*, data=\w{6}\)", t) for t in titles)
+
+
+def test_settings_tell_rows_of_one_name_apart(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    made = [
+        sg.run(stream, catalogue.learner("blind", window=w), out=tmp_path, said=_quiet)
+        for w in (1, 5)
+    ]
+    (board,) = leaderboard(made)
+    assert sorted(row.learner for row in board.rows) == ["blind (window=1)", "blind (window=5)"]
+
+
+def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
+    lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
+    assert not cut.done
+    (board,) = leaderboard([done, cut, lost])
+    blind, majority = board.rows
+    assert blind.seeds == "1 + 1 incomplete"
+    assert blind.scores["online_accuracy"].mean == pytest.approx(_accuracy(done, 0))
+    assert majority.seeds == "0 + 1 incomplete"
+    assert not majority.scores
+    text = leaderboard_text([done, cut, lost])
+    assert f"blind, seed 1, is incomplete (step {cut.step} of 20)" in text
+    assert "majority       –" in re.sub(" +", " ", text).replace("majority –", "majority       –")
+    page = render([done, cut, lost])
+    assert "is incomplete" in page
+    assert "1 + 1 incomplete" in page
+
+
+# Text.
+
+
+def test_text_and_page_show_the_same_numbers(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    text, page = leaderboard_text(runs), render(runs)
+    for row in board.rows:
+        for column in board.columns:
+            value = row.scores[column.score]
+            cell = f"{100 * value.mean:.1f} ± {100 * value.deviation:.1f}"
+            assert cell in text
+            assert f">{cell}</td>" in page
+
+
+@pytest.mark.parametrize("width", [60, 90, 200])
+def test_tables_fit_the_terminal(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = scores_text(runs)
+    rows = [line for line in text.splitlines() if not line.startswith("Accuracies")]
+    assert max(map(len, rows)) <= width
+    for name in metrics.score(runs[0]):
+        assert name in text
+    for line in leaderboard_text(runs).splitlines():
+        assert len(line) <= width or line.startswith("Accuracies")
+
+
+def test_scores_that_are_no_shares_are_not_percentages(task_runs: list[Run]) -> None:
+    score = metrics.score(task_runs[0])["worst_case_interval"]
+    line = next(s for s in scores_text(task_runs).splitlines() if "worst_case_interval" in s)
+    assert f"{score:g} ± 0" in line
+
+
+def test_differences_in_words(runs: list[Run], tmp_path: Path) -> None:
+    first, second = [run for run in runs if run.learner == "blind"]
+    same = differences_text(differences(first, first))
+    assert "identical" in same
+    assert "configuration: the same" in same
+    found = differences(first, second)
+    text = differences_text(found)
+    assert f"The logs part at step {found['first_step']}" in text
+    assert "stream.settings.seed" in text
+    assert "data_hash" in text
+    assert "identical" not in text
+    shorter = {"predictions": {"step": 4, "row": 40, "columns": [], "rows": [40, 60]}}
+    text = differences_text({**found, "logs": shorter, "first_step": 4})
+    assert "predictions, step 4: one ends after 40 rows, the other after 60" in text
+
+
+# Watching.
+
+
+def _loop(steps: int) -> Any:
+    return SimpleNamespace(step=0, right=0, asked=0, stream=range(steps))
+
+
+def _watched(console: Console | None, steps: int, quiet: bool = False) -> float:
+    """Seconds a step that watching takes."""
+    with Watcher(quiet=quiet, console=console) as watcher:
+        watcher.say("[begin]")
+        progress = watcher.watch_run(SimpleNamespace(learner="e[r]", seed=3))
+        loop = _loop(steps)
+        began = time.perf_counter()
+        for _ in range(steps):
+            loop.step += 1
+            loop.asked += 4
+            loop.right += 1
+            progress(loop)
+        return (time.perf_counter() - began) / steps
+
+
+def test_one_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _watched(None, 50)
+    begin, line = capsys.readouterr().out.splitlines()
+    assert begin == "[begin]"
+    assert line.startswith("e[r], seed 3: online 25.0 %, 50 steps in ")
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    _watched(None, 50, quiet=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_a_bar_on_a_terminal_that_costs_next_to_nothing() -> None:
+    screen = io.StringIO()
+    cost = _watched(Console(file=screen, force_terminal=True, width=100), 500_000)
+    shown = screen.getvalue()
+    assert "steps/s" in shown
+    assert "500000 steps in" in shown
+    assert cost < 1e-5
+
+
+# The blind level.
+
+
+def _slow_blind(run: Run, window: int, count: int | None = None, shift: int = 0) -> float:
+    """The blind classifier by its definition, step by step."""
+    table = run.predictions
+    live = table["shift"] == 0
+    label, step = table["label"][live].tolist()[:count], table["step"][live].tolist()[:count]
+    begins = {s: step.index(s) for s in dict.fromkeys(step)}
+    right = []
+    for place, answer in enumerate(label):
+        ready = [b for b in begins.values() if b <= begins[step[place]] - shift]
+        if not ready or ready[-1] < window:
+            continue
+        known = label[ready[-1] - window : ready[-1]]
+        counts = Counter(known)
+        most = max(counts.values())
+        mode = next(c for c in reversed(known) if counts[c] == most)
+        right.append(mode == answer)
+    return sum(right) / len(right) if right else float("nan")
+
+
+def test_blind_level_by_its_definition(runs: list[Run]) -> None:
+    level = blind_level(runs, [0, SHIFT])
+    assert level is not None
+    streams = [run for run in runs if run.learner == "majority"]
+    tenth = len(streams[0].predictions["label"][streams[0].predictions["shift"] == 0]) // 10
+    tried = [k for k in WINDOWS if 2 * k <= tenth]
+    assert tried == [1, 10]
+    early = {k: statistics.mean(_slow_blind(run, k, tenth) for run in streams) for k in tried}
+    assert level.window == max(early, key=lambda k: early[k])
+    for place, shift in enumerate((0, SHIFT)):
+        each = [_slow_blind(run, level.window, shift=shift) for run in streams]
+        assert level.accuracy[place] == pytest.approx(statistics.mean(each))
+
+
+def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run]) -> None:
+    for order, name in (("time", "albums"), ("classes", "blobs")):
+        settings = {"order": order, "tasks": 4, "held_out": 0.1}
+        stream = sg.stream(name, **settings)
+        first = sg.run(stream, "majority", out=folder / "check", said=_quiet)
+        level = blind_level([first])
+        assert level is not None
+        learner = catalogue.learner("blind", window=level.window)
+        run = sg.run(stream, learner, out=folder / "check", said=_quiet)
+        # The level counts only what is answered with a full window.
+        table = run.predictions
+        full = table["step"] * stream.size >= level.window
+        right = (table["label"] == table["prediction"])[full]
+        if order == "time":
+            assert level.accuracy[0] == pytest.approx(right.mean())
+            assert not len(level.average)
+        else:
+            after = metrics.average_accuracy(metrics.accuracy_matrix(run))
+            assert level.average == pytest.approx(after)
+        assert level.retained == pytest.approx(metrics.retained_accuracy(run))
+
+
+def test_no_blind_level_without_labels(tmp_path: Path) -> None:
+    stream = sg.stream("albums", length=300, size=0, held_out=0.1)
+    silent = sg.Protocol(predict=False)
+    run = sg.run(stream, "majority", protocol=silent, out=tmp_path, said=_quiet)
+    assert blind_level([run]) is None
+    page = render([run])
+    assert "There is no blind level" in page
+    (figure,) = json.loads(_embedded(page))
+    assert [trace["name"] for trace in figure["data"]] == ["majority"]
+
+
+# The page.
+
+
+class _Page(HTMLParser):
+    """Tags, attributes, and the data of script elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def _embedded(page: str) -> str:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
+    assert found is not None
+    return found[1]
+
+
+def _end(figure: Any, learner: str) -> float:
+    (trace,) = [t for t in figure.data if t.get("name") == learner]
+    return float(trace["y"][-1]) / 100
+
+
+def test_curves_end_at_the_numbers_of_the_table(runs: list[Run], task_runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    running, near, retained = figures(board).accuracy
+    for row in board.rows:
+        assert _end(running, row.learner) == pytest.approx(
+            row.scores["online_accuracy"].mean, abs=1e-4
+        )
+        assert _end(near, row.learner) == pytest.approx(
+            row.scores[f"near_future_accuracy@{SHIFT}"].mean, abs=1e-4
+        )
+        assert _end(retained, row.learner) == pytest.approx(
+            row.scores["retained_accuracy"].mean, abs=1e-4
+        )
+    (board,) = leaderboard(task_runs)
+    found = figures(board)
+    average = found.accuracy[-1]
+    for row, matrix in zip(board.rows, found.matrices, strict=True):
+        expected = row.scores["average_accuracy"].mean
+        assert _end(average, row.learner) == pytest.approx(expected, abs=1e-4)
+        assert np.nanmean(matrix.cells[-1]) == pytest.approx(100 * expected)
+        assert np.isnan(matrix.cells[0][1])
+
+
+def test_the_blind_level_is_in_every_accuracy_plot(runs: list[Run], task_runs: list[Run]) -> None:
+    for some, count in ((runs, 3), (task_runs, 3)):
+        found = figures(leaderboard(some)[0])
+        assert len(found.accuracy) == count
+        assert found.blind is not None
+        for figure in found.accuracy:
+            (level,) = [t for t in figure.data if "blind" in t["meta"]]
+            assert level["name"] == f"blind, window {found.blind.window}"
+
+
+def test_bands_are_one_deviation(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    near = figures(board).accuracy[1]
+    row = board.rows[0]
+    line, band = (
+        next(t for t in near.data if t.get("legendgroup") == row.learner and ("name" in t) == named)
+        for named in (True, False)
+    )
+    each = [100 * _accuracy(run, SHIFT) for run in row.runs]
+    deviation = statistics.stdev(each)
+    assert line["customdata"][-1] == pytest.approx(deviation, rel=1e-3)
+    high, low = band["y"][1], band["y"][2]  # the last place, above and on the way back below
+    assert high == pytest.approx(statistics.mean(each) + deviation, rel=1e-3)
+    assert low == pytest.approx(statistics.mean(each) - deviation, rel=1e-3)
+
+
+def test_the_page_is_one_small_file_without_outside_parts(runs: list[Run]) -> None:
+    from plotly.offline import get_plotlyjs
+
+    page = render(runs)
+    for name, value in _Page(page).attributes:
+        if name in ("src", "href"):
+            assert value == "data:,"
+    assert len(page) - len(get_plotlyjs()) < 300_000
+    for figure in json.loads(_embedded(page)):
+        for trace in figure["data"]:
+            assert len(trace["x"]) == len(trace["y"]) <= 2 * POINTS
+
+
+def test_what_a_run_holds_is_escaped(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    names = ["</script><script>alert(2)</script>", "{{ 7*7 }}", '"&'.join("ab")]
+    stream = sg.stream(np.zeros((90, 1)), np.arange(90) % 3, class_names=names)
+    recipe = dataclasses.replace(catalogue.learner("blind"), name=evil)
+    page = render([sg.run(stream, recipe, out=tmp_path, said=_quiet)])
+    parsed = _Page(page)
+    assert "img" not in parsed.tags
+    assert parsed.tags.count("script") == 3
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert "{{ 7*7 }}" in page
+    (figure,) = json.loads(_embedded(page))
+    assert figure["data"][0]["name"] == "&lt;img src=x onerror=alert(1)&gt;"
+
+
+def test_where_a_plot_goes(runs: list[Run], tmp_path: Path) -> None:
+    assert sg.plot(runs[0]) == runs[0].path / "report.html"
+    assert sg.plot(runs) == runs[0].path.parent / "report.html"
+    assert plot(runs, tmp_path / "new" / "r.html").exists()
+    with pytest.raises(StreamgaugeError, match="no run"):
+        write_report([], tmp_path / "r.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(StreamgaugeError, match="Cannot write"):
+        write_report(runs, tmp_path / "file" / "r.html")
+
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_in_a_browser(
+    runs: list[Run], task_runs: list[Run], tmp_path: Path, scheme: str
+) -> None:
+    page = write_report([*runs, *task_runs], tmp_path / "report.html")
+    command = (
+        f"{CHROMIUM} --headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        f"--user-data-dir={tmp_path / 'profile'} --virtual-time-budget=8000 "
+        f"--blink-settings=preferredColorScheme={int(scheme == 'light')} "
+        f"--enable-logging=stderr --v=0 --dump-dom {page.resolve().as_uri()}"
+    )
+    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for word in ("Uncaught", "ERROR:CONSOLE", ":CONSOLE"):
+        assert word not in done.stderr
+    dom = done.stdout
+    plots = dom.split('class="plot')[1:]
+    drawn = [part for part in plots if "main-svg" in part]
+    assert len(drawn) == 6  # those in closed sections are drawn when they are opened
+    for number, part in enumerate(drawn):
+        assert part.count('class="trace scatter') >= 3
+        learners = ("blind", "majority", "Guess") if number < 3 else ("blind", "majority")
+        for learner in (*learners, "blind, window"):
+            assert re.search(rf'<text class="legendtext"[^>]*>{learner}', part), learner
