@@ -238,3 +238,24 @@ def test_the_preparation_part_is_readable_and_never_scored(tmp_path: Path) -> No
     found = run(stream, tmp_path, learner=Prepared, evaluate="never")
     assert Prepared.calls[0] == ("prepared", stream.source.label[:10].tolist())
     assert found.predictions["sample"].min() == 10
+
+
+def test_probe_rows_are_a_linear_classifier_on_features_and_change_nothing(tmp_path: Path) -> None:
+    stream = sg.stream("blobs", classes=6, tasks=3, per_class=30)
+    learner = sg.learner("er", augment="flip")
+    plain = run(stream, tmp_path, learner=learner)
+    probed = run(stream, tmp_path, learner=learner, probe="boundaries", probe_copies=2)
+    rows = probed.evaluations
+    mine = rows["split"] == "probe"
+    assert rows["current"][mine].tolist() == [0, 1, 1, 2, 2, 2]
+    assert rows["task"][mine].tolist() == [0, 0, 1, 0, 1, 2]
+    accuracy = rows["correct"][mine].sum() / rows["count"][mine].sum()
+    assert accuracy > 0.5  # six classes: chance is a third in the first task, less later
+    assert (plain.predictions["confidence"] == probed.predictions["confidence"]).all()
+    assert sg.score(probed)["probed_accuracy"] == pytest.approx(
+        (rows["correct"][mine] / rows["count"][mine])[-3:].mean()
+    )
+    last = run(stream, tmp_path, learner=learner, probe="auto")
+    assert set(last.evaluations["current"][last.evaluations["split"] == "probe"]) == {2}
+    with pytest.raises(StreamgaugeError, match="nothing to probe"):
+        run(stream, tmp_path, learner="blind", probe="end")

@@ -12,7 +12,6 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,17 +19,14 @@ from numpy.typing import NDArray
 
 from streamgauge.clock import Clock
 from streamgauge.errors import StreamgaugeError
+from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
 from streamgauge.learners.base import NEEDS, Batch, Learner
-from streamgauge.streams import Gate, Split, Stream
+from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import fetch, fetch_labels
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-EVALUATION_BATCH = 512
-# Held-out inputs up to this size stay on the device between evaluations.
-CACHE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,9 @@ class Protocol:
     # Shares of the stream after which the answer to every held-out sample is kept. None = at the
     # end, and, where a stream has no tasks, after each third too (transfer curves).
     milestones: tuple[float, ...] | None = None
+    # A linear probe of the learner's features: at boundaries, at the end, or as the device allows.
+    probe: Literal["never", "auto", "end", "boundaries"] = "never"
+    probe_copies: int = 1  # random views of each sample that the probe is trained on (survey: 3)
 
 
 class Job(NamedTuple):
@@ -95,14 +94,12 @@ class Loop:
         self.clock = Clock(protocol.cost)
         self.step = 0
         self.version = 0
-        self.evaluations = 0
         self.right = self.asked = 0
         self._jobs: list[Job] = []
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
-        self._heldout = {name: _Heldout(stream, split) for name, split in stream.splits.items()}
-        self._due = _Due(stream, protocol)
+        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device)
 
     def run(
         self,
@@ -119,8 +116,10 @@ class Loop:
             self._one_step(self.step)
             self.step += 1
             self._work(self.clock.finished(self.step))
-            with self._timed("evaluate"):
-                self._evaluate_if_due()
+            if self.evaluator.due(self.step):
+                with self._timed("evaluate"):
+                    self._prepare()
+                    self.evaluator.evaluate(self.step, self.version)
             if progress is not None:
                 progress(self)
             now = time.monotonic()
@@ -161,11 +160,11 @@ class Loop:
         with self._timed("read"):
             x = self.inputs(index)
         with self._timed("predict"):
-            scores = self._scores(x)
-        table = _table(scores)
+            scores = ask(self.learner, x, self.stream)
+        table = as_table(scores)
         prediction = table.argmax(axis=1)  # the first among equals
-        confidence = _confidence(table, prediction)
-        if np.isnan(confidence).any():
+        sure = confidence(table, prediction)
+        if np.isnan(sure).any():
             raise StreamgaugeError(f"The learner's scores at step {self.step} hold a NaN.")
         source, stream = self.stream.source, self.stream
         label = source.label[index]
@@ -182,7 +181,7 @@ class Loop:
             sample=index,
             label=label,
             prediction=prediction,
-            confidence=confidence,
+            confidence=sure,
             version=self.version,
             shift=shift,
             **columns,
@@ -243,18 +242,13 @@ class Loop:
         """Inputs by address, as this learner is shown them."""
         if self._sees_input:
             return fetch(self.stream.source, index, self.device)
-        import torch
+        return blank(len(index), self.device)
 
-        return torch.empty((len(index), 0), device=self.device)
-
-    def _scores(self, x: Tensor) -> Tensor:
-        scores = self.learner.predict(x)
-        wanted = (len(x), self.stream.spec.classes)
-        if tuple(scores.shape) != wanted:
-            raise StreamgaugeError(
-                f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
-            )
-        return scores
+    def _prepare(self) -> None:
+        prepare = getattr(self.learner, "prepare", None)
+        if prepare is not None:
+            prepare()
+            self._record_job(self.step - 1, "prepare", np.nan)
 
     # What a learner is told: only what it declared that it needs.
 
@@ -277,116 +271,13 @@ class Loop:
             classes = np.unique(stream.source.label[coming])
             self.learner.tell(boundary=task, classes=classes)  # type: ignore[attr-defined]
 
-    # Evaluation on held-out data.
-
-    def _evaluate_if_due(self) -> None:
-        if not self._heldout:
-            return
-        boundary, regular, keep = self._due(self.step)
-        if not (boundary or regular or keep):
-            return
-        prepare = getattr(self.learner, "prepare", None)
-        if prepare is not None:
-            prepare()
-            self._record_job(self.step - 1, "prepare", np.nan)
-        current = -1 if self.stream.task is None else int(self.stream.task[self.step - 1])
-        for name, heldout in self._heldout.items():
-            if heldout.split.at_boundaries and not (boundary or keep):
-                continue
-            self._evaluate(name, heldout, current, boundary, keep)
-        self.evaluations += 1
-
-    def _evaluate(
-        self, name: str, heldout: _Heldout, current: int, boundary: bool, keep: bool
-    ) -> None:
-        revealed = int(self.stream.starts[self.step])
-        seen = len(heldout) if self.protocol.unseen else heldout.seen(current, revealed)
-        asked = len(heldout) if keep else seen
-        if asked == 0:
-            return
-        blocks = self._heldout_inputs(heldout, asked)
-        table = np.concatenate([_table(self._scores(x)) for x in blocks])
-        prediction = table.argmax(axis=1)
-        correct = prediction == heldout.label[:asked]
-        self._record_counts(name, heldout.task[:seen], correct[:seen], current, within=-1)
-        if boundary and self.stream.class_task is not None:
-            self._record_cumulative(name, heldout, table[:seen], current)
-        if keep:
-            self._record_answers(name, heldout, prediction, _confidence(table, prediction))
-
-    def _heldout_inputs(self, heldout: _Heldout, count: int) -> Iterator[Tensor]:
-        for start in range(0, count, EVALUATION_BATCH):
-            end = min(start + EVALUATION_BATCH, count)
-            if not self._sees_input:
-                yield self.inputs(heldout.index[start:end])
-            else:
-                yield heldout.inputs(self.stream, start, end, self.device)
-
-    def _record_counts(
-        self, name: str, task: NDArray[Any], correct: NDArray[Any], current: int, within: int
-    ) -> None:
-        numbers, place = np.unique(task, return_inverse=True)
-        self.recorder.rows["evaluations"].append(
-            len(numbers),
-            evaluation=self.evaluations,
-            step=self.step,
-            version=self.version,
-            current=current,
-            split=name,
-            task=numbers,
-            within=within,
-            correct=np.bincount(place, weights=correct, minlength=len(numbers)),
-            count=np.bincount(place, minlength=len(numbers)),
-        )
-
-    def _record_cumulative(
-        self, name: str, heldout: _Heldout, table: NDArray[Any], current: int
-    ) -> None:
-        """Accuracy among the classes of tasks up to each earlier one, for cumulative accuracy."""
-        assert self.stream.class_task is not None
-        seen = len(table)
-        best = np.full(seen, -np.inf)
-        choice = np.full(seen, -1)
-        rows = np.arange(seen)
-        for limit in range(current + 1):
-            classes = np.flatnonzero(self.stream.class_task == limit)
-            if len(classes):
-                candidate = classes[table[:, classes].argmax(axis=1)]
-                better = table[rows, candidate] > best
-                best = np.where(better, table[rows, candidate], best)
-                choice = np.where(better, candidate, choice)
-            inside = heldout.task[:seen] <= limit
-            correct = choice[inside] == heldout.label[:seen][inside]
-            self._record_counts(name, heldout.task[:seen][inside], correct, current, limit)
-
-    def _record_answers(
-        self, name: str, heldout: _Heldout, prediction: NDArray[Any], confidence: NDArray[Any]
-    ) -> None:
-        columns: dict[str, Any] = {}
-        if "time" in self.stream.source.columns:
-            columns["time"] = self.stream.source.columns["time"][heldout.index]
-        if self.stream.task is not None:
-            columns["task"] = heldout.task
-        self.recorder.rows["answers"].append(
-            len(heldout),
-            evaluation=self.evaluations,
-            step=self.step,
-            split=name,
-            sample=heldout.index,
-            label=heldout.label,
-            prediction=prediction,
-            confidence=confidence,
-            position=heldout.position,
-            **columns,
-        )
-
     # Checkpoints.
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "step": self.step,
             "version": self.version,
-            "evaluations": self.evaluations,
+            "evaluations": self.evaluator.number,
             "right": self.right,
             "asked": self.asked,
             "clock": self.clock.state_dict(),
@@ -396,7 +287,7 @@ class Loop:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.version = state["step"], state["version"]
-        self.evaluations = state["evaluations"]
+        self.evaluator.number = state["evaluations"]
         self.right, self.asked = state["right"], state["asked"]
         self.clock.load_state_dict(state["clock"])
         self._jobs = [
@@ -413,84 +304,6 @@ class Loop:
         start = time.perf_counter()
         yield
         self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
-
-
-class _Heldout:
-    """A split sorted by the moment its samples count as seen, so that "seen" is a prefix."""
-
-    def __init__(self, stream: Stream, split: Split) -> None:
-        self.split = split
-        key = split.position if split.task is None else split.task
-        order = np.argsort(key, kind="stable")
-        self.index = split.index[order]
-        self.position = split.position[order]
-        self.label = stream.source.label[self.index]
-        self.task = np.full(len(order), -1) if split.task is None else split.task[order]
-        self._key = key[order]
-        self._cache: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def seen(self, current: int, revealed: int) -> int:
-        """How many have been seen: tasks up to the current one, or what lies before now in time.
-
-        The current task's held-out samples count from its first step on, as in the survey.
-        """
-        limit = revealed if self.split.task is None else current
-        return int(np.searchsorted(self._key, limit, side="right"))
-
-    def inputs(self, stream: Stream, start: int, end: int, device: torch.device) -> Tensor:
-        if self._cache is None:
-            block = fetch(stream.source, self.index[start:end], device)
-            each = block.nbytes / max(1, len(block))
-            if each * len(self) > CACHE_BYTES:
-                return block
-            self._cache = fetch(stream.source, self.index, device)
-        return self._cache[start:end]
-
-
-class _Due:
-    """Which evaluations are due after a number of steps: (boundary, regular, keep answers)."""
-
-    def __init__(self, stream: Stream, protocol: Protocol) -> None:
-        self._steps = len(stream)
-        self._every = protocol.evaluate
-        self._task = stream.task
-        shares = protocol.milestones
-        if shares is None:
-            shares = (1.0,) if stream.task is not None else (1 / 3, 2 / 3, 1.0)
-        for share in shares:
-            if not 0 < share <= 1:
-                raise StreamgaugeError(f"A milestone is a share of the stream, not {share}.")
-        if isinstance(self._every, int) and self._every < 1:
-            raise StreamgaugeError("protocol.evaluate must be at least 1 step.")
-        self._milestones = {ceil(share * self._steps) for share in shares}
-
-    def __call__(self, done: int) -> tuple[bool, bool, bool]:
-        if self._every == "never":
-            return False, False, False
-        end = done == self._steps
-        boundary = end or (
-            self._every != "end"
-            and self._task is not None
-            and self._task[done] != self._task[done - 1]
-        )
-        regular = isinstance(self._every, int) and done % self._every == 0
-        return bool(boundary), regular, done in self._milestones
-
-
-def _table(scores: Tensor) -> NDArray[Any]:
-    """Scores on the host. NumPy takes a few microseconds where a small tensor operation takes
-    tens, and one transfer is all that a device needs to wait for."""
-    return scores.detach().cpu().numpy()
-
-
-def _confidence(table: NDArray[Any], prediction: NDArray[Any]) -> NDArray[Any]:
-    """Softmax of the chosen score, which is the highest: 1 / sum exp(score - chosen)."""
-    chosen = table[np.arange(len(table)), prediction]
-    share: NDArray[Any] = 1.0 / np.exp(table - chosen[:, None]).sum(axis=1)
-    return share
 
 
 def _answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:

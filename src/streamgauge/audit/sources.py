@@ -41,7 +41,7 @@ class Source(Protocol):
     rows: int | None
 
     def tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[Any]:
-        """Arrow tables of the named columns, those in ``text`` as text where the file has no types."""
+        """Arrow tables of the named columns; ``text`` are read as text from untyped files."""
         ...
 
     def matrix(self, name: str) -> NDArray[Any] | None:

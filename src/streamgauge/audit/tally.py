@@ -1,4 +1,4 @@
-"""Two passes over a log: what is in it, then hits of the model and of blind classifiers by block."""
+"""Two passes over a log: what is in it, then hits of model and blind classifiers by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 # Up to so many rows a log is held in memory, which allows sorting and everything about users.
-HELD = 20_000_000
+HELD = 10_000_000
 # Of a longer one only so many leading rows are held, to look for periods and bursts.
 SAMPLE = 2_000_000
 
@@ -53,6 +53,8 @@ class Scan:
 
 def join(pieces: list[Piece]) -> Piece:
     """Pieces one after another."""
+    if len(pieces) == 1:
+        return pieces[0]
     joined: dict[str, Any] = {}
     for f in fields(Piece):
         values = [getattr(p, f.name) for p in pieces]
@@ -62,7 +64,7 @@ def join(pieces: list[Piece]) -> Piece:
 
 def take(piece: Piece, keep: NDArray[Any] | slice) -> Piece:
     """Some rows of a piece."""
-    chosen = {f.name: getattr(piece, f.name) for f in fields(Piece)}
+    chosen: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(Piece)}
     return Piece(**{n: None if v is None else v[keep] for n, v in chosen.items()})
 
 
@@ -104,13 +106,15 @@ def scan(log: Log, *, sort: bool = False, hold: int = HELD) -> Scan:
     whole = rows <= hold
     if sort and everything.time is not None:
         everything = take(everything, np.argsort(everything.time, kind="stable"))
+        if everything.step is not None and everything.shift is None:
+            check_steps(log, everything.step, None)
     known = {s: total for s, (_, total) in by_shift.items()} if everything.shift is not None else {}
     first = min(by_shift)
     counts = by_shift[first][0]
     if np.count_nonzero(counts) < 2:
         raise StreamgaugeError(
-            f"all {by_shift[first][1]:,} labels in column '{log.roles['label']}' are the same class: "
-            "there is nothing to predict, so check the label column"
+            f"all {by_shift[first][1]:,} labels in column '{log.roles['label']}' are the same "
+            "class: there is nothing to predict, so check the label column"
         )
     others = None
     if everything.shift is not None:
@@ -265,7 +269,7 @@ def count_answers(result: Tally, piece: Piece, start: int) -> None:
 
 def count_shifted(result: Tally, others: Piece, start: int) -> None:
     """Add the model's answers at other shifts."""
-    assert others.prediction is not None and others.shift is not None
+    assert others.shift is not None
     for shift in np.unique(others.shift).tolist():
         part = take(others, others.shift == shift)
         assert part.prediction is not None

@@ -64,8 +64,10 @@ class Network:
         scores: Tensor = self.model(x)
         return scores
 
-    def features(self, x: Tensor) -> Tensor:
-        """What a linear probe sees: the layer below the head."""
+    def features(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What a linear probe sees: the layer below the head, of x or of a random view of it."""
+        if generator is not None:
+            x = augment(x, self.config.augment, generator)
         self.model.eval()
         with torch.no_grad():
             return self.model.features(self.normalise(x))

@@ -11,6 +11,8 @@ has no such parameter. Optional members, each used only where present:
 - `store(batch)`: keep a batch without training on it
 - `prepare()`: work that belongs before an evaluation
 - `memory_bytes()`: what it holds beside its weights
+- `features(x, generator)`: what a linear probe is trained on; of a random view of x where a
+  generator is given
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel
         window=window,
         accuracy=np.mean([one.accuracy(window, shifts) for one in known], axis=0),
         retained=float(np.mean(retained)),
-        average=np.mean(average, axis=0),
+        average=np.mean(average, axis=0) if len(set(map(len, average))) == 1 else np.empty(0),
     )
 
 

@@ -3,6 +3,7 @@ reader's light or dark theme and are put in by the page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -85,7 +86,7 @@ def figures(board: Board) -> Figures:
         matrices=[
             Matrix(row.learner, (100 * _mean([one.matrix for one in curves])).tolist())
             for row, curves in found
-            if curves[0].matrix.size
+            if curves[0].matrix.size and len({one.matrix.shape for one in curves}) == 1
         ],
     )
 
@@ -202,16 +203,17 @@ def _lines(
     markers: bool = False,
     scale: float = 100.0,
 ) -> list[Trace]:
-    """A line and a band a learner: mean and one deviation over seeds, at the places of the seed
-    that has the fewest."""
+    """A line and a band a learner: mean and one deviation over seeds. Where seeds have their points
+    at places of their own (held-out samples do), first is averaged with first, last with last."""
     traces: list[Trace] = []
     for colour, (row, runs) in enumerate(found):
         each = [curve(run) for run in runs]
         each = [(x, y) for x, y in each if len(x)]
         if not each:
             continue
-        x = min((one[0] for one in each), key=len)
-        values = spread([scale * np.interp(x, *one) for one in each])
+        fewest = min(len(x) for x, _ in each)
+        x = np.mean([_resampled(x, fewest) for x, _ in each], axis=0)
+        values = spread([scale * _resampled(y, fewest) for _, y in each])
         name = escape(row.learner)
         line: Trace = {
             "name": name,
@@ -238,6 +240,10 @@ def _lines(
             )
         traces.append(line)
     return traces
+
+
+def _resampled(values: Floats, count: int) -> Floats:
+    return np.interp(np.linspace(0, len(values) - 1, count), np.arange(len(values)), values)
 
 
 def _level(
@@ -285,5 +291,5 @@ def _mean(matrices: Iterable[Floats]) -> Floats:
 
 
 def _rounded(values: Floats) -> list[float | None]:
-    """Short numbers for the page; JSON has no NaN."""
-    return [None if v != v else float(f"{v:.5g}") for v in values.tolist()]
+    """Short numbers for the page; JSON has neither NaN nor infinity."""
+    return [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.tolist()]

@@ -1,0 +1,299 @@
+"""Evaluation on held-out data: when it is due, what counts as seen, and what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.gate import fetch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from streamgauge.learners.base import Learner
+    from streamgauge.loop import Protocol, Record
+    from streamgauge.streams import Split, Stream
+
+BLOCK = 512  # samples answered at once
+# Held-out inputs up to this size stay on the device between evaluations.
+CACHE_BYTES = 256 << 20
+
+
+class Moment(NamedTuple):
+    """Where the run stands when an evaluation is taken."""
+
+    evaluation: int
+    step: int  # steps made
+    version: int
+    current: int  # task of the last step, or -1
+
+
+class Evaluator:
+    """Answers held-out samples with the learner as it is, and writes the counts to the log."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        learner: Learner,
+        protocol: Protocol,
+        record: Record,
+        device: torch.device,
+    ) -> None:
+        self.stream, self.learner, self.protocol = stream, learner, protocol
+        self.rows, self.device = record.rows, device
+        self.number = 0  # evaluations taken
+        self._heldout = {name: Heldout(stream, split) for name, split in stream.splits.items()}
+        self._due = Due(stream, protocol, device)
+
+    def due(self, step: int) -> bool:
+        """Whether an evaluation is to be taken after so many steps."""
+        return bool(self._heldout) and any(self._due(step))
+
+    def evaluate(self, step: int, version: int) -> None:
+        boundary, _, keep, probe = self._due(step)
+        current = -1 if self.stream.task is None else int(self.stream.task[step - 1])
+        moment = Moment(self.number, step, version, current)
+        for name, heldout in self._heldout.items():
+            if boundary or keep or not heldout.split.at_boundaries:
+                self._evaluate(name, heldout, moment, boundary, keep)
+        if probe:
+            self._probe(moment)
+        self.number += 1
+
+    def _evaluate(
+        self, name: str, heldout: Heldout, moment: Moment, boundary: bool, keep: bool
+    ) -> None:
+        seen = len(heldout) if self.protocol.unseen else self._seen(heldout, moment)
+        asked = len(heldout) if keep else seen
+        if asked == 0:
+            return
+        table = np.concatenate(
+            [as_table(ask(self.learner, x, self.stream)) for x in self._inputs(heldout, asked)]
+        )
+        prediction = table.argmax(axis=1)
+        correct = prediction == heldout.label[:asked]
+        self._record_counts(name, moment, heldout.task[:seen], correct[:seen])
+        if boundary and self.stream.class_task is not None:
+            self._record_cumulative(name, moment, heldout, table[:seen])
+        if keep:
+            self._record_answers(name, moment, heldout, prediction, confidence(table, prediction))
+
+    def _seen(self, heldout: Heldout, moment: Moment) -> int:
+        return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
+
+    def _inputs(self, heldout: Heldout, count: int) -> Iterator[Tensor]:
+        for start in range(0, count, BLOCK):
+            end = min(start + BLOCK, count)
+            if getattr(self.learner, "sees_input", True):
+                yield heldout.inputs(self.stream, start, end, self.device)
+            else:
+                yield blank(end - start, self.device)
+
+    def _record_counts(
+        self,
+        name: str,
+        moment: Moment,
+        task: NDArray[Any],
+        correct: NDArray[Any],
+        within: int = -1,
+    ) -> None:
+        numbers, place = np.unique(task, return_inverse=True)
+        self.rows["evaluations"].append(
+            len(numbers),
+            **moment._asdict(),
+            split=name,
+            task=numbers,
+            within=within,
+            correct=np.bincount(place, weights=correct, minlength=len(numbers)),
+            count=np.bincount(place, minlength=len(numbers)),
+        )
+
+    def _record_cumulative(
+        self, name: str, moment: Moment, heldout: Heldout, table: NDArray[Any]
+    ) -> None:
+        """Accuracy among the classes of tasks up to each earlier one, for cumulative accuracy."""
+        assert self.stream.class_task is not None
+        seen = len(table)
+        best = np.full(seen, -np.inf)
+        choice = np.full(seen, -1)
+        rows = np.arange(seen)
+        for limit in range(moment.current + 1):
+            classes = np.flatnonzero(self.stream.class_task == limit)
+            if len(classes):
+                candidate = classes[table[:, classes].argmax(axis=1)]
+                better = table[rows, candidate] > best
+                best = np.where(better, table[rows, candidate], best)
+                choice = np.where(better, candidate, choice)
+            inside = heldout.task[:seen] <= limit
+            correct = choice[inside] == heldout.label[:seen][inside]
+            self._record_counts(name, moment, heldout.task[:seen][inside], correct, limit)
+
+    def _record_answers(
+        self,
+        name: str,
+        moment: Moment,
+        heldout: Heldout,
+        prediction: NDArray[Any],
+        confidence: NDArray[Any],
+    ) -> None:
+        columns: dict[str, Any] = {}
+        if "time" in self.stream.source.columns:
+            columns["time"] = self.stream.source.columns["time"][heldout.index]
+        if self.stream.task is not None:
+            columns["task"] = heldout.task
+        self.rows["answers"].append(
+            len(heldout),
+            evaluation=moment.evaluation,
+            step=moment.step,
+            split=name,
+            sample=heldout.index,
+            label=heldout.label,
+            prediction=prediction,
+            confidence=confidence,
+            position=heldout.position,
+            **columns,
+        )
+
+    def _probe(self, moment: Moment) -> None:
+        """A linear classifier on the learner's frozen features of everything streamed so far,
+        tested on held-out data: what the features are worth, whatever the head does with them."""
+        from streamgauge.metrics import linear_probe
+
+        features = getattr(self.learner, "features", None)
+        if features is None:
+            raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
+        index = self.stream.order[: self.stream.starts[moment.step]]
+        known = np.concatenate(
+            [
+                self._features(index, None if copies == 1 else (moment.step, copy))
+                for copies in [self.protocol.probe_copies]
+                for copy in range(copies)
+            ]
+        )
+        labels = np.tile(self.stream.source.label[index], self.protocol.probe_copies)
+        probe = linear_probe(known, labels, device=self.device.type)
+        heldout = self._heldout.get("test") or self._heldout["held_out"]
+        seen = self._seen(heldout, moment)
+        if seen:
+            said = probe.predict(self._features(heldout.index[:seen], None))
+            self._record_counts("probe", moment, heldout.task[:seen], said == heldout.label[:seen])
+
+    def _features(self, index: NDArray[Any], draw: tuple[int, int] | None) -> NDArray[Any]:
+        """Features of samples; with a draw, of their random views, from a generator of its own so
+        that probing changes nothing."""
+        import torch
+
+        generator = None
+        if draw is not None:
+            generator = torch.Generator(self.device).manual_seed(hash(draw) % (1 << 62))
+        blocks = (index[start : start + BLOCK] for start in range(0, len(index), BLOCK))
+        read = (fetch(self.stream.source, block, self.device) for block in blocks)
+        return np.concatenate(
+            [self.learner.features(x, generator).cpu().numpy() for x in read]  # type: ignore[attr-defined]
+        )
+
+
+class Heldout:
+    """A split sorted by the moment its samples count as seen, so that "seen" is a prefix."""
+
+    def __init__(self, stream: Stream, split: Split) -> None:
+        self.split = split
+        key = split.position if split.task is None else split.task
+        order = np.argsort(key, kind="stable")
+        self.index = split.index[order]
+        self.position = split.position[order]
+        self.label = stream.source.label[self.index]
+        self.task = np.full(len(order), -1) if split.task is None else split.task[order]
+        self._key = key[order]
+        self._cache: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def seen(self, current: int, revealed: int) -> int:
+        """How many have been seen: tasks up to the current one, or what lies before now in time.
+
+        The current task's held-out samples count from its first step on, as in the survey.
+        """
+        limit = revealed if self.split.task is None else current
+        return int(np.searchsorted(self._key, limit, side="right"))
+
+    def inputs(self, stream: Stream, start: int, end: int, device: torch.device) -> Tensor:
+        if self._cache is None:
+            block = fetch(stream.source, self.index[start:end], device)
+            each = block.nbytes / max(1, len(block))
+            if each * len(self) > CACHE_BYTES:
+                return block
+            self._cache = fetch(stream.source, self.index, device)
+        return self._cache[start:end]
+
+
+class Due:
+    """What is due after a number of steps: (boundary, regular, keep answers, probe)."""
+
+    def __init__(self, stream: Stream, protocol: Protocol, device: torch.device) -> None:
+        self._steps = len(stream)
+        self._every = protocol.evaluate
+        self._task = stream.task
+        self._probe = protocol.probe
+        if self._probe == "auto":  # all boundaries take seconds on a GPU and minutes on a CPU
+            self._probe = "boundaries" if device.type == "cuda" else "end"
+        shares = protocol.milestones
+        if shares is None:
+            shares = (1.0,) if stream.task is not None else (1 / 3, 2 / 3, 1.0)
+        for share in shares:
+            if not 0 < share <= 1:
+                raise StreamgaugeError(f"A milestone is a share of the stream, not {share}.")
+        if isinstance(self._every, int) and self._every < 1:
+            raise StreamgaugeError("protocol.evaluate must be at least 1 step.")
+        self._milestones = {ceil(share * self._steps) for share in shares}
+
+    def __call__(self, done: int) -> tuple[bool, bool, bool, bool]:
+        if self._every == "never":
+            return False, False, False, False
+        end = done == self._steps
+        boundary = end or (
+            self._every != "end"
+            and self._task is not None
+            and bool(self._task[done] != self._task[done - 1])
+        )
+        regular = isinstance(self._every, int) and done % self._every == 0
+        probe = (end and self._probe != "never") or (boundary and self._probe == "boundaries")
+        return boundary, regular, done in self._milestones, probe
+
+
+def ask(learner: Learner, x: Tensor, stream: Stream) -> Tensor:
+    """The learner's scores, refused unless there is one for each class that may come."""
+    scores = learner.predict(x)
+    wanted = (len(x), stream.spec.classes)
+    if tuple(scores.shape) != wanted:
+        raise StreamgaugeError(
+            f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
+        )
+    return scores
+
+
+def as_table(scores: Tensor) -> NDArray[Any]:
+    """Scores on the host. NumPy takes a few microseconds where a small tensor operation takes
+    tens, and one transfer is all that a device needs to wait for."""
+    return scores.detach().cpu().numpy()
+
+
+def confidence(table: NDArray[Any], prediction: NDArray[Any]) -> NDArray[Any]:
+    """Softmax of the chosen score, which is the highest: 1 / sum exp(score - chosen)."""
+    chosen = table[np.arange(len(table)), prediction]
+    share: NDArray[Any] = 1.0 / np.exp(table - chosen[:, None]).sum(axis=1)
+    return share
+
+
+def blank(count: int, device: torch.device) -> Tensor:
+    """What a learner that does not look at inputs is handed."""
+    import torch
+
+    return torch.empty((count, 0), device=device)
