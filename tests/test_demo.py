@@ -89,7 +89,7 @@ def test_the_demo_from_end_to_end(
     assert all(run.header["config"]["protocol"]["shifts"] == [40] for run in runs)
     settings = {run.learner: run.header["config"]["learner"]["settings"] for run in runs}
     assert settings["newest"]["passes"] == 3
-    assert settings["blind"]["window"] == 10
+    assert settings["blind"]["window"] == 1
     for name in learners:
         assert re.search(rf"^{name} +\d+\.\d +\d+\.\d +\d+\.\d +1$", out, re.MULTILINE)
     for title in ("online", "near future, 40 ahead", "retained"):

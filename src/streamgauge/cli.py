@@ -39,6 +39,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a pro
 Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Checkpoint = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
+]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 
@@ -140,6 +144,7 @@ def run(
     seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",
+    threads: Threads = None,
     checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -163,15 +168,13 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, and tables [stream] (its name is
     then `name`), [protocol], [er] with their settings.
     """
-    from streamgauge.runner import run_all
+    from streamgauge.runner import Experiment, run_all
 
     given = _read_toml(file) if file else {}
     settings = {**given.pop("settings", {}), **context.obj}
     stream = stream or given.get("stream")
     if stream is None:
         raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
-    from streamgauge.runner import Experiment
-
     experiment = Experiment(
         stream=stream,
         learners=tuple(learner or given.get("learners", ())),
@@ -179,6 +182,7 @@ def run(
         settings=settings,
     )
     folder = out or Path(given.get("out", "runs"))
+    _set_threads(threads)
     from streamgauge.report.terminal import Watcher, leaderboard_text
 
     with Watcher(quiet=as_json) as watcher:
@@ -197,6 +201,15 @@ def run(
         return
     print(leaderboard_text(runs))
     print(f"\nFor a report with curves: streamgauge report {folder}")
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        if threads < 1:
+            raise StreamgaugeError(f"--threads must be at least 1, not {threads}.")
+        import torch
+
+        torch.set_num_threads(threads)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -230,6 +243,7 @@ def resume(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
     device: Device = "auto",
+    threads: Threads = None,
     checkpoint: Checkpoint = 30.0,
 ) -> None:
     """Finish runs that were interrupted; the log comes out as if they never had been.
@@ -242,6 +256,7 @@ def resume(
     from streamgauge.report.terminal import Watcher, leaderboard_text
     from streamgauge.runner import resume as resume_runs
 
+    _set_threads(threads)
     with Watcher() as watcher:
         runs = list(
             resume_runs(
