@@ -219,7 +219,7 @@ def test_a_learner_file_with_a_mistake_says_where(call: Any, tmp_path: Path) -> 
 def test_help_teaches_by_example_for_every_command(call: Any) -> None:
     code, out, _ = call("--help")
     assert code == 0
-    for name in ("demo", "run", "resume", "score", "report", "diff", "list", "check"):
+    for name in ("demo", "run", "resume", "score", "report", "diff", "list", "check", "audit"):
         assert name in out
         code, text, _ = call(name, "--help")
         assert code == 0

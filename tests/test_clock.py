@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgauge.clock import Clock, as_cost, schedule
+from streamgauge.clock import Clock, as_cost, schedule, steps_on, updates_within
 from streamgauge.errors import StreamgaugeError
 
 
@@ -71,9 +71,58 @@ def test_costs_are_exact() -> None:
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 20))
 def test_a_clock_taken_up_again_goes_on_alike(top: int, bottom: int, stop: int) -> None:
-    whole, first, second = (Clock(Fraction(top, bottom)) for _ in range(3))
-    expected = [(whole.finished(t), whole.begin(t)) for t in range(40)]
-    head = [(first.finished(t), first.begin(t)) for t in range(stop)]
+    def walk(clock: Clock, steps: range) -> list[tuple[int, bool]]:
+        seen = []
+        for step in steps:
+            finished, free = clock.finished(step), clock.free_within(step)
+            if free:
+                clock.begin(step, Fraction(top, bottom))
+            seen.append((finished, free))
+        return seen
+
+    whole, first, second = Clock("1/5"), Clock("1/5"), Clock("1/5")
+    head = walk(first, range(stop))
     second.load_state_dict(first.state_dict())
-    tail = [(second.finished(t), second.begin(t)) for t in range(stop, 40)]
-    assert head + tail == expected
+    assert head + walk(second, range(stop, 40)) == walk(whole, range(40))
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 9))
+def test_charged_prediction_takes_its_share_of_every_step(
+    top: int, bottom: int, tenths: int
+) -> None:
+    """Brute force: answering comes first in every step, training gets what is left of it."""
+    cost, share = Fraction(top, bottom), Fraction(tenths, 10)
+    clock = Clock(share)
+    done, work, seen = 0, Fraction(0), 0
+    for step in range(30):
+        seen += clock.finished(step)
+        assert seen == done
+        left = 1 - share
+        if clock.free_within(step):
+            clock.begin(step, cost)
+            began = True
+        else:
+            began = False
+        # The job in hand is worked on, then, in what is left of the step, the new one.
+        spent = min(work, left)
+        work, left = work - spent, left - spent
+        if spent and work == 0:
+            done += 1
+        assert began == (work == 0 and left > 0)
+        if began:
+            work = cost
+            spent = min(work, left)
+            work -= spent
+            if work == 0:
+                done += 1
+    with pytest.raises(StreamgaugeError, match="leaves nothing"):
+        Clock(1)
+
+
+def test_fractional_steps_and_budgets() -> None:
+    for cost in ("4/3", "5/2", "2", "7/3"):
+        steps = [steps_on(n, cost) for n in range(60)]
+        assert sum(steps) == int(60 * Fraction(cost))
+        assert max(steps) - min(steps) <= 1
+    assert [updates_within(b, 1) for b in (1, 5, 10)] == [1, 5, 10]
+    assert updates_within(5, 6) == 0

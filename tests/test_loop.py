@@ -259,3 +259,116 @@ def test_probe_rows_are_a_linear_classifier_on_features_and_change_nothing(tmp_p
     assert set(last.evaluations["current"][last.evaluations["split"] == "probe"]) == {2}
     with pytest.raises(StreamgaugeError, match="nothing to probe"):
         run(stream, tmp_path, learner="blind", probe="end")
+
+
+def by_hand(
+    cost: Fraction, steps: int, busy: str, delay: int, preempt: bool
+) -> tuple[list[tuple[str, int]], list[int]]:
+    """What is done to which batch in which order, and the version that answers each step, by
+    walking through time in ticks."""
+    done: list[tuple[str, int]] = []
+    versions: list[int] = []
+    running: tuple[Fraction, int] | None = None  # (ends, batch)
+    queue: list[int] = []
+    newest: int | None = None  # labelled, and never trained, stored or dropped
+    later: list[int] = []  # to be stored behind the job that is running
+    version = 0
+
+    def finish(now: Fraction) -> None:
+        nonlocal running, version
+        if running is not None and running[0] <= now:
+            done.append(("learn", running[1]))
+            done.extend(("store", b) for b in later)
+            later.clear()
+            version, running = version + 1, None
+
+    ticks = cost.denominator
+    for tick in range(steps * ticks):
+        now = Fraction(tick, ticks)
+        finish(now)
+        if now.denominator == 1:
+            versions.append(version)
+            newest = None
+            if now >= delay:
+                newest = int(now) - delay
+                if preempt:
+                    running = None
+                if busy == "queue":
+                    queue.append(newest)
+        if running is None:
+            if busy == "queue":
+                if queue:
+                    running = (now + cost, queue.pop(0))
+            elif newest is not None:
+                running, newest = (now + cost, newest), None
+        last_tick = (tick + 1) % ticks == 0
+        if busy == "store" and last_tick and newest is not None:
+            free = running is None or running[0] < int(now) + 1
+            if not free:
+                later.append(newest)
+    finish(Fraction(steps))
+    return done, versions
+
+
+@pytest.mark.parametrize("busy", ["drop", "store", "queue"])
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("cost", ["1", "4/3", "5/2", "3", "1/2"])
+def test_policies_of_a_busy_learner_and_label_delay(
+    tmp_path: Path, busy: str, delay: int, cost: str
+) -> None:
+    stream = small_stream(24, data_seed=2)
+    found = run(stream, tmp_path, evaluate="never", busy=busy, label_delay=delay, cost=cost)
+    done, versions = by_hand(Fraction(cost), 24, busy, delay, preempt=False)
+    assert found.predictions["version"][::5].tolist() == versions
+    happened = [(call[0], call[1][0] // 5) for call in Spy.calls if call[0] in ("learn", "store")]
+    assert happened == done
+
+
+def test_preemption_gives_up_a_running_job(tmp_path: Path) -> None:
+    found = run(small_stream(10), tmp_path, evaluate="never", cost="2", preempt=True)
+    assert found.jobs.rows == 0  # a new batch comes every step, so no job of two steps ends
+    found = run(small_stream(10), tmp_path, evaluate="never", cost="1", preempt=True)
+    assert found.jobs.rows == 10
+
+
+def test_labels_are_not_readable_before_their_delay_is_over(tmp_path: Path) -> None:
+    class Early(Spy):
+        def learn(self, batch: sg.Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
+            self.source.read(batch.index + 5)  # the input of the next step is known by now
+            self.source.label(batch.index + 5)
+            return {}
+
+    with pytest.raises(Leak, match="label"):
+        run(small_stream(8), tmp_path, learner=Early, evaluate="never", label_delay=1)
+
+
+class Filling(Spy):
+    def job_kind(self) -> str:
+        return "filling" if self.learnt < 3 else "steady"
+
+
+def test_cost_by_kind_of_job_is_known_at_its_start(tmp_path: Path) -> None:
+    found = run(small_stream(14), tmp_path, learner=Filling, evaluate="never", cost="9",
+                costs=("filling=1", "steady=3"))  # fmt: skip
+    # Three jobs of one step, then one every three steps: known although it starts as one ends.
+    assert found.jobs["step"].tolist() == [0, 1, 2, 3, 6, 9]
+    assert found.predictions["version"][::5].tolist() == [0, 1, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6]
+    with pytest.raises(StreamgaugeError, match="KIND=COST"):
+        run(small_stream(3), tmp_path, costs=("filling",))
+
+
+@pytest.mark.parametrize("policy", [{"busy": "queue"}, {"busy": "store"}, {"label_delay": 3}])
+def test_every_policy_resumes_exactly(tmp_path: Path, policy: dict[str, Any]) -> None:
+    from streamgauge.conformance import _Drive, _predictions, _through_disk
+
+    cpu, stream = torch.device("cpu"), small_stream(20)
+    protocol = sg.Protocol(evaluate="never", cost="5/2", **policy)
+    recipe = sg.learner("er")
+    whole = _predictions(_Drive(recipe, cpu, stream, protocol).end())
+    for stop in (1, 7, 13):
+        begun = _Drive(recipe, cpu, stream, protocol).to(stop)
+        rest = _Drive(recipe, cpu, stream, protocol)
+        rest.loop.load_state_dict(_through_disk(begun.loop.state_dict(), cpu))
+        log = _predictions(rest.end())
+        late = whole["step"] >= stop
+        assert (log["confidence"] == whole["confidence"][late]).all()

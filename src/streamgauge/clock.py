@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 
+Cost = str | int | float | Fraction
+
 # What the real-time paper's code did at its two fractional costs: the same batches are trained, but
 # versions become visible too early (RealtimeOCL, `delay.py`). Per cycle: trained, then version.
 _PUBLISHED = {
@@ -32,8 +34,9 @@ class Schedule(NamedTuple):
     version: NDArray[np.int64]
 
 
-def as_cost(cost: str | int | float | Fraction) -> Fraction:
-    """A positive rational; floats go to the nearest fraction with denominator up to 1,000.
+def as_cost(cost: Cost, zero: bool = False) -> Fraction:
+    """A positive rational (0 too where that makes sense); floats go to the nearest fraction with
+    denominator up to 1,000.
 
     >>> as_cost("4/3"), as_cost(1.3333333)
     (Fraction(4, 3), Fraction(4, 3))
@@ -46,46 +49,62 @@ def as_cost(cost: str | int | float | Fraction) -> Fraction:
         ) from error
     if isinstance(cost, float):
         exact = exact.limit_denominator(1000)
-    if exact <= 0:
+    if exact < 0 or (exact == 0 and not zero):
         raise StreamgaugeError(f"A cost must be above 0, not {cost}.")
     return exact
 
 
 class Clock:
-    """The event clock of one run. All times are whole numbers of 1/denominator of a step."""
+    """When the learner of one run is free, and which of its jobs have ended.
 
-    def __init__(self, cost: str | int | float | Fraction = 1) -> None:
-        self.cost = as_cost(cost)
-        self._tick = self.cost.denominator
-        self._free_at = 0
-        self._ends: list[int] = []  # of jobs begun and not yet finished, oldest first
+    `predict_cost` is the share of every step that answering takes from training, where both run on
+    one device: what is left of a step trains, so a job lasts cost / (1 - predict_cost) steps.
+    """
 
-    def begin(self, step: int) -> bool:
-        """Begin training on this step's batch if the learner is or becomes free within the step."""
-        if self._free_at >= (step + 1) * self._tick:
-            return False
-        self._free_at = max(self._free_at, step * self._tick) + self.cost.numerator
+    def __init__(self, predict_cost: Cost = 0) -> None:
+        self._left = 1 - as_cost(predict_cost, zero=True)
+        if self._left <= 0:
+            raise StreamgaugeError(
+                f"Answering takes {predict_cost} of every step, which leaves nothing for training."
+            )
+        self._free_at = Fraction(0)
+        self._ends: list[Fraction] = []  # of jobs begun and not yet finished, oldest first
+
+    def free_within(self, step: int) -> bool:
+        """Whether the learner is or becomes free before the step is over."""
+        return self._free_at < step + 1
+
+    def begin(self, step: int, cost: Fraction) -> None:
+        """Begin a job within this step: at its beginning, or when the learner becomes free."""
+        self._free_at = max(self._free_at, Fraction(step)) + cost / self._left
         self._ends.append(self._free_at)
-        return True
+
+    def stop(self, step: int) -> None:
+        """Give up what is in training when this step begins."""
+        self._ends.clear()
+        self._free_at = Fraction(step)
+
+    def charge(self, step: int, cost: Fraction) -> None:
+        """Keep the learner busy with work that makes no new version, from this step's end on."""
+        self._free_at = max(self._free_at, Fraction(step + 1)) + cost / self._left
 
     def finished(self, step: int) -> int:
         """How many jobs have ended by the beginning of this step, and were not reported before."""
         count = 0
-        while count < len(self._ends) and self._ends[count] <= step * self._tick:
+        while count < len(self._ends) and self._ends[count] <= step:
             count += 1
         del self._ends[:count]
         return count
 
     def state_dict(self) -> dict[str, Any]:
-        return {"free_at": self._free_at, "ends": list(self._ends)}
+        return {"free_at": str(self._free_at), "ends": [str(end) for end in self._ends]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._free_at, self._ends = state["free_at"], list(state["ends"])
+        self._free_at = Fraction(state["free_at"])
+        self._ends = [Fraction(end) for end in state["ends"]]
 
 
-def schedule(
-    cost: str | int | float | Fraction, steps: int, as_published: bool = False
-) -> Schedule:
+def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     """Which batches are trained and which version answers, for a method of a given relative cost.
 
     >>> schedule("4/3", 8).version.tolist()
@@ -96,14 +115,16 @@ def schedule(
     exact = as_cost(cost)
     if as_published and exact.denominator > 1:
         return _published(exact, steps)
-    clock = Clock(exact)
+    clock = Clock()
     trained = np.zeros(steps, bool)
     version = np.zeros(steps, np.int64)
     done = 0
     for step in range(steps):
         done += clock.finished(step)
         version[step] = done
-        trained[step] = clock.begin(step)
+        if clock.free_within(step):
+            clock.begin(step, exact)
+            trained[step] = True
     return Schedule(trained, version)
 
 
@@ -119,3 +140,24 @@ def _published(cost: Fraction, steps: int) -> Schedule:
     return Schedule(
         np.array(trained)[place], cycle * sum(trained) + np.array(version, np.int64)[place]
     )
+
+
+def steps_on(trained: int, steps_each: Cost) -> int:
+    """Gradient steps on the n-th trained batch (from 0) so that they come to `steps_each` a batch
+    on average: floor((n + 1) c) - floor(n c), for any rational c (ER++ and ER-- of RealtimeOCL).
+
+    >>> [steps_on(n, "4/3") for n in range(6)]
+    [1, 1, 2, 1, 1, 2]
+    """
+    each = as_cost(steps_each)
+    return int((trained + 1) * each) - int(trained * each)
+
+
+def updates_within(budget: Cost, relative_cost: Cost) -> int:
+    """Whole updates that a budget (in updates of ER a batch) buys a method of some relative cost;
+    EvalOCL's budgets are 1, 5 and 10.
+
+    >>> updates_within(10, "4/3")
+    7
+    """
+    return int(as_cost(budget) / as_cost(relative_cost))

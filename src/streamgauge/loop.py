@@ -12,12 +12,13 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.clock import Clock
+from streamgauge.clock import Clock, as_cost
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
 from streamgauge.learners.base import NEEDS, Batch, Learner
@@ -39,6 +40,11 @@ class Protocol:
     unseen: bool = False  # evaluate tasks (or times) that have not come yet, too
     remainder: Literal["train", "store", "drop"] = "train"  # what to do with a short last batch
     cost: str = "1"  # of one training job, in stream steps; any fraction
+    costs: tuple[str, ...] = ()  # by kind of job, such as "filling=1", where they differ
+    predict_cost: str = "0"  # share of every step that answering takes from training
+    busy: Literal["drop", "store", "queue"] = "drop"  # a batch that comes while the learner trains
+    preempt: bool = False  # give up a job that is still running when the next batch comes
+    label_delay: int = 0  # steps after which labels become known
     # Shares of the stream after which the answer to every held-out sample is kept. None = at the
     # end, and, where a stream has no tasks, after each third too (transfer curves).
     milestones: tuple[float, ...] | None = None
@@ -91,11 +97,14 @@ class Loop:
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
             raise StreamgaugeError(f"A learner cannot need {unknown}; known: {sorted(NEEDS)}.")
-        self.clock = Clock(protocol.cost)
+        self.clock = Clock(protocol.predict_cost)
+        self._costs = job_costs(protocol)
         self.step = 0
         self.version = 0
         self.right = self.asked = 0
         self._jobs: list[Job] = []
+        self._unlabelled: list[Job] = []  # answered, and waiting for their labels
+        self._backlog: list[Job] = []  # labelled, and waiting for the learner
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
@@ -148,12 +157,41 @@ class Loop:
                 first, last = np.searchsorted(answering, [step, step + 1])
                 for target in range(first, last):
                     self._answer(target, stream.index(target), shift)
-        self.gate.label_due(index)
-        if protocol.remainder != "train" and stream.is_remainder(step):
+        self._unlabelled.append(Job("learn", step, predicted))
+        if len(self._unlabelled) > protocol.label_delay:
+            self._labels_arrive(self._unlabelled.pop(0))
+
+    def _labels_arrive(self, job: Job) -> None:
+        """Train on the batch if the learner is or becomes free, else do as the policy says."""
+        stream, protocol = self.stream, self.protocol
+        self.gate.label_due(stream.index(job.step))
+        if protocol.remainder != "train" and stream.is_remainder(job.step):
             if protocol.remainder == "store":
-                self._begin(Job("store", step))
-        elif self.clock.begin(step):
-            self._jobs.append(Job("learn", step, predicted))
+                self._begin(job._replace(kind="store", predicted=None))
+            return
+        if protocol.preempt:
+            self.clock.stop(self.step)
+            self._jobs = [j for j in self._jobs if j.kind != "learn"]
+        if protocol.busy == "queue":
+            self._backlog.append(job)
+            self._train_backlog()
+        elif self.clock.free_within(self.step):
+            self._train(job)
+        elif protocol.busy == "store":
+            self._begin(job._replace(kind="store", predicted=None))
+
+    def _train_backlog(self) -> None:
+        while self._backlog and self.clock.free_within(self.step):
+            self._train(self._backlog.pop(0))
+
+    def _train(self, job: Job) -> None:
+        """Begin a training job. What was begun before has ended by its start, and no answer is
+        given in between, so it can be done first: then the learner knows what kind comes next."""
+        self._work(self.clock.finished(self.step + 1))
+        kind = getattr(self.learner, "job_kind", None)
+        cost = self._costs.get("learn" if kind is None else kind(), self._costs["learn"])
+        self.clock.begin(self.step, cost)
+        self._jobs.append(job)
 
     def _answer(self, step: int, index: NDArray[Any], shift: int) -> Tensor:
         """Predict a step's samples with the version in force, and write down what it said."""
@@ -248,6 +286,8 @@ class Loop:
         prepare = getattr(self.learner, "prepare", None)
         if prepare is not None:
             prepare()
+            if "prepare" in self._costs:
+                self.clock.charge(self.step - 1, self._costs["prepare"])
             self._record_job(self.step - 1, "prepare", np.nan)
 
     # What a learner is told: only what it declared that it needs.
@@ -281,7 +321,10 @@ class Loop:
             "right": self.right,
             "asked": self.asked,
             "clock": self.clock.state_dict(),
-            "jobs": [job._asdict() for job in self._jobs],
+            **{
+                name: [job._asdict() for job in getattr(self, f"_{name}")]
+                for name in ("jobs", "unlabelled", "backlog")
+            },
             "learner": self.learner.state_dict(),
         }
 
@@ -290,20 +333,36 @@ class Loop:
         self.evaluator.number = state["evaluations"]
         self.right, self.asked = state["right"], state["asked"]
         self.clock.load_state_dict(state["clock"])
-        self._jobs = [
-            Job(j["kind"], j["step"], None if (p := j["predicted"]) is None else p.to(self.device))
-            for j in state["jobs"]
-        ]
+        for name in ("jobs", "unlabelled", "backlog"):
+            setattr(self, f"_{name}", [self._load_job(job) for job in state[name]])
         past = self.stream.order[: self.stream.starts[self.step]]
         self.gate.reveal(past)
-        self.gate.label_due(past)
+        labelled = self.stream.starts[self.step - len(self._unlabelled)]
+        self.gate.label_due(self.stream.order[:labelled])
         self.learner.load_state_dict(state["learner"])
+
+    def _load_job(self, stored: dict[str, Any]) -> Job:
+        predicted = stored["predicted"]
+        return Job(
+            stored["kind"], stored["step"], None if predicted is None else predicted.to(self.device)
+        )
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def job_costs(protocol: Protocol) -> dict[str, Fraction]:
+    """Cost by kind of job; kinds that are not named cost `protocol.cost`."""
+    costs = {"learn": as_cost(protocol.cost)}
+    for text in protocol.costs:
+        kind, equals, cost = text.partition("=")
+        if not equals:
+            raise StreamgaugeError(f"protocol.costs takes KIND=COST, not '{text}'.")
+        costs[kind] = as_cost(cost)
+    return costs
 
 
 def _answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:

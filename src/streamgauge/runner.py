@@ -12,9 +12,8 @@ from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.clock import as_cost
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.loop import Loop, Protocol
+from streamgauge.loop import Loop, Protocol, job_costs
 from streamgauge.record import LOG_VERSION, OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
@@ -45,7 +44,7 @@ def run(
     import torch
 
     protocol = protocol or Protocol()
-    as_cost(protocol.cost)
+    job_costs(protocol)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     place = _device(device)
     config = {
@@ -155,7 +154,7 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
         kinds[recipe.name] = (text, recipe)
     groups = _grouped(experiment, {name: recipe for name, (_, recipe) in kinds.items()})
     protocol = configure(Protocol, groups["protocol"], "protocol")
-    as_cost(protocol.cost)
+    job_costs(protocol)
     planned = []
     for seed in range(experiment.seeds):
         for name, (text, _) in kinds.items():
