@@ -131,10 +131,16 @@ def stream_settings(where: str) -> dict[str, Any]:
     return setting_types(_stream_module(where).Config)
 
 
-def stream(where: str, **settings: Any) -> Stream:
-    """A stream by name, or from a FILE.py that has `Config` and `build(config)`."""
+def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:
+    """A stream by name, or from a FILE.py that has `Config` and `build(config)`; with `features`
+    (model, weights, ...), the same stream with a frozen network's features for inputs."""
     module = _stream_module(where)
     built: Stream = module.build(configure(module.Config, settings, "stream"))
+    if features:
+        from streamgauge.features import Config, with_features
+
+        chosen = configure(Config, features, "features")
+        return with_features(built, **vars(chosen))
     return built
 
 
@@ -177,12 +183,16 @@ def summary(room: str, name: str) -> dict[str, Any]:
 
 
 def _static_settings(tree: ast.Module) -> dict[str, str]:
-    """The fields of `Config` and their defaults; those of `er.Config` first where it extends it."""
+    """The fields of `Config` and their defaults; first those of `er.Config`, or of another
+    learner's, where it extends that."""
     found: dict[str, str] = {}
     for part in tree.body:
         if isinstance(part, ast.ClassDef) and part.name == "Config":
-            if any(ast.unparse(base) == "er.Config" for base in part.bases):
-                found |= _static_settings(ast.parse((_ROOMS / "learners" / "er.py").read_text()))
+            for base in reversed([ast.unparse(base) for base in part.bases]):
+                for place in (_ROOMS / "learners", _ROOMS):
+                    file = place / f"{base.removesuffix('.Config')}.py"
+                    if base.endswith(".Config") and file.is_file():
+                        found |= _static_settings(ast.parse(file.read_text()))
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
                     found[ast.unparse(node.target)] = ast.unparse(node.value)

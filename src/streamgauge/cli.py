@@ -151,7 +151,8 @@ def run(
     """Run learners on a stream; what is complete already is not run again.
 
     Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
-    for every learner that has X. `streamgauge list` shows the names.
+    for every learner that has X; --features.model and --features.weights put a frozen network's
+    features in place of inputs. `streamgauge list` shows the names.
 
     Examples:
 
@@ -236,6 +237,87 @@ def _read_toml(file: Path) -> dict[str, Any]:
         else:
             given[name] = value
     return given
+
+
+@app.command()
+def pretrain(
+    context: typer.Context,
+    stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")],
+    out: Annotated[Path, typer.Option(help="Folder for the weights.")] = Path("backbones"),
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Train a network on the part of a stream that is never scored, and store its weights.
+
+    Settings are --stream.X and --pretrain.X (model, epochs, lr, embedding, ...). The same command
+    again finds the file and trains nothing.
+
+    Example:
+
+        streamgauge pretrain --stream albums --stream.preparation 0.2 --pretrain.model cnn4
+    """
+    from streamgauge import catalogue
+    from streamgauge.pretrain import pretrain as train
+
+    groups: dict[str, dict[str, Any]] = {"stream": {}, "pretrain": {}}
+    for dotted, value in context.obj.items():
+        group, _, name = dotted.partition(".")
+        if group not in groups:
+            raise StreamgaugeError(f"--{dotted} has no meaning here; {nearest(group, groups)}")
+        groups[group][name] = value
+    _set_threads(threads)
+    built = catalogue.stream(stream, **groups["stream"])
+    print(f"Weights: {train(built, out=out, device=device, **groups['pretrain'])}")
+
+
+@app.command()
+def cost(
+    context: typer.Context,
+    learners: Annotated[list[str], typer.Argument(help="[ALIAS=]NAME, or FILE.py:Class.")],
+    model: Annotated[str, typer.Option(help="Network of all of them.")] = "slim_resnet18",
+    memory: Annotated[int, typer.Option(help="Samples in memory; filled before measuring.")] = 100,
+    batch: Annotated[int, typer.Option(help="Samples a batch.")] = 10,
+    jobs: Annotated[int, typer.Option(help="Training jobs measured.")] = 4,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Measure what one training job of a method costs, relative to ER on the same network.
+
+    FLOPs forward and backward, seconds, bytes of memory, and energy where the machine can tell.
+    The result can drive the clock: --protocol.cost 8/3.
+
+    Examples:
+
+        streamgauge cost lwf mir gss
+
+        streamgauge cost rwalk --rwalk.passes 2 --json
+    """
+    from streamgauge import catalogue
+    from streamgauge.cost import as_dict, cost_text, measure
+    from streamgauge.settings import setting_types
+
+    recipes = []
+    for text in learners:
+        plain = catalogue.learner(text)
+        prefix = f"{plain.name}."
+        kind = catalogue.config_type_of(plain.kind)
+        known = set() if kind is None else set(setting_types(kind))
+        asked = {"model": model, "memory": memory, "recall": batch, "warmup": 0}
+        settings: dict[str, Any] = {k: v for k, v in asked.items() if k in known}
+        settings |= {
+            name.removeprefix(prefix): value
+            for name, value in context.obj.items()
+            if name.startswith(prefix)
+        }
+        recipes.append(catalogue.learner(text, **settings))
+    for name in context.obj:
+        if name.partition(".")[0] not in {r.name for r in recipes}:
+            raise StreamgaugeError(f"--{name} belongs to none of the learners measured.")
+    found = measure(recipes, batch=batch, jobs=jobs, device=device)
+    if as_json:
+        _print_json({"costs": [as_dict(one) for one in found]})
+    else:
+        print(cost_text(found))
 
 
 @app.command()

@@ -18,6 +18,8 @@ from streamgauge.record import LOG_VERSION, OPTIONAL, Recorder, Run, environment
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
 
+# Settings `features.X`: a frozen network's features in place of inputs (see `features.Config`).
+FEATURES = ("model", "weights", "embedding", "mean", "std")
 Progress = Callable[[Loop], None]
 Said = Callable[[str], None]
 
@@ -162,7 +164,10 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
             learner_seed = int(own.pop("seed", seed))
             stream_seed = int(groups["stream"].get("seed", seed))
             planned.append(Planned(catalogue.learner(text, **own), seed, stream_seed, learner_seed))
-    return planned, groups["stream"], protocol
+    stream_settings = dict(groups["stream"])
+    if groups["features"]:
+        stream_settings["features"] = groups["features"]
+    return planned, stream_settings, protocol
 
 
 def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Any]]:
@@ -170,6 +175,7 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
     known = {
         "stream": set(catalogue.stream_settings(experiment.stream)),
         "protocol": set(setting_types(Protocol)),
+        "features": set(FEATURES),
     }
     for name, recipe in recipes.items():
         kind = catalogue.config_type_of(recipe.kind)

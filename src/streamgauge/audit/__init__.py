@@ -1,9 +1,35 @@
-"""Is a reported number believable? Blind classifiers, shifts, intervals, and audits of any log."""
+"""Is a reported number believable? Blind classifiers, shifts, intervals, and audits of any log.
+
+from streamgauge.audit import audit, blind_accuracy, select_shift
+
+print("\\n".join(audit("log.csv").words))
+"""
 
 from __future__ import annotations
 
+from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.blind import ReferenceLevels, blind_accuracy, reference_levels
+from streamgauge.audit.command import run_audit
+from streamgauge.audit.gate import holds
+from streamgauge.audit.repeats import (
+    blind_without_album,
+    blind_without_user,
+    neighbour_accuracy,
+)
 from streamgauge.audit.shift import select_shift
 from streamgauge.audit.verdict import ShiftChoice
 
-__all__ = ["ReferenceLevels", "ShiftChoice", "blind_accuracy", "reference_levels", "select_shift"]
+__all__ = [
+    "Audit",
+    "ReferenceLevels",
+    "ShiftChoice",
+    "audit",
+    "blind_accuracy",
+    "blind_without_album",
+    "blind_without_user",
+    "holds",
+    "neighbour_accuracy",
+    "reference_levels",
+    "run_audit",
+    "select_shift",
+]

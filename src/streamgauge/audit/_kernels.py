@@ -67,8 +67,13 @@ def count_backward(
     standing = np.zeros(classes, np.int64)
     change = np.zeros((n_shifts, largest + 2), np.int64)
     right = np.zeros(n_shifts, np.int64)
+    # Unsigned, so that the compiler need not ask whether an index counts from the end.
+    begin = np.zeros(n_shifts, np.uint64)
+    finish = np.zeros(n_shifts, np.uint64)
     base = np.int64(0)
     limit = np.int64(4611686018427387904)
+    here = lo // block
+    edge = (here + 1) * block
     t = lo
     while t < hi:
         if steps.size > 0:
@@ -79,10 +84,12 @@ def count_backward(
             while stop < hi and steps[stop - off] == steps[t - off]:
                 stop += 1
         else:
-            start = t - t % size
+            start = t if size == 1 else t - t % size
             stop = min(hi, start + size)
-        here = t // block
-        stop = min(stop, (here + 1) * block)
+        if t >= edge:
+            here = t // block
+            edge = (here + 1) * block
+        stop = min(stop, edge)
         depth = min(largest, start)
         if base > limit:
             standing[:] = 0
@@ -90,7 +97,10 @@ def count_backward(
         base += rise
         best = -1
         top = np.int64(0)
-        right[:] = 0
+        for i in range(n_shifts):
+            right[i] = 0
+            begin[i] = max(t, first[i]) + shifts[i] - off
+            finish[i] = min(stop, end - shifts[i]) + shifts[i] - off
         for j in range(1, depth + 1):
             c = y[start - j - off]
             v = standing[c]
@@ -103,18 +113,15 @@ def count_backward(
                 if c != best:
                     best = c
                     for i in range(n_shifts):
-                        a = max(t, first[i]) + shifts[i] - off
-                        b = min(stop, end - shifts[i]) + shifts[i] - off
                         n = 0
-                        for u in range(a, b):
-                            if y[u] == c:
-                                n += 1
+                        for u in range(begin[i], finish[i]):
+                            n += y[u] == c
                         if n != right[i]:
                             change[i, j] += n - right[i]
                             right[i] = n
         for i in range(n_shifts):
             change[i, depth + 1] -= right[i]
-        if stop == hi or stop // block != here:
+        if stop in (hi, edge):
             for i in range(n_shifts):
                 total = np.int64(0)
                 w = 0
@@ -141,19 +148,21 @@ def put(tree: Ints, leaf: int, value: int) -> None:
 
 
 @jit
-def slide(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, memory: Ints) -> None:
-    """Let label p - 1 into the window and the label that is too old out of it."""
+def slide(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, mode: int) -> int:
+    """Let label p - 1 into the window and the label that is too old out of it.
+
+    ``mode`` is the answer so far and the new one is returned, where answers depend on the path or
+    the window only grows; otherwise the tree knows.
+    """
     new = y[p - 1 - off]
     if window == 0:
-        tree[new] += 1
-        mode = memory[0]
-        if (
-            mode < 0
-            or tree[new] > tree[mode]
-            or (tree[new] == tree[mode] and (ties != SMALLEST or new < mode))
-        ):
-            memory[0] = new
-        return
+        count = tree[new] + 1
+        tree[new] = count
+        if mode < 0:
+            return int(new)
+        if count > tree[mode] or (count == tree[mode] and (ties != SMALLEST or new < mode)):
+            return int(new)
+        return mode
     half = tree.size >> 1
     old = np.int32(-1)
     if p - 1 - window >= 0:
@@ -164,20 +173,20 @@ def slide(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, memor
     low = np.int64(p - 1) if ties == RECENT else np.int64(LOW - new)
     put(tree, half + new, (count << BITS) + low)
     if ties == EVALOCL:
-        mode = memory[0]
         if mode < 0 or new == mode or count >= tree[half + mode] >> BITS:
-            memory[0] = new
-        elif old == mode:
-            memory[0] = LOW - (tree[1] & LOW)
+            return int(new)
+        if old == mode:
+            return int(LOW - (tree[1] & LOW))
+    return mode
 
 
 @jit
-def answer(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, memory: Ints) -> int:
+def answer(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, mode: int) -> int:
     """The mode of the window that ends with label p - 1; -1 while there is no full window."""
     if p == 0 or p < window:
         return -1
     if window == 0 or ties == EVALOCL:
-        return int(memory[0])
+        return mode
     if ties == RECENT:
         return int(y[(tree[1] & LOW) - off])
     return int(LOW - (tree[1] & LOW))
@@ -209,38 +218,44 @@ def count_sliding(
     holds plain counts). Hits are added to ``hits[block, i]`` for shift i.
     """
     guess = np.empty(PIECE, np.int32)
+    mode, current = int(memory[0]), int(memory[1])
     t = lo
     while t < hi:
         stop = min(hi, t + PIECE, (t // block + 1) * block)
         for p in range(t, stop):
             if p > 0:
-                slide(y, off, p, window, ties, tree, memory)
+                mode = slide(y, off, p, window, ties, tree, mode)
             if steps.size > 0:
                 begins = p == 0 or steps[p - off] != steps[p - 1 - off]
             else:
-                begins = p % size == 0
+                begins = size == 1 or p % size == 0
             if begins:
-                memory[1] = answer(y, off, p, window, ties, tree, memory)
-            guess[p - t] = memory[1]
+                current = answer(y, off, p, window, ties, tree, mode)
+            guess[p - t] = current
         for i in range(shifts.size):
             shift = shifts[i]
             a = max(t, first[i])
             b = min(stop, end - shift)
-            n = np.int32(0)
-            for u in range(a, b):
-                n += np.int32(guess[u - t] == y[u + shift - off])
-            hits[t // block, i] += n
+            if b > a:
+                # Only slices tell the compiler that no index is negative, so that it can vectorise.
+                answers = guess[a - t : b - t]
+                targets = y[a + shift - off : b + shift - off]
+                n = np.int32(0)
+                for u in range(answers.size):
+                    n += np.int32(answers[u] == targets[u])
+                hits[t // block, i] += n
         t = stop
+    memory[0], memory[1] = mode, current
 
 
 @jit
 def all_guesses(y: Labels, window: int, ties: int, tree: Ints, guess: Labels) -> None:
     """What one window answers after every number of known labels: guess[t] knows y[:t]."""
-    memory = np.full(2, -1, np.int64)
+    mode = -1
     for p in range(y.size + 1):
         if p > 0:
-            slide(y, 0, p, window, ties, tree, memory)
-        guess[p] = answer(y, 0, p, window, ties, tree, memory)
+            mode = slide(y, 0, p, window, ties, tree, mode)
+        guess[p] = answer(y, 0, p, window, ties, tree, mode)
 
 
 @jit
@@ -257,13 +272,17 @@ def count_known(
 
 
 @jit
-def count_matches(y: Labels, at: Ints, matches: Ints) -> None:
-    """For every lag below matches.size: how many of y[at] equal the label that many later."""
+def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
+    """For every lag below matches.size: how many of y[at] equal the label that many later.
+
+    Counts are 32 bits wide because the loop then runs twice as fast.
+    """
     for i in range(at.size):
-        t = at[i]
-        c = y[t]
+        # Only a slice tells the compiler that no index is negative, so that it can vectorise.
+        later = y[at[i] : at[i] + matches.size]
+        c = later[0]
         for lag in range(matches.size):
-            matches[lag] += y[t + lag] == c
+            matches[lag] += np.int32(later[lag] == c)
 
 
 @jit

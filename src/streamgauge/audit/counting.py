@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 TIES = ("recent", "smallest", "evalocl")
 # Measured cost of one label in nanoseconds: one step of a backward walk, one slide of a window.
-WALK, SLIDE = 2.0, 45.0
+WALK, SLIDE = 3.3, 50.0
 
 
 def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
@@ -180,8 +180,9 @@ class BlindCounter:
         leaves = 1 << math.ceil(math.log2(self.classes))
         self._trees = [np.zeros(2 * leaves if w else self.classes, np.int64) for w in self._sliding]
         self._memory = [np.full(2, -1, np.int64) for _ in self._sliding]
-        rows = self._small.size + len(self._sliding)
-        self._counts = np.zeros((rows, 0, self.shifts.size), np.int64)
+        rows = max(1, self._small.size)
+        self._walked = np.zeros((0, rows, self.shifts.size), np.int64)
+        self._slid = [np.zeros((0, self.shifts.size), np.int64) for _ in self._sliding]
         self._begin = {int(w): -1 for w in [*self._finite, 1]}
 
     def _cut(self) -> int:
@@ -214,10 +215,10 @@ class BlindCounter:
         self._count_to(self.length)
         used = -(-self.length // self.block)
         self._reserve(used)
-        order = {int(w): i for i, w in enumerate(self._small)}
-        order |= {w: self._small.size + i for i, w in enumerate(self._sliding)}
-        rows = [order[int(w) if np.isfinite(w) else 0] for w in self.windows]
-        self.hits = np.ascontiguousarray(self._counts[rows, :used].transpose(1, 0, 2))
+        found = {int(w): self._walked[:used, i] for i, w in enumerate(self._small)}
+        found |= {w: self._slid[i][:used] for i, w in enumerate(self._sliding)}
+        rows = [found[int(w) if np.isfinite(w) else 0] for w in self.windows]
+        self.hits = np.stack(rows, axis=1) if rows else self.hits
         edges = np.arange(used + 1, dtype=np.int64)[:, None, None] * self.block
         begin = [self._begin[int(w) if np.isfinite(w) else 1] for w in self.windows]
         start = np.array([b if b >= 0 else self.length for b in begin], np.int64)
@@ -245,18 +246,19 @@ class BlindCounter:
                 self._begin[window] = low + int(change[0])
 
     def _reserve(self, used: int) -> None:
-        missing = used - self._counts.shape[1]
+        missing = used - self._walked.shape[0]
         if missing > 0:
-            rows, _, columns = self._counts.shape
-            more = np.zeros((rows, missing, columns), np.int64)
-            self._counts = np.concatenate([self._counts, more], axis=1)
+            grown = [
+                np.concatenate([old, np.zeros((missing, *old.shape[1:]), np.int64)])
+                for old in (self._walked, *self._slid)
+            ]
+            self._walked, self._slid = grown[0], grown[1:]
 
     def _merge(self) -> None:
         """Blocks twice as long, half as many."""
-        odd = self._counts.shape[1] % 2
-        if odd:
-            self._reserve(self._counts.shape[1] + 1)
-        self._counts = self._counts[:, 0::2] + self._counts[:, 1::2]
+        self._reserve(self._walked.shape[0] + self._walked.shape[0] % 2)
+        self._walked = self._walked[0::2] + self._walked[1::2]
+        self._slid = [counts[0::2] + counts[1::2] for counts in self._slid]
         self.block *= 2
 
     def _count_to(self, hi: int) -> None:
@@ -272,13 +274,12 @@ class BlindCounter:
         tail = (self.length, self.block)
         jobs: list[Callable[[], None]] = []
         for i, window in enumerate(self._sliding):
-            counts = self._counts[self._small.size + i]
 
             def slide(
                 window: int = window,
                 tree: Ints = self._trees[i],
                 memory: Ints = self._memory[i],
-                counts: Ints = counts,
+                counts: Ints = self._slid[i],
             ) -> None:
                 _kernels.count_sliding(
                     *piece, lo, hi, *tail, window, self.shifts, self.first, self.ties,
@@ -287,7 +288,7 @@ class BlindCounter:
 
             jobs.append(slide)
         if self._small.size:
-            hits = self._counts[: self._small.size].transpose(1, 0, 2)
+            hits = self._walked
             chunk = max(self.block, -(-(hi - lo) // (8 * workers() * self.block)) * self.block)
             for a in range(lo - lo % self.block, hi, chunk):
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from streamgauge.errors import StreamgaugeError
 
@@ -39,7 +40,7 @@ def seconds(text: str | float) -> float:
     >>> seconds("90min"), seconds("1d"), seconds("2 weeks"), seconds(5)
     (5400.0, 86400.0, 1209600.0, 5.0)
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str) or text.strip() == "0":
         return float(text)
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", text.lower())
     unit = found.group(2) if found else ""
@@ -58,6 +59,24 @@ def is_duration(value: object) -> bool:
     (True, False, False)
     """
     return isinstance(value, str) and not value.strip().isdigit()
+
+
+def all_durations(shifts: Iterable[object]) -> bool:
+    """Whether shifts are durations; mixing them with numbers of samples is refused.
+
+    >>> all_durations(["0", "1h"]), all_durations([0, "64"])
+    (True, False)
+    """
+    given = [s.item() if hasattr(s, "item") else s for s in shifts]
+    if not any(is_duration(s) for s in given):
+        return False
+    for s in given:
+        if not is_duration(s) and float(str(s)) != 0:
+            raise StreamgaugeError(
+                f"the shift {s} is a number of samples, and others are durations: give all of them "
+                "one way"
+            )
+    return True
 
 
 def in_words(duration: float) -> str:

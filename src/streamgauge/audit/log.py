@@ -171,11 +171,11 @@ class Log:
             raise StreamgaugeError(f"there are {len(matrix)} rows of features for {row} labels")
 
     def _piece(self, table: Any, row: int, flat: list[str], matrix: NDArray[Any] | None) -> Piece:
-        labels = table[self.roles["label"]]
+        labels = as_classes(table[self.roles["label"]])
         self._check_labels(labels, row)
         read: dict[str, Any] = {"label": self.classes.encode(labels)}
         if "prediction" in self.roles:
-            predictions = table[self.roles["prediction"]]
+            predictions = as_classes(table[self.roles["prediction"]])
             self._check_whole("prediction", predictions, "give the class that was predicted")
             read["prediction"] = self.classes.encode(predictions)
         if "user" in self.roles:
@@ -209,8 +209,7 @@ class Log:
                 f"column '{name}' holds lists: a label is one class, so name another column"
             )
         self._check_whole("label", column, "write classes as whole numbers or names")
-        values = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
-        low = least_number(values)
+        low = least_number(column)
         if low is not None and low < 0:
             raise StreamgaugeError(
                 f"label {low} in column '{name}' is negative: drop or relabel the samples whose "
@@ -268,6 +267,14 @@ class Log:
             raise StreamgaugeError(
                 f"feature column '{name}' holds no numbers: leave it out"
             ) from None
+
+
+def as_classes(column: Any) -> Any:
+    """Text by its distinct values, of which there are few; anything else as it is."""
+    import pyarrow as pa
+
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.dictionary_encode() if is_text else column
 
 
 def least_number(column: Any) -> int | None:

@@ -42,7 +42,7 @@ def match_curve(labels: NDArray[np.int32], lags: int, samples: int = 40_000) -> 
     lags = min(lags, labels.size - 1)
     starts = labels.size - lags
     at = np.unique(np.linspace(0, starts - 1, min(samples, starts)).astype(np.int64))
-    matches = np.zeros(lags + 1, np.int64)
+    matches = np.zeros(lags + 1, np.int32)
     _kernels.count_matches(np.ascontiguousarray(labels, dtype=np.int32), at, matches)
     return matches / at.size
 
@@ -82,7 +82,7 @@ def find_period(curve: Floats, least: float = 0.01) -> tuple[int, float] | None:
     is at least ``least`` and stands far out of the gains of all other P, each scaled by the
     root of the number of multiples it averages over.
 
-    >>> find_period(np.tile([1.0, 0.5, 0.5, 0.5, 0.5, 0.5], 20))
+    >>> find_period(np.tile([1.0, 0.5, 0.5, 0.5, 0.5, 0.5], 100))
     (6, 0.5)
     """
     lags = curve.size - 1

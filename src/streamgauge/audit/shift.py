@@ -27,7 +27,7 @@ from streamgauge.audit.counting import (
     in_threads,
     tie_rule,
 )
-from streamgauge.audit.durations import in_words, is_duration, seconds
+from streamgauge.audit.durations import all_durations, in_words, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
 from streamgauge.audit.repeats import starts
 from streamgauge.audit.verdict import MARGIN, Counts, Rule, ShiftChoice, decide
@@ -36,29 +36,30 @@ from streamgauge.errors import StreamgaugeError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-WINDOWS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+# With ties to the most recent, a window of 2 is the last label again.
+WINDOWS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 LEAST = 200
 
 
-def shift_grid(length: int, periods: Sequence[Period] = (), step: int = 1) -> Ints:
-    """Shifts to look at: quarter octaves up to a twentieth of the stream, and whole periods.
+def shift_grid(length: int, periods: Sequence[Period] = (), step: int = 1, octave: int = 4) -> Ints:
+    """Shifts to look at: quarter octaves to a twentieth of the stream, and whole periods.
 
     A shift of P − 1 has the last known label exactly P before the target, so multiples of a period
-    are looked at there; in steps the nearest whole number of steps below.
+    are looked at there; in steps, where the gap varies, with P in the middle of it.
 
     >>> shift_grid(400)
-    array([ 0,  1,  2,  3,  4,  5,  6,  7,  8, 10, 11, 13, 16, 19, 20])
+    array([ 0,  1,  2,  3,  4,  5,  6,  8,  9, 11, 13, 16, 19, 20])
     """
     most = length // 20
-    powers = np.arange(0, 4 * math.log2(max(2, most)) + 1)
-    grid = [np.floor(2 ** (powers / 4) + 1e-9), np.array([0.0, float(most)])]
+    powers = np.arange(0, octave * math.log2(max(2, most)) + 1)
+    grid = [np.floor(2 ** (powers / octave) + 1e-9), np.array([0.0, float(most)])]
     for period in periods:
         if period.unit == "samples" and period.length > 1:
             whole = int(most // period.length)
             some = np.round(2 ** np.arange(0, 20, 0.5))
             far = np.round(np.linspace(whole / 2, whole, 8))
             times = np.unique(np.concatenate([some[some <= whole], far]))
-            grid.append(np.round(period.length * times[times >= 1]) - step)
+            grid.append(np.round(period.length * times[times >= 1]) - (step + 1) // 2)
     every = np.unique(np.concatenate(grid)).astype(np.int64)
     return every[(every >= 0) & (every <= most)]
 
@@ -129,7 +130,7 @@ def select_shift(
     chosen = window_grid(int(prefix * codes.size)) if windows is None else check_windows(windows)
     if not np.isinf(chosen).any():
         chosen = np.append(chosen, math.inf)
-    by_clock = shifts is not None and any(is_duration(s) for s in shifts)
+    by_clock = shifts is not None and all_durations(shifts)
     if by_clock:
         if clock is None:
             raise StreamgaugeError(

@@ -65,7 +65,8 @@ def join(pieces: list[Piece]) -> Piece:
 def take(piece: Piece, keep: NDArray[Any] | slice) -> Piece:
     """Some rows of a piece."""
     chosen: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(Piece)}
-    return Piece(**{n: None if v is None else v[keep] for n, v in chosen.items()})
+    kept: dict[str, Any] = {n: None if v is None else v[keep] for n, v in chosen.items()}
+    return Piece(**kept)
 
 
 def scan(log: Log, *, sort: bool = False, hold: int = HELD) -> Scan:

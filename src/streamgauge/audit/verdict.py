@@ -89,7 +89,7 @@ class ShiftChoice:
             return "none"
         if self.unit == "seconds":
             return in_words(self.shift) if self.shift else "0"
-        text = f"{int(self.shift):,} samples"
+        text = counted(self.shift)
         return text if not self.duration else f"{text} (about {in_words(self.duration)})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,6 +111,11 @@ class ShiftChoice:
             ],
             "curve": plain,
         }
+
+
+def counted(samples: float) -> str:
+    """A number of samples in words."""
+    return f"{samples:,.0f} sample{'' if samples == 1 else 's'}"
 
 
 def plain_number(value: float | None) -> float | int | None:
@@ -235,14 +240,14 @@ def first_quiet(found: Judgement, shifts: Floats) -> float | None:
 
 
 def comes_back(
-    counts: Counts, pairs: Paired, period: Period, step: int, burst: int, rule: Rule
+    counts: Counts, pairs: Paired, period: Period, gap: int, burst: int, rule: Rule
 ) -> bool:
     """Whether the multiples of a period in the far half of the shifts, taken together, are loud.
 
     Each multiple alone may be too noisy to tell; together they are a single look.
     """
-    whole = np.round((counts.shifts + step) / period.length)
-    off = np.abs(whole * period.length - (counts.shifts + step))
+    whole = np.round((counts.shifts + gap) / period.length)
+    off = np.abs(whole * period.length - (counts.shifts + gap))
     chosen = (whole >= 1) & (off < 0.02 * period.length) & (counts.shifts >= counts.shifts[-1] / 2)
     if not chosen.any():
         return False
@@ -271,7 +276,7 @@ def decide(
     scored = pairs.own.shape[0]
     found = judge(counts, pairs, slice(0, scored), burst, rule)
     shift = first_quiet(found, counts.shifts)
-    gap = step if unit == "samples" else 0
+    gap = (step + 1) // 2 if unit == "samples" else 0
     returning = [
         p for p in periods if p.unit == unit and comes_back(counts, pairs, p, gap, burst, rule)
     ]
@@ -339,7 +344,7 @@ def explain(
     """One sentence on why the shift is what it is."""
 
     def say(value: float) -> str:
-        return in_words(value) if unit == "seconds" else f"{value:,.0f} samples"
+        return in_words(value) if unit == "seconds" else counted(value)
 
     if shift == 0:
         return (

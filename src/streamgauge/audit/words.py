@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from streamgauge.audit.audit import Audit
+from streamgauge.audit.auditor import Audit
 from streamgauge.audit.repeats import Level
 
 RECORD = (
@@ -63,9 +63,13 @@ def _shift(found: Audit) -> str:
             names = " and ".join(dict.fromkeys(p.name for p in choice.periods))
             text += f" The labels also have a period: {names}."
     known = [s.shift for s in choice.spans if s.shift is not None]
-    if len(known) > 1 and max(known) > 2 * max(1, min(known)):
-        text += f" It drifts: in parts of the stream it lies between {min(known):,} and "
-        text += f"{max(known):,}{' s' if choice.unit == 'seconds' else ''}."
+    # Short parts see less than the whole: they say something only where they see as much.
+    if choice.shift and len(known) > 1 and choice.shift / 2 <= max(known) > 4 * max(1, min(known)):
+        unit = "seconds" if choice.unit == "seconds" else "samples"
+        text += (
+            f" It drifts: in parts of the stream it lies between {min(known):,} and "
+            f"{max(known):,} {unit}."
+        )
     return text
 
 
@@ -79,8 +83,9 @@ def _model(found: Audit) -> list[str]:
     if found.online.samples:
         share = found.share
         said.append(
-            f"The model's online accuracy is {with_interval(found.online)}. The blind classifier "
-            f"alone reaches {with_interval(share)} of it"
+            f"The model's online accuracy is {with_interval(found.online)}. Behind the first fifth "
+            f"of the log, on which its window is chosen, the blind classifier alone reaches "
+            f"{with_interval(share)} of it"
             + (
                 ": nothing in this number shows that the model uses its input."
                 if share.high >= 1
@@ -141,10 +146,14 @@ def _repeats(found: Audit) -> list[str]:
         said.append(
             f"Inputs ({name}): the nearest neighbour among the last {levels.windows[0]:,.0f} is "
             f"right {with_interval(short)}, among all earlier inputs {with_interval(everything)}"
-            + (
-                ": recent inputs alone do as well, so it is they that come again."
-                if short.value >= everything.value - 0.01
-                else "."
-            )
+            + _compare(short.value - everything.value)
         )
     return said
+
+
+def _compare(gain: float) -> str:
+    if gain > 0.01:
+        return ": recent inputs do better than all, so it is they that come again."
+    if gain >= -0.01:
+        return ": recent inputs alone do as well, so it is they that come again."
+    return "."

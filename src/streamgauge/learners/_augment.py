@@ -10,16 +10,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Augmentation = Literal["none", "flip", "crop_flip"]
+Augmentation = Literal["none", "flip", "crop_flip", "resized_crop_flip"]
 
 
 def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: int = 4) -> Tensor:
     """`flip`: mirrored left to right, each image with probability one half. `crop_flip`: padded
-    with zeros, cut to its size again at a random place, then flipped."""
+    with zeros, cut to its size again at a random place, then flipped. `resized_crop_flip`: a random
+    cut of 8 to 100 % of the area stretched to the old size, then flipped (ImageNet's usual one)."""
     if how == "none" or x.ndim != 4 or len(x) == 0:
         return x
     if how == "crop_flip":
         x = pad_crop(x, padding, generator)
+    if how == "resized_crop_flip":
+        from streamgauge.learners._views import draw_boxes, resized_crop  # which imports from here
+
+        cut = resized_crop(x.float(), draw_boxes(x, generator, scale=(0.08, 1.0)))
+        x = cut if x.is_floating_point() else cut.round().to(x.dtype)
     return flip(x, generator)
 
 

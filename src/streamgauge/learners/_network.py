@@ -11,6 +11,7 @@ import torch
 
 from streamgauge import memory, models
 from streamgauge.learners._augment import augment
+from streamgauge.learners._progress import Progress
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -34,15 +35,19 @@ class Network:
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
-        self.memory = memory.make(config.policy, config.memory, seed)
+        self.memory = self.build_memory(seed)
         self.unbounded = not self.memory.bounded
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.progress = Progress()
         self.scalars: dict[str, Any] = {}
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         config = self.config
         return models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
+
+    def build_memory(self, seed: int) -> memory.Memory:
+        return memory.make(self.config.policy, self.config.memory, seed)
 
     def predict(self, x: Tensor) -> Tensor:
         self.model.eval()
@@ -55,7 +60,8 @@ class Network:
 
     def view(self, x: Tensor) -> Tensor:
         """A fresh random view, normalised: what the network trains on."""
-        return self.normalise(augment(x, self.config.augment, self.generator))
+        config = self.config
+        return self.normalise(augment(x, config.augment, self.generator, config.padding))
 
     def normalise(self, x: Tensor) -> Tensor:
         return models.to_float(x, self.mean, self.std)
@@ -67,7 +73,7 @@ class Network:
     def features(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """What a linear probe sees: the layer below the head, of x or of a random view of it."""
         if generator is not None:
-            x = augment(x, self.config.augment, generator)
+            x = augment(x, self.config.augment, generator, self.config.padding)
         self.model.eval()
         with torch.no_grad():
             return self.model.features(self.normalise(x))
@@ -81,6 +87,7 @@ class Network:
             "optimizer": self.optimizer.state_dict(),
             "memory": self.memory.state_dict(),
             "generator": self.generator.get_state(),
+            "progress": self.progress.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -88,3 +95,4 @@ class Network:
         self.optimizer.load_state_dict(state["optimizer"])
         self.memory.load_state_dict(state["memory"])
         self.generator.set_state(state["generator"].cpu())
+        self.progress.load_state_dict(state["progress"])

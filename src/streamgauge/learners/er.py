@@ -27,7 +27,9 @@ class Config:
         "reservoir"
     )
     recall: int = 10  # samples recalled a gradient step
+    wait: bool = False  # recall nothing until that many are stored (the survey's loaders)
     augment: Augmentation = "none"
+    padding: int = 4  # pixels of zeros on each side before `crop_flip` cuts
     model: str = "cnn4"
     head: Literal["linear", "cosine"] = "linear"
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
@@ -51,12 +53,15 @@ class ER(Network):
             loss = self.loss(batch, recalled)
             self.update(loss)
         self.store(batch)
+        self.progress.count(len(batch.y))
         return {"loss": loss.detach(), "recalled": len(recalled.y), "memory": len(self.memory),
                 **self.scalars}  # fmt: skip
 
     def recall(self, batch: Batch) -> Batch:
         """What is replayed beside the new batch."""
-        return self.read(self.memory.index[self.memory.recall(self.config.recall)])
+        few = self.config.wait and len(self.memory) < self.config.recall
+        slots = self.memory.recall(0 if few else self.config.recall)
+        return self.read(self.memory.index[slots])
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """One forward pass over both, so that batch norm sees them together."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamgauge.audit.blind import ReferenceLevels
 from streamgauge.audit.counting import check_windows
-from streamgauge.audit.durations import is_duration, seconds
+from streamgauge.audit.durations import all_durations, seconds
 from streamgauge.audit.intervals import influence, interval, run_error
 from streamgauge.audit.log import Log, Piece
 from streamgauge.audit.periods import burst_length, find_periods
@@ -55,7 +55,7 @@ from streamgauge.errors import StreamgaugeError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SHOWN_WINDOWS = (1, 2, 5, 10, 100, 1000, 10000)
+SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 # A stream longer than this is looked at with a coarser grid, so that time stays in proportion.
 LONG = 5_000_000
 FURTHEST = 1 << 22
@@ -170,7 +170,7 @@ class Audit:
             "blind": {
                 "accuracy": plain(self.blind),
                 "window": plain_number(self.window),
-                "windows": [plain_number(w) if np.isfinite(w) else "all" for w in self.windows],
+                "windows": [window_name(w) for w in self.windows],
                 "shifts": self.shown_shifts.tolist(),
                 "table": [[plain_number(v) for v in row] for row in self.table],
             },
@@ -300,7 +300,7 @@ class _Auditor:
         )
         chosen = window_grid(int(self.rule.prefix * self.length))
         if self.length > LONG:
-            chosen = chosen[np.isinf(chosen) | (np.log10(np.maximum(chosen, 1)) % 1 == 0)]
+            chosen = chosen[np.isinf(chosen) | np.isin(chosen, 10.0 ** np.arange(9))]
         if windows is not None:
             chosen = check_windows(windows)
             if not np.isinf(chosen).any():
@@ -320,7 +320,7 @@ class _Auditor:
         clock = held.time if self.found.whole else None
         self.periods, curve = find_periods(held.label, clock, self.every, self.length // 20)
         self.burst = burst_length(curve)
-        by_clock = self.given is not None and any(is_duration(s) for s in self.given)
+        by_clock = self.given is not None and all_durations(self.given)
         grid = self._grid(by_clock)
         logged = np.array([s for s in self.found.shifts if 0 < s < self.length], np.int64)
         shifts = np.unique(np.concatenate([grid, logged, [0]]))
@@ -366,13 +366,10 @@ class _Auditor:
                     "shorter shifts"
                 )
             return grid
-        grid = shift_grid(self.length, self.periods, round(self.step))
-        if self.length > LONG:
-            keep = np.unique(np.round(2 ** np.arange(0, 40, 0.5)).astype(np.int64))
-            most = min(FURTHEST, self.length // 20)
-            grid = np.append(grid[(np.isin(grid, keep) | (grid == 0)) & (grid <= most)], most)
-            grid = np.unique(grid)
-        return grid
+        if self.length <= LONG:
+            return shift_grid(self.length, self.periods, round(self.step))
+        grid = shift_grid(self.length, self.periods, round(self.step), octave=2)
+        return grid[grid <= FURTHEST]
 
     def _by_clock(self) -> ShiftChoice:
         held = self.found.held
@@ -568,6 +565,11 @@ class _Auditor:
                 held.features, held.label, users=users, **common
             )
         return replace(result, neighbours=found)
+
+
+def window_name(window: float) -> int | str:
+    """A window as JSON may hold it."""
+    return int(window) if math.isfinite(window) else "all"
 
 
 def held_steps(piece: Piece) -> Ints:

@@ -1,0 +1,91 @@
+"""The audit as the command line calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamgauge.audit.auditor import Audit, audit
+from streamgauge.audit.gate import holds
+
+
+def run_audit(
+    path: str | Path | Mapping[str, Any],
+    *,
+    label: str | None = None,
+    prediction: str | None = None,
+    time: str | None = None,
+    user: str | None = None,
+    album: str | None = None,
+    shift: str | None = None,
+    age: str | None = None,
+    step: int | str | None = None,
+    features: Sequence[str] = (),
+    shifts: Sequence[int | str] | None = None,
+    every: str | float | None = None,
+    ties: str = "recent",
+    margin: float = 0.005,
+    sort: bool = False,
+    fail_if: Sequence[str] | str = (),
+    report: str | Path | None = None,
+    as_json: bool = False,
+    console: Any = None,
+) -> int:
+    """Audit a log and print what was found; 0 is fine, 1 means that a condition holds.
+
+    Every condition of ``fail_if`` is read and judged before anything is written, so a condition
+    that cannot be read or judged, like any bad input, raises ``StreamgaugeError`` and leaves no
+    report behind. ``report`` is where the HTML page goes; ``as_json`` prints JSON instead of
+    words. The other arguments are those of :func:`audit`.
+    """
+    conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
+    found = audit(
+        path,
+        label=label,
+        prediction=prediction,
+        time=time,
+        user=user,
+        album=album,
+        shift=shift,
+        age=age,
+        step=step,
+        features=features,
+        shifts=shifts,
+        every=every,
+        ties=ties,
+        margin=margin,
+        sort=sort,
+    )
+    gates = [(condition, holds(condition, found.values)) for condition in conditions]
+    written = None
+    if report is not None:
+        from streamgauge.audit.page import write
+
+        written = write(found, report, gates)
+    if as_json:
+        answer = found.to_dict()
+        answer["gates"] = [{"fail_if": c, "fails": failed} for c, failed in gates]
+        answer["report"] = None if written is None else str(written)
+        print(json.dumps(answer, indent=2, allow_nan=False))
+    else:
+        _print(found, gates, written, console)
+    return 1 if any(failed for _, failed in gates) else 0
+
+
+def _print(
+    found: Audit, gates: Sequence[tuple[str, bool]], written: Path | None, console: Any
+) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from streamgauge.audit.terminal import render
+
+    screen = console or Console()
+    screen.print(render(found))
+    for condition, failed in gates:
+        said = "holds: the gate fails" if failed else "does not hold"
+        screen.print(Text(f"Condition '{condition}' {said}.", style="bold red" if failed else ""))
+    if written is not None:
+        screen.print(Text(f"Report: {written}"))

@@ -1,0 +1,231 @@
+"""What a method costs: FLOPs, seconds, bytes and energy of one training job, relative to ER.
+
+FLOPs are those of matrix products and convolutions, forward and backward, as
+`torch.utils.flop_counter` sees them at the level of operators: copies of a model, functional calls
+and frozen layers are counted as what they do. Element-wise work (penalties, optimisers, batch norm)
+counts as none, which is why seconds and bytes stand beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamgauge import catalogue
+from streamgauge.catalogue import Recipe
+from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.base import Batch
+from streamgauge.streams import ArraySource, Gate, Stream, arrange
+from streamgauge.streams.stream import Arrangement
+
+if TYPE_CHECKING:
+    import torch
+
+# Settings that a method shares with the ER it is measured against.
+_SHARED = ("model", "memory", "recall", "batch", "head", "augment")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one training job with the memory full, on average over the measured jobs."""
+
+    learner: str
+    flops: float
+    relative_flops: float
+    seconds: float
+    relative_seconds: float
+    memory_bytes: float  # indices and side arrays that the learner holds
+    sample_bytes: float  # what the remembered samples themselves would take
+    joules: float | None
+    by_kind: dict[str, float]  # relative FLOPs by kind of job, where a learner has kinds
+
+
+def measure(
+    recipes: list[Recipe],
+    *,
+    input_shape: tuple[int, ...] = (3, 32, 32),
+    classes: int = 100,
+    batch: int = 10,
+    jobs: int = 4,
+    device: str = "cpu",
+) -> list[Cost]:
+    """The cost of each learner's job, and of the ER with the same network and memory as 1.
+
+    The memory is filled first; then `jobs` jobs are counted, and the median of their times taken.
+    """
+    import torch
+
+    place = torch.device(device)
+    found = []
+    references: dict[str, _Measured] = {}
+    for recipe in recipes:
+        reference = _reference(recipe)
+        key = repr(reference.config)
+        if key not in references:
+            references[key] = _measure(reference, input_shape, classes, batch, jobs, place)
+        er, mine = (
+            references[key],
+            _measure(recipe, input_shape, classes, batch, jobs, place),
+        )
+        found.append(
+            Cost(
+                recipe.name,
+                mine.flops,
+                mine.flops / er.flops,
+                mine.seconds,
+                mine.seconds / er.seconds,
+                mine.memory_bytes,
+                mine.sample_bytes,
+                mine.joules,
+                {kind: flops / er.flops for kind, flops in mine.by_kind.items()},
+            )
+        )
+    return found
+
+
+@dataclasses.dataclass
+class _Measured:
+    flops: float
+    seconds: float
+    memory_bytes: float
+    sample_bytes: float
+    joules: float | None
+    by_kind: dict[str, float]
+
+
+def _reference(recipe: Recipe) -> Recipe:
+    settings = {
+        name: getattr(recipe.config, name)
+        for name in _SHARED
+        if recipe.config is not None and hasattr(recipe.config, name)
+    }
+    known = catalogue.learner("er").config
+    return catalogue.learner("er", **{k: v for k, v in settings.items() if hasattr(known, k)})
+
+
+def _measure(
+    recipe: Recipe,
+    input_shape: tuple[int, ...],
+    classes: int,
+    batch: int,
+    jobs: int,
+    device: torch.device,
+) -> _Measured:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    capacity = int(getattr(recipe.config, "memory", 0) or 0)
+    if capacity > 20_000:
+        raise StreamgaugeError(
+            f"To fill a memory of {capacity} takes long; measure with a smaller one, such as "
+            f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
+        )
+    filling = -(-capacity // batch) + 2
+    stream = _stream(input_shape, classes, batch, filling + 2 * jobs)
+    gate = Gate(stream.source, stream.preparation, device)
+    learner = recipe.build(stream.spec, gate, 0, device)
+    if "boundaries" in recipe.needs:
+        learner.tell(boundary=0, classes=np.arange(classes))  # type: ignore[attr-defined]
+    if "horizon" in recipe.needs:
+        learner.tell(horizon=len(stream))  # type: ignore[attr-defined]
+    kinds: dict[str, list[float]] = {}
+    times: list[float] = []
+    store = getattr(learner, "store", None)
+    before = 0.0
+    for step in range(len(stream)):
+        index = stream.index(step).astype(np.int64)
+        gate.reveal(index)
+        gate.label_due(index)
+        given = Batch(gate.read(index), gate.label(index), index)
+        if step < filling - 2 and store is not None:
+            store(given)  # fills the memory without paying for training
+        elif step < filling:
+            learner.learn(given, learner.predict(given.x))
+        elif step < filling + jobs:
+            predicted = learner.predict(given.x)
+            kind = learner.job_kind() if hasattr(learner, "job_kind") else "learn"
+            with FlopCounterMode(display=False) as counter:
+                learner.learn(given, predicted)
+            kinds.setdefault(kind, []).append(float(counter.get_total_flops()))
+            before = _joules() or 0.0
+        else:
+            predicted = learner.predict(given.x)
+            start = time.perf_counter()
+            learner.learn(given, predicted)
+            _wait(device)
+            times.append(time.perf_counter() - start)
+    after = _joules()
+    held = getattr(learner, "memory_bytes", None)
+    memory = getattr(learner, "memory", None)
+    return _Measured(
+        flops=statistics.fmean(f for flops in kinds.values() for f in flops),
+        seconds=statistics.median(times),
+        memory_bytes=float("nan") if held is None else float(held()),
+        sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
+        joules=None if after is None else (after - before) / jobs,
+        by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
+    )
+
+
+def _stream(input_shape: tuple[int, ...], classes: int, batch: int, steps: int) -> Stream:
+    rng = np.random.default_rng(0)
+    count = steps * batch
+    x = rng.integers(0, 256, (count, *input_shape), dtype=np.uint8)
+    source = ArraySource(x, rng.integers(0, classes, count), classes=classes)
+    return arrange(source, Arrangement(batch=batch))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def _joules() -> float | None:
+    """Energy counter of the processor package, where the machine can tell."""
+    counter = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
+    try:
+        return int(counter.read_text()) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def as_dict(cost: Cost) -> dict[str, Any]:
+    return dataclasses.asdict(cost)
+
+
+def cost_text(costs: list[Cost]) -> str:
+    """A table for the terminal, and what could not be measured."""
+    lines = [f"{'learner':<14}{'FLOPs':>10}{'time':>9}{'GFLOP a job':>14}{'ms a job':>11}"
+             f"{'memory held':>14}{'samples':>12}"]  # fmt: skip
+    for one in costs:
+        lines.append(
+            f"{one.learner:<14}{one.relative_flops:>9.3f}x{one.relative_seconds:>8.2f}x"
+            f"{one.flops / 1e9:>14.3f}{1e3 * one.seconds:>11.1f}"
+            f"{_bytes(one.memory_bytes):>14}{_bytes(one.sample_bytes):>12}"
+        )
+        if len(one.by_kind) > 1:
+            kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in one.by_kind.items())
+            lines.append(f"{'':<14}by kind of job: {kinds}")
+    lines.append("FLOPs and time relative to er with the same network, batch and memory.")
+    known = [one for one in costs if one.joules is not None]
+    if known:
+        lines += [f"{one.learner}: {one.joules:.2f} J a job (processor package)" for one in known]
+    else:
+        lines.append("Energy is not available: this machine has no counter that may be read.")
+    return "\n".join(lines)
+
+
+def _bytes(count: float) -> str:
+    if count != count:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.0f} TB"

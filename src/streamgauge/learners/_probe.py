@@ -1,0 +1,68 @@
+"""What a model would say one step ahead: without a copy of it, and without moving batch norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+def ahead(model: nn.Module, lr: float) -> dict[str, Tensor]:
+    """The model's state one step of plain gradient descent on, by the gradients that lie in its
+    weights now, and with buffers of its own."""
+    with torch.no_grad():
+        weights = {
+            name: weight.detach() if weight.grad is None else weight.sub(weight.grad, alpha=lr)
+            for name, weight in model.named_parameters()
+        }
+    return weights | spare_buffers(model)
+
+
+def spare_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the buffers: a forward pass in training mode moves these and not the model's."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def interference(
+    model: nn.Module, x: Tensor, y: Tensor, lr: float, moves_statistics: bool = False
+) -> Tensor:
+    """How much each sample's loss would rise, loss(theta - lr g) - loss(theta), in whatever mode
+    the model is; `moves_statistics`: the pass under theta moves batch norm's, as passes do."""
+    if len(y) == 0:  # batch norm cannot train on nothing
+        return x.new_empty(0)
+    with torch.no_grad():
+        now, then = (
+            F.cross_entropy(functional_call(model, state, (x,)), y, reduction="none")
+            for state in ({} if moves_statistics else spare_buffers(model), ahead(model, lr))
+        )
+    return then - now
+
+
+def slope(model: nn.Module, state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """The gradient of each sample's cross-entropy with respect to the sample, under this state."""
+    x = x.detach().requires_grad_()
+    loss = F.cross_entropy(functional_call(model, state, (x,)), y, reduction="sum")
+    return torch.autograd.grad(loss, x)[0]
+
+
+def push_and_cut(start: Tensor, uphill: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """The survey's attack: up to iterations - 1 equal steps, each cut to 0..1, none after any value
+    of the batch has gone further than epsilon. Normalised values lie outside of 0..1, so that the
+    first cut is such a move, and the last step."""
+    pushed, going = start, torch.ones((), dtype=torch.bool, device=start.device)
+    for _ in range(iterations - 1):
+        further = (pushed + epsilon / iterations * uphill).clamp(0, 1)
+        pushed = torch.where(going, further, pushed)
+        going = going & ((pushed - start).abs().max() <= epsilon)
+    return pushed
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """The gradients that lie in the weights, by name."""
+    return {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
+
+
+def set_gradients(model: nn.Module, gradient: dict[str, Tensor]) -> None:
+    for name, weight in model.named_parameters():
+        weight.grad = gradient[name].to(weight.device) if name in gradient else None

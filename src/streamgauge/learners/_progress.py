@@ -1,0 +1,51 @@
+"""What a learner without a clock can count: the batches and samples it was given to learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Progress:
+    """Counts for warm-ups, refreshes and intervals; part of a learner's state.
+
+    A learner that skips batches because it is slow does not see them, so all of these count what
+    was trained on, not what the stream revealed.
+    """
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.samples = 0
+        self.begun = False  # whether `due` has been true once
+
+    def count(self, samples: int) -> None:
+        self.batches += 1
+        self.samples += samples
+
+    def due(self, warmup: int, every: int) -> bool:
+        """Asked before a batch: whether something to hold on to (a teacher, an anchor) is due.
+
+        First once `warmup` samples have been learnt, and never before anything was; from then on
+        whenever the number of batches is a multiple of `every`.
+
+        >>> progress = Progress()
+        >>> said = []
+        >>> for _ in range(7):
+        ...     said.append(progress.due(warmup=20, every=3))
+        ...     progress.count(10)
+        >>> said
+        [False, False, True, True, False, False, True]
+        """
+        first = not self.begun and self.samples >= max(warmup, 1)
+        again = self.begun and self.batches % every == 0
+        self.begun = self.begun or first
+        return first or again
+
+    def passed(self, interval: int, samples: int) -> bool:
+        """Asked after a batch of so many samples: whether it reached a multiple of `interval`."""
+        return self.samples // interval > (self.samples - samples) // interval
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)

@@ -1,0 +1,63 @@
+"""A-GEM: train on new samples alone, but never against the gradient of a memory sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from streamgauge.learners import er
+from streamgauge.learners.base import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    recall: int = 200  # samples that give the reference gradient
+
+
+class AGEM(er.ER):
+    """Chaudhry et al. 2019: with g the gradient of the new samples and r that of the recalled ones,
+    g <- g - <g, r> / |r|² r where <g, r> < 0. Then <g, r> = 0: to first order, the step leaves the
+    recalled samples' loss as it is. Recalled samples are never trained on."""
+
+    reference: tuple[Tensor, ...] = ()
+
+    def loss(self, batch: Batch, recalled: Batch) -> Tensor:
+        """Separate forward passes in training mode, the reference first."""
+        self.reference = ()
+        if len(recalled.y):
+            old = F.cross_entropy(self.scores(self.view(recalled.x)), recalled.y)
+            self.reference = torch.autograd.grad(old, self._weights())
+        return F.cross_entropy(self.scores(self.view(batch.x)), batch.y)
+
+    def update(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.reference:
+            gradients = [w.grad for w in self._weights() if w.grad is not None]
+            self.scalars["conflict"] = project(gradients, self.reference)
+        self.optimizer.step()
+
+    def _weights(self) -> list[Tensor]:
+        return [w for group in self.optimizer.param_groups for w in group["params"]]
+
+
+def project(gradients: list[Tensor], reference: tuple[Tensor, ...]) -> Tensor:
+    """Take out of the gradients, in place, what goes against the reference; returns 1 if anything
+    did, else 0, without waiting for the device.
+
+    >>> g = [torch.tensor([1.0, -1.0])]
+    >>> project(g, (torch.tensor([0.0, 2.0]),)), g
+    (tensor(1.), [tensor([1., 0.])])
+    """
+    along = torch.stack([(g * r).sum() for g, r in zip(gradients, reference, strict=True)]).sum()
+    length = torch.stack([(r * r).sum() for r in reference]).sum()
+    against = along.clamp(max=0) / length.clamp(min=torch.finfo(length.dtype).tiny)
+    for g, r in zip(gradients, reference, strict=True):
+        g -= against * r
+    return (along < 0).to(along.dtype)

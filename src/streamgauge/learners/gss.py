@@ -1,0 +1,100 @@
+"""GSS-greedy: ER whose memory keeps samples with gradients unlike those it already holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streamgauge.learners import er
+from streamgauge.learners._gradients import gradient, likeness
+from streamgauge.learners.base import Batch
+from streamgauge.memory import Memory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    policy: Literal["greedy"] = "greedy"  # type: ignore[assignment]
+    subsets: int = 10  # random parts of the memory whose gradients a sample's is compared with
+    subset: int = 10  # samples in each
+    as_published: bool = False  # candidates by scores from 0 to 1; gradients of augmented images
+
+
+class Slots(Memory):
+    """Filled in order of arrival; after that the learner says what takes whose place."""
+
+    model_free: ClassVar[bool] = False
+
+    def _place(self, index: Array, label: Array) -> Array:
+        slots = self._size + np.arange(len(index))
+        self._index[slots], self._label[slots] = index, label
+        self._size += len(index)
+        return slots
+
+    def replace(self, slots: Array, index: Array, label: Array, score: Array) -> None:
+        self._index[slots], self._label[slots], self.side["score"][slots] = index, label, score
+
+
+class GSS(er.ER):
+    """Gradient-based sample selection (Aljundi et al. 2019). The score of a sample is the largest
+    cosine of its gradient with those of some random memory subsets. With the memory full, and the
+    gradient of the batch below 0 with all of them: for each new sample a candidate is drawn in
+    proportion to score + 1, and replaced with probability old / (old + new), both plus 1."""
+
+    config: Config
+    memory: Slots
+
+    def build_memory(self, seed: int) -> Memory:
+        return Slots(self.config.memory, seed, replacement=False)
+
+    def store(self, batch: Batch) -> None:
+        """After training, in evaluation mode. What does not fit in the last free slots is lost."""
+        self.model.eval()
+        memory, x, label = self.memory, self.look(batch.x), batch.y.cpu().numpy()
+        self.scalars["replaced"] = 0
+        others = self.directions() if len(memory) else None
+        room = self.config.memory - len(memory)
+        if room > 0:
+            kept = slice(0, room)
+            score = np.full(len(label), 0.1, np.float32)
+            if others is not None:
+                score[kept] = likeness(self.model, x[kept], batch.y[kept], others).cpu().numpy()
+            memory.add(batch.index[kept], label[kept], score=score[kept])
+        elif others is not None:
+            similarity = (others @ F.normalize(gradient(self.model, x, batch.y), dim=0)).max()
+            self.scalars["similarity"] = similarity
+            if similarity < 0:  # the one place that waits for the device
+                new = likeness(self.model, x, batch.y, others).cpu().numpy()
+                self.exchange(batch.index, label, new)
+
+    def exchange(self, index: Array, label: Array, new: Array) -> None:
+        rng, held = self.memory.rng, self.memory.side["score"].astype(np.float64)
+        lowest = held.min() if self.config.as_published else -1
+        weight = (held - lowest).clip(1e-9)  # above 0, so that there are always enough to draw
+        n = min(len(new), len(held))
+        slots = rng.choice(len(held), n, replace=False, p=weight / weight.sum())
+        old, young = held[slots] + 1, new[:n] + 1
+        pairs = np.flatnonzero(rng.random(n) * (old + young) < old)
+        self.memory.replace(slots[pairs], index[pairs], label[pairs], new[pairs])
+        self.scalars["replaced"] = len(pairs)
+
+    def look(self, x: Tensor) -> Tensor:
+        return self.view(x) if self.config.as_published else self.normalise(x)
+
+    def directions(self) -> Tensor:
+        """Gradients of random parts of the memory, each of length 1: [subsets, weights]."""
+        held, size = len(self.memory), min(self.config.subset, len(self.memory))
+        count = min(self.config.subsets, held // size)
+        drawn = self.memory.rng.choice(held, (count, size), replace=False)
+        parts = [self.read(self.memory.index[slots]) for slots in drawn]
+        gradients = [gradient(self.model, self.look(part.x), part.y) for part in parts]
+        return F.normalize(torch.stack(gradients))

@@ -1,0 +1,100 @@
+"""MIR: recall the samples whose loss would rise most if only the new batch were learnt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from streamgauge.learners import er
+from streamgauge.learners._deal import NONE, deal_others
+from streamgauge.learners._probe import gradients, interference, set_gradients
+from streamgauge.learners.base import Batch
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    candidates: int = 50  # drawn from memory, to recall some of them; the paper: 5 batches
+    select: Literal["pass", "batch"] = "pass"  # choose in each pass, or once for all of a batch
+    as_published: bool = False  # as a published code did it, and whose:
+    code: Literal["survey", "realtime"] = "survey"
+
+
+class MIR(er.ER):
+    """Aljundi et al. 2019: with g the gradient of the new batch's loss and theta' = theta - lr g,
+    the candidates with the largest loss(theta') - loss(theta) are recalled, and the step is on the
+    mean loss over new and recalled. They are forwarded separately, and g is used twice. Probing
+    leaves batch norm's statistics as they are; in both published codes the one under theta does
+    not. The survey's takes candidates of classes absent from the batch before, and adds the two
+    mean losses; the real-time paper's takes for g the gradient of the step before, and forwards
+    new and recalled together."""
+
+    config: Config
+    chosen: Batch | None = None  # for the batch at hand: views, not images
+    left = before = NONE  # survey: candidates not dealt yet, and labels of the batch before
+
+    def learn(self, batch: Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
+        self.left, self.chosen = NONE, None
+        said = super().learn(batch, predicted)
+        self.before = batch.y.cpu().numpy() if self._as("survey") else NONE
+        return said
+
+    def recall(self, batch: Batch) -> Batch:
+        if not self._as("realtime"):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(self.scores(self.view(batch.x)), batch.y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.new = loss.detach()
+        if self.chosen is None or self.config.select == "pass":
+            self.chosen = self._most_interfered(self._candidates())
+        return self.chosen
+
+    def _candidates(self) -> Batch:
+        memory, n = self.memory, self.config.candidates
+        if self._as("survey"):
+            slots, self.left = deal_others(self.left, n, memory, self.before, self.config.recall)
+        else:
+            slots = memory.recall(n)
+        return self.read(memory.index[slots])
+
+    def _most_interfered(self, some: Batch) -> Batch:
+        view, first = self.view(some.x), len(some.y) - self.config.recall
+        rise = interference(self.model, view, some.y, self.config.lr, self.config.as_published)
+        if not self._as("survey"):  # which cuts 6 to 9 of them at a negative place: 4 to 1 remain
+            first = max(first, 0)
+        most = rise.argsort()[first:]
+        return Batch(view[most], some.y[most], NONE)  # only the device knows which they are
+
+    def loss(self, batch: Batch, recalled: Batch) -> torch.Tensor:
+        if self._as("realtime"):
+            self.optimizer.zero_grad(set_to_none=True)
+            scores = self.scores(torch.cat([self.view(batch.x), recalled.x]))
+            return F.cross_entropy(scores, torch.cat([batch.y, recalled.y]))
+        if not len(recalled.y):
+            return self.new
+        old = F.cross_entropy(self.scores(recalled.x), recalled.y)
+        if self._as("survey"):
+            return self.new + old
+        share = len(batch.y) / (len(batch.y) + len(recalled.y))
+        for gradient in gradients(self.model).values():
+            gradient *= share
+        return share * self.new + (1 - share) * old
+
+    def update(self, loss: torch.Tensor) -> None:
+        if loss.requires_grad:  # added to the gradient of the new batch
+            loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def _as(self, code: str) -> bool:
+        return self.config.as_published and self.config.code == code
+
+    def state_dict(self) -> dict[str, Any]:
+        gradient = gradients(self.model) if self._as("realtime") else {}
+        return super().state_dict() | {"before": self.before, "gradient": gradient}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.before = state["before"]
+        set_gradients(self.model, state["gradient"])

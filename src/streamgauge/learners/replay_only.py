@@ -1,0 +1,89 @@
+"""Replay only: trains on samples recalled from everything seen, the newest batch among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streamgauge import models
+from streamgauge.features import weights_file
+from streamgauge.learners import er
+from streamgauge.learners._losses import present, restricted_cross_entropy
+from streamgauge.learners.base import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.streams import Spec
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    lr: float = 0.005
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    policy: Literal["everything"] = "everything"  # no limit on storage, only on updates (`passes`)
+    sampler: Literal["uniform", "fifo", "mixed"] = "uniform"  # mixed: half newest, half uniform
+    loss: Literal["ce", "ace"] = "ce"
+    train: Literal["all", "head"] = "all"  # head: the network below it is frozen
+    weights: str = ""  # first weights: a file, or a folder of `pretrain`'s; without, random
+    as_published: bool = False  # a frozen network's batch norm trains on, as in the published code
+
+
+class ReplayOnly(er.ER):
+    """ER (Replay Only) of the near-future paper (Hammoud et al. 2023): ER that stores a batch
+    before it trains, and trains on what it recalls alone."""
+
+    config: Config
+    left = 1  # updates on this batch that are still to come, this one included
+
+    def build_model(self, spec: Spec, seed: int) -> models.Model:
+        model = super().build_model(spec, seed)
+        if self.config.weights:
+            file = weights_file(self.config.weights, self.config.model, self.source)
+            models.load_weights(model, file)
+        if self.config.train == "head":
+            model.requires_grad_(False)
+            model.head.requires_grad_(True)
+        return model
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        self.store(batch)
+        self.model.train(self.config.train == "all" or self.config.as_published)
+        self.model.head.see(batch.y)
+        for left in range(self.config.passes, 0, -1):
+            self.left = left
+            recalled = self.recall(batch)
+            loss = self.loss(batch, recalled)
+            self.update(loss)
+        return {"loss": loss.detach(), "recalled": len(recalled.y), "memory": len(self.memory)}
+
+    def recall(self, batch: Batch) -> Batch:
+        """Of several updates on a batch, FIFO gives the last the newest samples and each one
+        before it those before them, as the published code does."""
+        count = self.config.recall
+        newest = {"uniform": 0, "mixed": count // 2, "fifo": count}[self.config.sampler]
+        recent = self.memory.newest(newest * self.left)[:newest]  # type: ignore[attr-defined]
+        slots = np.concatenate([recent, self.memory.recall(count - newest)])
+        return self.read(self.memory.index[slots])
+
+    def loss(self, batch: Batch, recalled: Batch) -> Tensor:
+        """ACE: a recalled sample of the newest batch competes with that batch's classes only."""
+        scores = self.scores(self.view(recalled.x))
+        if self.config.loss == "ace":
+            old = torch.from_numpy(np.isin(recalled.index, batch.index, invert=True))
+            allowed = old.to(self.device)[:, None] | present(batch.y, scores.shape[1])
+            return restricted_cross_entropy(scores, recalled.y, allowed)
+        return F.cross_entropy(scores, recalled.y)
+
+    def scores(self, x: Tensor) -> Tensor:
+        if self.config.train == "all":
+            return super().scores(x)
+        with torch.no_grad():
+            features = self.model.features(x)
+        scores: Tensor = self.model.head(features)
+        return scores

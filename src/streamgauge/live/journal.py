@@ -1,0 +1,91 @@
+"""The log of a live run: rows gather in memory and are written beside the answers, never before.
+
+Two sets of buffers: one is filled while the other is being written by a thread of its own, so that
+a slow disk delays no answer. Only when both are full does the filling wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from streamgauge.record import TABLES, Recorder
+from streamgauge.record.tables import Rows, columns_of
+
+MOST_ROWS = 1 << 16  # of one table in one set of buffers
+
+
+class Journal:
+    """Rows for a recorder; without one they are forgotten when they would be written."""
+
+    def __init__(self, recorder: Recorder | None, absent: frozenset[str], every: float) -> None:
+        self._recorder, self._absent, self._every = recorder, absent, every
+        self._writer = ThreadPoolExecutor(1, "streamgauge-log")
+        self._writing: Future[int] | None = None
+        self._seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+        self.rows = self._fresh()
+        self.committed = 0  # the mark of the last commit that is on disk
+
+    def _fresh(self) -> dict[str, Rows]:
+        return {name: Rows(columns_of(name, self._absent)) for name in TABLES}
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to commit. While the last commit is being written only a full buffer
+        makes it so, and then the commit waits."""
+        if any(rows.count >= MOST_ROWS for rows in self.rows.values()):
+            return True
+        return not self._busy() and time.monotonic() - self._last >= self._every
+
+    def _busy(self) -> bool:
+        """Whether a commit is being written; what it has to say is heard here."""
+        if self._writing is None:
+            return False
+        if not self._writing.done():
+            return True
+        self.committed, self._writing = self._writing.result(), None
+        return False
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
+
+    def spent(self, part: str, seconds: float) -> None:
+        self._seconds[part] = self._seconds.get(part, 0.0) + seconds
+
+    def commit(
+        self, step: int, state: dict[str, Any], done: bool = False, mark: int = 0, wait: bool = False
+    ) -> None:
+        """Write what has gathered. `state` must not be changed afterwards; `mark` is what
+        `committed` becomes once all is on disk."""
+        self.settle()
+        for part, seconds in self._seconds.items():
+            self.rows["timing"].append(1, step=step, part=part, seconds=seconds)
+        self._seconds.clear()
+        rows, self.rows = self.rows, self._fresh()
+        self._last = time.monotonic()
+        self._writing = self._writer.submit(self._write, rows, step, state, done, mark)
+        if wait:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until nothing is being written."""
+        if self._writing is not None:
+            self.committed, self._writing = self._writing.result(), None
+
+    def _write(
+        self, rows: dict[str, Rows], step: int, state: dict[str, Any], done: bool, mark: int
+    ) -> int:
+        if self._recorder is not None:
+            self._recorder.rows = rows
+            self._recorder.checkpoint(step, state, done)
+        return mark
+
+    def close(self) -> None:
+        self._writer.shutdown(wait=True)

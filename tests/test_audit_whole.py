@@ -1,0 +1,392 @@
+"""The audit as a whole: what it says of streams whose truth is known, gates, page, command."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from streamgauge.audit import (
+    audit,
+    blind_accuracy,
+    blind_without_album,
+    blind_without_user,
+    holds,
+    neighbour_accuracy,
+    reference_levels,
+    run_audit,
+)
+from streamgauge.audit.page import render, write
+from streamgauge.audit.repeats import albums_of, level_of
+from streamgauge.errors import StreamgaugeError
+
+
+def sticky(n, rho, classes, seed):
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, classes, n)
+    redraw = rng.random(n) >= rho
+    redraw[0] = True
+    return draws[np.maximum.accumulate(np.where(redraw, np.arange(n), 0))]
+
+
+def right_by_chance(labels, chance, seed):
+    """A model that is right with a given chance whatever the stream does."""
+    rng = np.random.default_rng(seed)
+    wrong = (labels + rng.integers(1, labels.max() + 1, labels.size)) % (labels.max() + 1)
+    return np.where(rng.random(labels.size) < chance, labels, wrong)
+
+
+def test_labels_alone():
+    labels = sticky(20_000, 0.9, 10, 0)
+    found = audit({"y": labels})
+    assert found.columns == {"label": "y"}
+    assert found.window == 1
+    assert found.blind.low < 0.91 < found.blind.high + 0.01
+    np.testing.assert_allclose(
+        found.table, blind_accuracy(labels, found.windows, found.shown_shifts), equal_nan=True
+    )
+    assert found.levels == pytest.approx(reference_levels(labels))
+    assert found.choice.shift is not None
+    assert 20 <= found.choice.shift <= 100
+    said = " ".join(found.words)
+    assert "the last label is right 91" in said
+    assert "no predictions in this log" in said
+
+
+def test_share_of_a_model_that_repeats_labels():
+    """A model that repeats the last label is explained wholly; one that sees is not."""
+    labels = sticky(20_000, 0.9, 10, 0)
+    repeats = np.concatenate([[0], labels[:-1]])
+    found = audit({"label": labels, "prediction": repeats})
+    assert found.share.value == pytest.approx(1)
+    assert found.where_blind_fails.value == 0
+    assert any("nothing in this number shows" in s for s in found.words)
+    sees = audit({"label": labels, "prediction": right_by_chance(labels, 0.95, 2)})
+    assert sees.online.low < 0.95 < sees.online.high
+    assert sees.share.value == pytest.approx(sees.blind.value / sees.online_scored)
+    assert sees.share.high < 1
+    assert sees.where_blind_fails.low < 0.95 < sees.where_blind_fails.high
+    assert any("cannot be computed from this log" in s and "record" in s for s in sees.words)
+
+
+def test_intervals_cover_the_truth():
+    """Correlated answers: the 95 % interval of their accuracy holds the truth 95 % of the time."""
+    inside = 0
+    for seed in range(100):
+        labels = sticky(4_000, 0.9, 10, seed)
+        found = level_of(labels[1:] == labels[:-1], burst=30)
+        inside += found.low <= 0.91 <= found.high
+    assert 89 <= inside <= 100
+
+
+def test_share_interval_covers_the_truth():
+    """Over many streams, the 95 % interval holds the true ratio about 95 % of the time."""
+    inside = 0
+    truth = (0.1 + 0.9 * 0.9) / 0.95
+    for seed in range(60):
+        labels = sticky(4_000, 0.9, 10, seed)
+        model = right_by_chance(labels, 0.95, seed + 1_000)
+        found = audit({"label": labels, "prediction": model}, windows=[1], shifts=[0, 100])
+        inside += found.share.low <= truth <= found.share.high
+    assert 52 <= inside <= 60
+
+
+def shifted_log(labels, shifts, seed):
+    """A model that repeats the newest label it knows, answering at several shifts."""
+    n = labels.size
+    rows = {"label": [], "prediction": [], "shift": [], "at": []}
+    for shift in shifts:
+        j = np.arange(shift + 1, n)
+        rows["label"].append(labels[j])
+        rows["prediction"].append(labels[j - shift - 1])
+        rows["shift"].append(np.full(j.size, shift))
+        rows["at"].append(j - shift)
+    joined = {k: np.concatenate(v) for k, v in rows.items()}
+    order = np.argsort(joined.pop("at"), kind="stable")
+    return {k: v[order] for k, v in joined.items()}
+
+
+def test_near_future_from_a_log_with_shifts():
+    labels = sticky(20_000, 0.9, 10, 0)
+    found = audit(shifted_log(labels, [0, 16, 128, 512], 0))
+    assert [f.shift for f in found.futures] == [16, 128, 512]
+    expected = blind_accuracy(labels, [1], [0, 16, 128, 512])[0]
+    assert found.online.value == pytest.approx(expected[0])
+    np.testing.assert_allclose([f.accuracy.value for f in found.futures], expected[1:])
+    # The smallest shift of the log past the correlation is taken.
+    assert found.choice.shift is not None
+    assert 16 < found.choice.shift <= 128
+    assert found.near_future_shift == 128
+    assert found.near_future.value == pytest.approx(expected[2])
+    assert found.blind_shifted == pytest.approx(0.1, abs=0.03)
+    assert any("Near-future accuracy, of a model behind by 128" in s for s in found.words)
+    short = audit(shifted_log(labels, [0, 4], 0))
+    assert any("reaches no shift" in s for s in short.words)
+    assert short.near_future_shift == 4
+
+
+def test_near_future_from_model_age():
+    labels = sticky(40_000, 0.9, 10, 0)
+    age = np.random.default_rng(1).integers(0, 400, labels.size)
+    at = np.maximum(np.arange(labels.size) - age - 1, 0)
+    found = audit({"label": labels, "prediction": labels[at], "age": age})
+    assert found.by == "age"
+    pick = age >= 64
+    assert found.near_future_shift == 64
+    assert found.near_future.value == pytest.approx(np.mean((labels[at] == labels)[pick]))
+    assert found.near_future.value < 0.2 < 0.7 < found.futures[0].accuracy.value
+
+
+def test_only_shifted_answers():
+    labels = sticky(20_000, 0.9, 10, 0)
+    log = shifted_log(labels, [64], 0)
+    found = audit(log)
+    assert math.isnan(found.values["online"])
+    assert found.near_future.value == pytest.approx(np.mean(log["label"] == log["prediction"]))
+
+
+@pytest.mark.parametrize("kind", ["plain", "shifts", "steps"])
+def test_reading_in_pieces_changes_nothing(tmp_path, kind, monkeypatch):
+    """A log too long to hold gives the same figures as one that is held."""
+    from streamgauge.audit import sources
+
+    monkeypatch.setattr(sources, "ROWS", 1_500)
+    labels = sticky(12_000, 0.9, 10, 0)
+    columns = {"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}
+    if kind == "shifts":
+        columns = shifted_log(labels, [0, 32, 256], 0)
+    if kind == "steps":
+        columns["step"] = np.cumsum(np.random.default_rng(0).random(12_000) < 0.2)
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(columns), path)
+    held = audit(path, windows=[1, 10, 100], shifts=[0, 4, 32, 256])
+    pieces = audit(path, windows=[1, 10, 100], shifts=[0, 4, 32, 256], hold=5_000)
+    assert any("read in pieces" in note for note in pieces.notes)
+    np.testing.assert_array_equal(held.table, pieces.table)
+    same = {"online", "blind", "near_future", "majority", "samples", "classes", "share"}
+    for name in same:
+        assert held.values[name] == pytest.approx(pieces.values[name], nan_ok=True), name
+    np.testing.assert_allclose(held.choice.excess, pieces.choice.excess)
+    with pytest.raises(StreamgaugeError, match="too many to sort"):
+        audit({**columns, "time": np.arange(len(columns["label"]))}, sort=True, hold=5_000)
+
+
+@pytest.mark.parametrize("ties", ["smallest", "evalocl"])
+def test_tie_rules_and_steps_reach_the_table(ties):
+    labels = np.random.default_rng(0).integers(3, 7, 2_000)
+    found = audit({"label": labels}, step=7, ties=ties)
+    expected = blind_accuracy(labels, found.windows, found.shown_shifts, ties, step=7)
+    np.testing.assert_allclose(found.table, expected, equal_nan=True)
+    assert found.step == 7
+
+
+def test_without_album_and_user_against_brute_force():
+    rng = np.random.default_rng(0)
+    n = 300
+    users = np.repeat(rng.integers(0, 6, n // 3), 3)
+    labels = rng.integers(0, 4, n)
+    album = albums_of(users)
+    for step in (1, 5):
+        got = blind_without_album(labels, album, 3, step)
+        asked, other = blind_without_user(labels, users, 3, step)
+        np.testing.assert_array_equal(asked, np.arange(n))
+        for j in range(n):
+            known = min(j - j % step, int(np.flatnonzero(album == album[j])[0]))
+            answer = -1 if known < 3 else int(mode_of(labels[known - 3 : known]) == labels[j])
+            assert got[j] == answer
+            past = [labels[i] for i in range(j - j % step) if users[i] != users[j]][-3:]
+            answer = -1 if not past else int(mode_of(np.array(past)) == labels[j])
+            assert other[j] == answer
+
+
+def mode_of(window):
+    counts = {c: np.sum(window == c) for c in set(window.tolist())}
+    return max(counts, key=lambda c: (counts[c], np.flatnonzero(window == c)[-1]))
+
+
+def test_albums_explain_the_correlation():
+    """Every user photographs one thing: without the same album nothing is left."""
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(2_000), 10)
+    labels = np.repeat(rng.integers(0, 20, 2_000), 10)
+    model = right_by_chance(labels, 0.6, 1)
+    found = audit({"label": labels, "prediction": model, "user": users})
+    assert found.blind.value > 0.85
+    assert found.without.blind_album.value == pytest.approx(0.05, abs=0.03)
+    assert found.without.blind_user.value == pytest.approx(0.05, abs=0.03)
+    assert found.without.albums == pytest.approx(2_000, abs=120)
+    assert found.without.online_first.low < 0.6 < found.without.online_first.high
+    assert any("With the same album left out" in s for s in found.words)
+
+
+def test_neighbours_against_brute_force():
+    rng = np.random.default_rng(0)
+    n = 250
+    x, labels, users = rng.normal(size=(n, 3)), rng.integers(0, 3, n), rng.integers(0, 4, n)
+    scaled = (x - x[:50].mean(axis=0)) / x[:50].std(axis=0)
+    for shift, step, who in [(0, 1, None), (5, 1, None), (0, 7, None), (0, 1, users)]:
+        got = neighbour_accuracy(x, labels, (10, math.inf), shift=shift, step=step, users=who)
+        for w, window in enumerate((10, n)):
+            right = []
+            for j in range(50 + shift, n):
+                known = (j - shift) - (j - shift) % step
+                near = [i for i in range(max(0, known - window), known)
+                        if who is None or who[i] != who[j]]  # fmt: skip
+                if near:
+                    best = min(near, key=lambda i: np.sum((scaled[i] - scaled[j]) ** 2))
+                    right.append(labels[best] == labels[j])
+            assert got.levels[w].samples == len(right)
+            assert got.levels[w].value == pytest.approx(np.mean(right))
+
+
+def test_inputs_that_repeat():
+    """Drifting inputs with drifting labels: the last inputs do as well as all of them."""
+    rng = np.random.default_rng(0)
+    labels = sticky(5_000, 0.98, 5, 0)
+    tied = {"label": labels, "a": rng.normal(size=5_000) + 10 * labels, "b": rng.normal(size=5_000)}
+    found = audit(tied, features=["a", "b"])
+    assert found.neighbours["next sample"].levels[-1].value > 0.95
+    noise = audit({"label": labels, "x": rng.normal(size=(5_000, 4))}, features=["x"])
+    levels = noise.neighbours["next sample"].levels
+    assert levels[0].value > levels[-1].value + 0.3
+    assert any("recent inputs do better than all" in s for s in noise.words)
+    with pytest.raises(StreamgaugeError, match="missing or infinite"):
+        audit({"label": labels, "x": np.full(5_000, np.inf)}, features=["x"])
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("near_future < blind + 2pt", True),
+        ("near_future<blind-20pt", False),
+        ("online >= 90%", False),
+        ("online > 0.8 and blind > 0.5", True),
+        ("online > 0.9 or blind > 0.5 and shift == 3", True),
+        ("online > 0.9 and blind > 0.5 or shift != 3", False),
+        ("(online - blind) * 2 > 0.31", False),
+        ("-online + 1 <= 15 pt / 1", True),
+        ("blind > .5", True),
+    ],
+)
+def test_conditions(condition, expected):
+    values = {"near_future": 0.6, "blind": 0.7, "online": 0.85, "shift": 3.0, "none": math.nan}
+    if condition.startswith("-online"):
+        values["online"] = 0.9
+    assert holds(condition, values) is expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "word"),
+    [
+        ("online", "ends too early"),
+        ("online <", "ends too early"),
+        ("online < 2 < 3", "too many"),
+        ("(online < 2", "a \\) is missing"),
+        ("online < 1 / 0", "divides by zero"),
+        ("onlin < 1", "did you mean 'online'"),
+        ("none < 1", "cannot be computed from this log; what can be is online"),
+        ("__import__('os') < 1", "is not understood"),
+        ("online = 1", "is not understood"),
+        ("online + 1", "ends too early"),
+        ("online or 1 < 2", "a comparison"),
+        ("* 2 < 1", "a number or a name"),
+    ],
+)
+def test_bad_conditions(condition, word):
+    with pytest.raises(StreamgaugeError, match=word):
+        holds(condition, {"online": 0.5, "none": math.nan})
+
+
+def test_command(tmp_path, capsys):
+    labels = sticky(5_000, 0.9, 10, 0)
+    path = tmp_path / "log.csv"
+    rows = zip(labels, right_by_chance(labels, 0.5, 2), strict=True)
+    path.write_text("label,prediction\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    report = tmp_path / "out" / "report.html"
+    screen = Console(file=io.StringIO(), width=100)
+    assert run_audit(path, report=report, console=screen) == 0
+    shown = screen.file.getvalue()
+    assert "label = 'label' (guessed)" in shown
+    assert "Blind accuracy in %" in shown
+    assert str(report) in shown.replace("\n", "")
+    assert run_audit(path, fail_if="online < blind", as_json=True) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["gates"] == [{"fail_if": "online < blind", "fails": True}]
+    assert answer["values"]["near_future"] is None
+    assert answer["online"]["low"] < 0.5 < answer["online"]["high"]
+    assert run_audit(path, fail_if=["online > 0.9", "blind > 1"], as_json=True) == 0
+    with pytest.raises(StreamgaugeError, match="near_future cannot be computed"):
+        run_audit(path, fail_if="near_future < blind", report=tmp_path / "none.html")
+    assert not (tmp_path / "none.html").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StreamgaugeError, match="cannot be written"):
+        run_audit(path, report=tmp_path / "file" / "report.html", console=screen)
+
+
+def test_page_holds_all_it_needs_and_escapes_names():
+    labels = sticky(6_000, 0.9, 5, 0)
+    columns = shifted_log(labels, [0, 64], 0)
+    columns["</script><b>x"] = columns.pop("label")
+    found = audit(columns, label="</script><b>x")
+    page = render(found, [("online < blind", True)])
+    assert "<b>x" not in page
+    assert "the gate fails" in page
+    # One library, and nothing fetched: no script, style or image from elsewhere.
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
+    data = json.loads(re.search(r"const figures = (.*);\n", page)[1])
+    names = [line.get("name") for figure in data for line in figure["data"]]
+    assert "the model" in names
+    assert "best blind classifier" in names
+    assert all(f'id="figure{i}"' in page for i in range(len(data)))
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_page_in_a_browser(tmp_path):
+    found = audit(shifted_log(sticky(60_000, 0.9, 5, 0), [0, 64, 256], 0))
+    page = write(found, tmp_path / "audit.html")
+    command = (
+        f"{CHROMIUM} --headless --no-sandbox --disable-gpu --no-first-run --disable-sync "
+        "--disable-background-networking --disable-component-update --enable-logging=stderr "
+        f"--user-data-dir={tmp_path / 'profile'} --virtual-time-budget=8000 --v=0 "
+        f"--dump-dom {page.resolve().as_uri()}"
+    )
+    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "CONSOLE" not in done.stderr
+    plots = done.stdout.split('class="figure')[1:]
+    assert len(plots) == 3
+    assert all("main-svg" in part for part in plots)
+    assert "best blind classifier" in plots[0]
+
+
+def test_durations_as_shifts():
+    rng = np.random.default_rng(0)
+    times = np.sort(rng.integers(0, 3_600 * 1_000, 10_000))
+    labels = rng.integers(0, 10, 1_000)[times // 3_600]
+    found = audit({"label": labels, "time": times}, shifts=["10min", "2h", "1d"])
+    assert found.choice.unit == "seconds"
+    assert found.choice.shift == 7_200
+    assert any("2 hours" in s for s in found.words)
+    with pytest.raises(StreamgaugeError, match="no times"):
+        audit({"label": labels}, shifts=["1h"])
+
+
+def test_levels_need_blocks():
+    assert level_of(np.zeros(0, bool)).samples == 0
+    assert math.isnan(level_of(np.ones(1, bool)).low)
+    # Runs of one hundred right, one hundred wrong: the interval must be far wider than for coins.
+    found = level_of(np.tile(np.repeat([True, False], 100), 50), burst=100)
+    assert found.low < 0.5 < found.high
