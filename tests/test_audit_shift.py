@@ -9,7 +9,14 @@ import pytest
 
 from streamgauge.audit import blind_accuracy, select_shift
 from streamgauge.audit.durations import in_words, period_name, seconds
-from streamgauge.audit.intervals import critical, influence, long_sums, ratio_error, run_error
+from streamgauge.audit.intervals import (
+    critical,
+    errors_for,
+    influence,
+    long_sums,
+    ratio_error,
+    run_error,
+)
 from streamgauge.audit.periods import burst_length, find_periods, match_curve, match_curve_in_time
 from streamgauge.audit.shift import count_in_time, shift_grid
 from streamgauge.errors import StreamgaugeError
@@ -248,9 +255,11 @@ def test_interval_pieces():
     assert math.isnan(run_error(np.ones(3), 2)[0])
     top, bottom = np.array([1.0, 3.0]), np.array([2.0, 4.0])
     assert influence(top, bottom).sum() == pytest.approx(0)
-    assert critical(2, 1, 1e12) == pytest.approx(2)
-    # Fifty looks: the tail of two standard errors, 2.275 %, is shared among them.
-    assert critical(2, 50, 1e12) == pytest.approx(3.3165, abs=0.001)
+    # Student's t with 9 degrees of freedom at the tail of two normal standard errors is 2.32.
+    assert critical(2, 10) == pytest.approx(2.32, abs=0.05)
+    assert critical(2, 1e12) == pytest.approx(2)
+    # One in a thousand shared among ten looks is one in ten thousand for each.
+    assert errors_for(0.001, 10) == pytest.approx(3.719, abs=0.001)
 
 
 def test_durations_in_words():

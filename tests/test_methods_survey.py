@@ -245,7 +245,7 @@ def test_views_are_fresh_for_each_image_and_repeat_with_the_generator() -> None:
     x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)).expand(400, -1, -1, -1)
     view = _views.contrastive_view(x, torch.Generator().manual_seed(3))
     assert view.shape == x.shape
-    assert 0 <= view.min()
+    assert view.min() >= 0
     assert view.max() <= 1
     assert len(torch.unique(view.flatten(1), dim=0)) > 380  # few are neither cut nor coloured
     grey = (view[:, 0] == view[:, 1]).flatten(1).all(1).float().mean()
@@ -367,20 +367,13 @@ def test_er_ace_leaves_absent_old_classes_alone() -> None:
 
 
 def test_unseen_classes_stay_in_the_softmax_of_new_samples_unless_as_published() -> None:
-    for published in (False, True):
-        learner, batch = after(small_stream(4, classes=2), "er_ace", 0, recall=4,
-                               as_published=published)  # fmt: skip
-        loss = learner.learn(batch, None)["loss"]
-        unseen = sorted({0, 1} - set(batch.y.tolist()))
-        assert math.isfinite(loss)
-        assert not unseen
     stream = two_tasks()
     moved = {}
     for published in (False, True):
         learner, batch = after(stream, "er_ace", 0, recall=0, as_published=published)
         bias = learner.model.head.bias.detach().clone()
         learner.learn(batch, None)
-        later = [c for c in range(4) if c not in stream.source.label[stream.order[:30]]]
+        later = [c for c in range(4) if stream.class_task[c] == 1]
         moved[published] = bool((learner.model.head.bias[later] != bias[later]).any())
     assert moved == {False: True, True: False}
 
@@ -969,7 +962,7 @@ def test_rar_as_published_pushes_away_from_the_farthest_and_cuts(steps: int) -> 
     for image, label in zip(normal(other.x), other.y, strict=True):
         image = image[None].requires_grad_()
         logits = ahead(image)
-        distance = {float((logits - there).norm()): int(c)
+        distance = {(logits - there).norm().item(): int(c)
                     for there, c in zip(ahead(x), y, strict=True) if c != label}  # fmt: skip
         target = distance[max(distance)] if distance else 0
         F.cross_entropy(ahead(image), torch.tensor([target])).backward()  # type: ignore[no-untyped-call]

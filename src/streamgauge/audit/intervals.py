@@ -67,24 +67,27 @@ def ratio_error(top: Floats, bottom: Floats, run: int) -> tuple[float, float]:
     return run_error(influence(top, bottom), run)
 
 
-def critical(errors: float, at_once: int, blocks: float) -> float:
-    """How many standard errors to allow so that ``at_once`` looks together err as one would.
+def critical(errors: float, blocks: float) -> float:
+    """``errors`` standard errors, widened because few blocks make the error itself uncertain.
 
-    One look with unlimited data allows ``errors`` standard errors. More looks share that chance of
-    error among them (Bonferroni), and few blocks make the standard error itself uncertain
-    (first-order expansion of Student's t).
+    First-order expansion of Student's t around the normal distribution.
 
-    >>> [round(critical(*case), 2) for case in ((2.0, 1, 1e9), (2.0, 50, 1e9), (2.0, 1, 10))]
-    [2.0, 3.32, 2.28]
+    >>> round(critical(2.0, 1e9), 2), round(critical(2.0, 10), 2)
+    (2.0, 2.28)
     """
-    z = errors
-    if at_once > 1:
-        normal = NormalDist()
-        z = -normal.inv_cdf(normal.cdf(-errors) / at_once)
-    return z * (1 + (z * z + 1) / (4 * max(1.0, blocks - 1)))
+    return errors * (1 + (errors * errors + 1) / (4 * max(1.0, blocks - 1)))
+
+
+def errors_for(chance: float, looks: int) -> float:
+    """Standard errors that ``looks`` looks together exceed with at most this chance (Bonferroni).
+
+    >>> round(errors_for(0.001, 1), 2), round(errors_for(0.001, 50), 2)
+    (3.09, 4.11)
+    """
+    return -NormalDist().inv_cdf(chance / looks)
 
 
 def interval(estimate: float, error: float, blocks: float) -> tuple[float, float]:
     """The 95 % interval of an estimate with its standard error."""
-    half = critical(1.96, 1, blocks) * error
+    half = critical(1.96, blocks) * error
     return estimate - half, estimate + half

@@ -97,10 +97,11 @@ def select_shift(
     (above zero, or above the far end of the curve), and the answer is the smallest S where it is
     gone and from which on it does not come back. Dozens of larger shifts are looked at together,
     and by chance alone one of them would exceed two standard errors; so "comes back" means beyond
-    a wider margin, raised until the chance of a false alarm anywhere is that of a single look
-    (``together=False`` does not raise it). Where no shift at all passes that, the answer is 0:
-    this is what shuffled labels give, in short streams too. Where a period was found, its
-    multiples in the far half of the shifts are judged together, as one look.
+    a wider margin, which a stream without correlation passes once in a thousand streams
+    (``together=False`` does not widen it). Where no shift at all passes it, the answer is 0: this
+    is what shuffled labels give, in short streams too. Where the last octave of shifts, taken
+    together, still shows an excess, the labels drift and there is no such S; where a period was
+    found, its multiples in the far half of the shifts are taken together in the same way.
 
     The standard error comes from a block bootstrap of the paired difference, its blocks longer
     than S, than a burst, and than a hundredth of the stream. No shift beyond a twentieth of the

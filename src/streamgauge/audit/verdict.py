@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.durations import in_words
-from streamgauge.audit.intervals import critical, influence, ratio_error, run_error
+from streamgauge.audit.intervals import critical, errors_for, influence, ratio_error, run_error
 from streamgauge.audit.periods import Period
 
 Floats = NDArray[np.float64]
@@ -20,6 +20,8 @@ Ints = NDArray[np.int64]
 MARGIN = 0.005
 # The scored part is cut in so many segments; each uses the window that was best before it.
 SEGMENTS = 16
+# Chance that somewhere on the curve of a stream without correlation an excess passes for one.
+FALSE_ALARM = 0.001
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class Judgement:
     alarms: Floats
     quiet: NDArray[np.bool_]
     known: NDArray[np.bool_]
+    lasting: bool
+    """Whether there is an excess at the far end of the curve, its shifts taken together."""
     samples: int
 
 
@@ -204,23 +208,34 @@ def judge(counts: Counts, pairs: Paired, rows: slice, burst: int, rule: Rule) ->
     errors, margins, alarms = (np.full(n, np.nan) for _ in range(3))
     quiet = np.zeros(n, bool)
     far = gain[:, far_end(counts)].sum(axis=1), tried[:, far_end(counts)].sum(axis=1)
-    at_once = n if rule.together else 1
     for s in np.flatnonzero(total > 0):
         run = run_length(counts, counts.ahead[s], tried.shape[0], burst)
         own = influence(gain[:, s], tried[:, s])
         errors[s], blocks = run_error(own, run)
-        margins[s] = max(rule.margin, critical(rule.errors, 1, blocks) * errors[s])
-        alarms[s] = max(rule.margin, critical(rule.errors, at_once, blocks) * errors[s])
+        margins[s] = max(rule.margin, critical(rule.errors, blocks) * errors[s])
+        # The next sample is a question of its own; all the other shifts are asked together.
+        looks = 1 if counts.shifts[s] == 0 else n
+        wide = max(rule.errors, errors_for(FALSE_ALARM, looks)) if rule.together else rule.errors
+        alarms[s] = max(rule.margin, critical(wide, blocks) * errors[s])
         quiet[s] = excess[s] <= margins[s]
         if not quiet[s] and far[1].sum() > 0:
             # Luck with the majority class lifts the whole curve alike; against the far end of the
             # curve it cancels.
             above = excess[s] - far[0].sum() / far[1].sum()
             error, _ = run_error(own - influence(*far), run)
-            quiet[s] = above <= max(rule.margin, critical(rule.errors, 1, blocks) * error)
+            quiet[s] = above <= max(rule.margin, critical(rule.errors, blocks) * error)
     known = ~np.isnan(alarms)
+    lasting = False
+    if far[1].sum() > 0:
+        run = run_length(counts, counts.ahead[-1], tried.shape[0], burst)
+        error, blocks = ratio_error(*far, run)
+        wide = max(rule.errors, errors_for(FALSE_ALARM, 1)) if rule.together else rule.errors
+        limit = max(rule.margin, critical(wide, blocks) * error)
+        lasting = bool(far[0].sum() / far[1].sum() > limit)
     samples = int(total.max(initial=0))
-    return Judgement(accuracy, unlimited, excess, errors, margins, alarms, quiet, known, samples)
+    return Judgement(
+        accuracy, unlimited, excess, errors, margins, alarms, quiet, known, lasting, samples
+    )
 
 
 def far_end(counts: Counts) -> Ints:
@@ -230,6 +245,8 @@ def far_end(counts: Counts) -> Ints:
 
 def first_quiet(found: Judgement, shifts: Floats) -> float | None:
     """Smallest shift where the excess is within its margin, and no alarm from there on."""
+    if found.lasting:
+        return None
     alarms = np.flatnonzero(found.known & (found.excess > found.alarms))
     quiet = np.flatnonzero(found.known & found.quiet)
     quiet = quiet[quiet > alarms[-1]] if alarms.size else np.flatnonzero(found.known)
@@ -257,9 +274,7 @@ def comes_back(
     error, blocks = ratio_error(gain, tried, run)
     if math.isnan(error):
         return False
-    return bool(
-        gain.sum() / tried.sum() > max(rule.margin, critical(rule.errors, 1, blocks) * error)
-    )
+    return bool(gain.sum() / tried.sum() > max(rule.margin, critical(rule.errors, blocks) * error))
 
 
 def decide(

@@ -60,7 +60,12 @@ class Journal:
         self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
     def commit(
-        self, step: int, state: dict[str, Any], done: bool = False, mark: int = 0, wait: bool = False
+        self,
+        step: int,
+        state: dict[str, Any],
+        done: bool = False,
+        mark: int = 0,
+        wait: bool = False,
     ) -> None:
         """Write what has gathered. `state` must not be changed afterwards; `mark` is what
         `committed` becomes once all is on disk."""

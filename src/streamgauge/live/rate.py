@@ -1,0 +1,240 @@
+"""`find_rate`: how fast a stream may be for a learner to keep up with it on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamgauge import catalogue
+from streamgauge.catalogue import Recipe
+from streamgauge.errors import StreamgaugeError
+from streamgauge.live.answers import inputs
+from streamgauge.live.desk import Job
+from streamgauge.live.journal import Journal
+from streamgauge.live.player import Player, WallClock
+from streamgauge.live.snapshots import Snapshots
+from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
+from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.runner import _device as device_named
+from streamgauge.streams import Stream
+
+TRAINED = 0.99  # of the batches: what counts as every one, since a machine has other things to do
+CLOSE = 1.1  # a search ends when the rates that were held and not held are this close
+MOST_TRIALS = 12
+HIGHEST, LOWEST = 1e7, 1e-3
+
+
+class Trial(NamedTuple):
+    """A few seconds at one rate."""
+
+    rate: float
+    late: float  # 99 % of the answers came within so many seconds
+    behind: float  # how late the last answer was
+    reached: float  # samples answered a second
+    trained: float  # share of the batches
+    answered: bool  # whether the answers kept up
+    all_trained: bool  # whether the training did, too
+
+
+class RateFound(NamedTuple):
+    """Samples a second. `predicting`: answers keep up, whatever is trained meanwhile; `training`:
+    every batch is trained on as well. NaN where no rate was slow enough."""
+
+    predicting: float
+    training: float
+    step_size: int
+    patience: float
+    trials: tuple[Trial, ...]
+
+
+def find_rate(
+    stream: Stream,
+    learner: Recipe | str | type,
+    *,
+    trainer: Kind = "process",
+    seed: int = 0,
+    device: str = "auto",
+    threads: int = 1,
+    trial: float = 4.0,
+    patience: float = 0.1,
+    margin: float = 0.9,
+    said: Callable[[str], None] = print,
+) -> RateFound:
+    """The highest rates that a learner keeps up with, by trials of `trial` seconds each.
+
+    Answers keep up with a rate when 99 % of them, and the last one, are given within `patience`
+    seconds of the reveal (or within a step, if that is longer). Training keeps up when 99 % of the
+    batches are trained on. Both are tried with answers and training going on together, and of the
+    highest rates that were held `margin` is given, since a trial is short. Where the stream is too
+    short for a trial it is shown again.
+    """
+    import torch
+
+    if not (trial > 0 and patience > 0 and 0 < margin <= 1):
+        raise StreamgaugeError(
+            "find_rate needs a trial and a patience above 0, and a margin up to 1."
+        )
+    recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    clock = WallClock()
+    with torch_threads(threads):
+        stage = Stage(stream, recipe, seed, torch.device(device_named(device)), threads)
+        with closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker:
+            worker.wait_until_ready()
+            trials = _Trials(stage, worker, clock, trial, patience, said)
+            training = search(
+                trials.run, lambda t: t.all_trained, lambda t: t.trained * t.rate,
+                trials.guess_training(),
+            )  # fmt: skip
+            predicting = search(
+                trials.run, lambda t: t.answered, lambda t: t.reached,
+                trials.guess_predicting(), trials.done.copy(),
+            )  # fmt: skip
+    return RateFound(
+        margin * predicting, margin * training, stream.size, patience, tuple(trials.done)
+    )
+
+
+def search(
+    run: Callable[[float], Trial],
+    held: Callable[[Trial], bool],
+    reached: Callable[[Trial], float],
+    guess: float,
+    known: Sequence[Trial] = (),
+) -> float:
+    """The highest rate that was held; NaN if none was.
+
+    Trials begin at a guess, or where those `known` leave off. A rate that was not held is followed
+    by the one that was `reached` instead, then by bisection.
+
+    >>> def run(rate):
+    ...     return Trial(rate, 0.0, 0.0, min(rate, 700), 1.0, rate < 700, all_trained=True)
+    >>> 600 < search(run, lambda trial: trial.answered, lambda trial: trial.reached, 5000.0) < 700
+    True
+    """
+    high = min([trial.rate for trial in known if not held(trial)], default=float("inf"))
+    low = max([t.rate for t in known if held(t) and t.rate < high], default=float("nan"))
+    rate = guess if not high < guess else _between(low, high)
+    rate = max(rate, low * CLOSE) if high == float("inf") and low == low else rate
+    for _ in range(MOST_TRIALS):
+        if not LOWEST < rate < HIGHEST or high <= low * CLOSE:
+            break
+        trial = run(rate)
+        if held(trial):
+            low = rate
+            rate = low * 1.5 if high == float("inf") else _between(low, high)
+        else:
+            high = rate
+            rate = reached(trial)
+            if not (rate < high / CLOSE and not rate <= low * CLOSE):
+                rate = _between(low, high)
+    return low
+
+
+def _between(low: float, high: float) -> float:
+    return high / 2 if low != low else (low * high) ** 0.5
+
+
+class _Trials:
+    """Trials one after the other with the same learner and trainer, which go on learning: only
+    the time counts, and it is the more typical the longer they have."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        worker: Worker,
+        clock: WallClock,
+        seconds: float,
+        patience: float,
+        said: Callable[[str], None],
+    ) -> None:
+        self.stage, self.worker, self.clock = stage, worker, clock
+        self.seconds, self.patience, self.said = seconds, patience, said
+        self.done: list[Trial] = []
+
+    def guess_predicting(self) -> float:
+        stage = self.stage
+        index = stage.stream.index(0)
+        x = inputs(stage.stream.source, index, stage.learner, stage.device)
+        return len(index) / _quickest(lambda: stage.learner.predict(x), 20)
+
+    def guess_training(self) -> float:
+        index = self.stage.stream.index(0).astype(np.int64, copy=False)
+
+        def train() -> None:
+            self.worker.begin(Job(0, index))
+            self.worker.wait()
+
+        return len(index) / _quickest(train, 5)
+
+    def run(self, rate: float) -> Trial:
+        stage, absent = self.stage, absent_columns(self.stage.stream)
+        stream = repeated(stage.stream, max(rate * self.seconds, 2 * stage.stream.size))
+        allowed = max(self.patience, stream.size / rate)
+        late: list[float] = []
+
+        def progress(player: Player) -> None:
+            late.append(float(player.latency))
+            if late[-1] > 1.0 + 2 * allowed:
+                player.stop("too late")
+
+        with closing(Journal(None, absent, every=1e9)) as journal:
+            player = stage.player(
+                self.worker, journal, self.clock, rate, Snapshots((), 0), progress, stream
+            )
+            with on_signals(player.stop):
+                player.play()
+        if player.desk.training is not None:
+            self.worker.wait()  # the next trial begins with a free trainer
+        if player.stopped.startswith("stopped by"):
+            raise KeyboardInterrupt
+        # What was still being trained when time was up would have been trained in time.
+        pending = player.desk.training is not None or player.desk.waiting is not None
+        trained = min(1.0, (player.desk.finished + pending) / len(stream))
+        typical = float(np.quantile(late, 0.99))
+        answered = not player.stopped and typical <= allowed and late[-1] <= allowed
+        reached = player.asked / max(player.asked / rate, float(player.ended - player.began))
+        trial = Trial(
+            rate,
+            typical,
+            late[-1],
+            reached,
+            trained,
+            answered,
+            answered and trained >= TRAINED,
+        )
+        self.done.append(trial)
+        self.said(
+            f"{rate:,.0f} samples/s: answers {'kept up' if answered else 'fell behind'} "
+            f"(99 % within {1e3 * typical:.1f} ms), {100 * trained:.1f} % of the batches trained"
+        )
+        return trial
+
+
+def repeated(stream: Stream, samples: float) -> Stream:
+    """The beginning of a stream that starts over when it ends. Only for timing."""
+    steps = len(stream)
+    lengths = np.diff(stream.starts)
+    rounds = int(samples // stream.samples) + 1
+    lengths = np.tile(lengths, rounds)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    count = max(1, int(np.searchsorted(starts[:-1], samples)))
+    return replace(
+        stream,
+        order=np.tile(stream.order, rounds)[: starts[count]],
+        starts=starts[: count + 1],
+        task=None if stream.task is None else np.resize(stream.task, rounds * steps)[:count],
+    )
+
+
+def _quickest(act: Callable[[], Any], times: int) -> float:
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        act()
+        found.append(time.perf_counter() - began)
+    return float(np.median(found))

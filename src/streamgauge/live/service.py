@@ -1,0 +1,523 @@
+"""Answering samples that come from outside, one message at a time: what is taken, what is refused.
+
+A sample gets an answer and an arrival number at once. Its label comes later, in any order, or
+never. Labels make the log: the row of a sample is written when its label comes, and B labels in
+the order of their coming are one step, whose batch is offered to the trainer. Nothing here knows
+where messages come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.live.answers import answer
+from streamgauge.live.bench import NOTHING, pack, unpack
+from streamgauge.live.desk import Desk, Job
+from streamgauge.live.player import MOST_WAITING, record_job
+from streamgauge.live.snapshots import Due, Snapshots
+from streamgauge.live.spool import NAME_BYTES, NONE, Spool
+from streamgauge.streams import Spec
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
+    from streamgauge.live.journal import Journal
+
+# Why a message is refused, and what HTTP calls it.
+REASONS = {
+    "malformed": 400,  # not what a message should be
+    "unknown": 404,  # a label for a sample that never came
+    "gone": 410,  # a label for a sample that is not waited for any more
+    "duplicate": 409,  # a second label, or a name that is taken
+    "too_large": 413,
+    "failed": 500,  # the learner gave no usable answer
+    "full": 503,  # nothing in the spool may be dropped
+    "busy": 503,  # too many at once
+    "stopping": 503,
+}
+
+
+class Refused(Exception):
+    """A message that is not taken, with the reason and a sentence."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class _PutOff(NamedTuple):
+    sample: int
+    due: Due
+    column: int
+
+
+class Limits(NamedTuple):
+    """What bounds the service."""
+
+    waiting: int = 1000  # samples without a label; beyond that the oldest are given up
+    uncommitted: int = 512  # labels that are in the spool and not in the log yet
+
+
+class Service:
+    """One learner, one spool, one trainer. Every public method may be called from any thread."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        learner: Learner,
+        spare: Callable[[], Learner],
+        desk: Desk,
+        journal: Journal,
+        spool: Spool,
+        device: torch.device,
+        *,
+        batch: int = 10,
+        snapshots: Snapshots | None = None,
+        limits: Limits = Limits(),
+        class_names: Sequence[str] | None = None,
+        users: bool = False,
+        now: Callable[[], float] = time.perf_counter,
+        today: Callable[[], float] = time.time,
+        said: Callable[[str], None] = print,
+    ) -> None:
+        self.spec, self.learner, self.desk = spec, learner, desk
+        self.journal, self.spool, self.device, self.batch = journal, spool, device, batch
+        self.snapshots = snapshots or Snapshots((), 0)
+        self.limits, self.users = limits, users
+        self.class_names = class_names
+        self.refused: Counter[str] = Counter()
+        self.arrivals = self.labels = self.right = self.expired = self.near_future_left_out = 0
+        self.held = NOTHING  # addresses that the trainer's learner may read
+        self.stopping = False
+        self.lock = threading.RLock()
+        self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
+        self._number = {name: number for number, name in enumerate(class_names or ())}
+        self._waiting: OrderedDict[int, None] = OrderedDict()  # samples without a label
+        self._names: dict[bytes, int] = {}  # clients' own names of samples in the spool
+        self._gathering: list[int] = []  # labelled samples of the batch that is not full yet
+        self._trained_step = -1  # the newest step whose training has ended
+        self._put_off: deque[_PutOff] = deque()
+        self._near: list[tuple[Due, int]] = []  # versions of the past that answer this block too
+        self._past: Learner | None = None
+        self._past_holds = -1
+        self._spare, self._now, self._today, self._said = spare, now, today, said
+
+    # Messages.
+
+    def handle(self, message: Any, received: float | None = None) -> dict[str, Any]:
+        """A sample or a label, told apart by what it has; refusals are raised and counted."""
+        if isinstance(message, dict) and "label" in message and "x" not in message:
+            return self.label(message)
+        return self.sample(message, received)
+
+    def sample(self, message: Any, received: float | None = None) -> dict[str, Any]:
+        """Answer a sample: `{"x": ..., "id": ..., "user": ...}`; only `x` must be there."""
+        received = self._now() if received is None else received
+        with self.lock, self._counting():
+            self._refuse_when_stopping()
+            known = ("x", "id", "user")
+            fields = _fields(message, required=["x", *(["user"] if self.users else [])],
+                             known=known)  # fmt: skip
+            x = self._input(fields["x"])
+            name = _name(fields.get("id"))
+            if name in self._names:
+                raise Refused("duplicate", f"The id {fields['id']!r} is sample "
+                              f"{self._names[name]} already.")  # fmt: skip
+            user = _user(fields.get("user", NONE))
+            self._make_room()
+            self.take_in()
+            return self._answer(x, name, user, received)
+
+    def label(self, message: Any) -> dict[str, Any]:
+        """Take the label of a sample: `{"sample": 7, "label": 2}`, or `id` in place of `sample`."""
+        with self.lock, self._counting():
+            self._refuse_when_stopping()
+            fields = _fields(message, required=["label"], known=("sample", "id", "label"))
+            sample = self._which(fields)
+            label = self._class(fields["label"])
+            self._expect_label(sample)
+            # In the spool first: from here on the label survives whatever happens.
+            self.spool.set_label(sample, label, self.labels)
+            del self._waiting[sample]
+            self._log(sample)
+            self.take_in()
+            self.desk.assign(self._now())
+            return {"sample": sample, "label": label, "labels": self.labels}
+
+    def status(self) -> dict[str, Any]:
+        with self.lock:
+            return {
+                "samples": self.arrivals,
+                "labels": self.labels,
+                "waiting": len(self._waiting),
+                "expired": self.expired,
+                "accuracy": self.right / self.labels if self.labels else None,
+                "version": self.desk.version,
+                "updates": self.desk.finished,
+                "batches_skipped": self.desk.skipped,
+                "refused": dict(self.refused),
+                "spool": {"samples": len(self.spool), "slots": self.spool.slots},
+            }
+
+    # What goes on between messages.
+
+    def turn(self) -> None:
+        """Do what is due: take in what was trained, give out what waits, answer what was put off,
+        write the log."""
+        with self.lock:
+            self.take_in()
+            self.desk.assign(self._now())
+            if self._put_off:
+                self._answer_late()
+            uncommitted = self.labels - self.journal.committed
+            if self.journal.due or uncommitted >= self.limits.uncommitted:
+                self.commit()
+
+    @property
+    def has_put_off(self) -> bool:
+        return bool(self._put_off)
+
+    def take_in(self) -> None:
+        """Serve the newest version from here on; called between two answers only."""
+        try:
+            finished = self.desk.take_in(self._now())
+        except StreamgaugeError as error:
+            self._said(f"{error} Answers go on, training ends.")
+            self.desk.idle_for_good = True
+            return
+        if finished is None:
+            return
+        with self.journal.timed("apply"):
+            self.learner.load_state_dict(finished.update.state)
+        self.state, self.held = finished.update.state, finished.update.held
+        self._trained_step = finished.job.step
+        record_job(self.journal, finished)
+
+    def commit(self, done: bool = False, wait: bool = False) -> None:
+        """Write the log up to the last label; what is waited for stays in the spool."""
+        self.spool.flush()
+        state = {
+            "learner": self.state,
+            "version": self.desk.version,
+            "arrivals": self.arrivals,
+            "right": self.right,
+            "expired": self.expired,
+            "trained_step": self._trained_step,
+            "offered": self.desk.offered,
+            "finished": self.desk.finished,
+            "lost": self.desk.lost,
+            "refused": dict(self.refused),
+        }
+        self.journal.commit(self.labels // self.batch, state, done, mark=self.labels, wait=wait)
+
+    def stop(self) -> None:
+        """Take nothing any more, and put all that was taken where it is safe."""
+        with self.lock:
+            self.stopping = True
+            self.take_in()
+            while self._put_off:
+                self._answer_late()
+            self.commit(done=True, wait=True)
+
+    def restore(self, state: Mapping[str, Any] | None, committed: int) -> None:
+        """Go on from a checkpoint, a log with so many labels in it, and the spool beside them."""
+        facts = self.spool.facts
+        if state is not None:
+            self.state = dict(state["learner"])
+            self.learner.load_state_dict(self.state)
+            self.arrivals, self.right = state["arrivals"], state["right"]
+            self.expired, self._trained_step = state["expired"], state["trained_step"]
+            self.desk.version, self.desk.offered = state["version"], state["offered"]
+            self.desk.finished, self.desk.lost = state["finished"], state["lost"]
+            self.refused.update(state["refused"])
+        self.labels = self.journal.committed = committed
+        there = facts["sample"] != NONE
+        self.arrivals = max([self.arrivals, *(facts["sample"][there] + 1).tolist()])
+        for slot in np.flatnonzero(there & (facts["name"] != b"")):
+            self._names[bytes(facts["name"][slot])] = int(facts["sample"][slot])
+        unlabelled = there & (facts["place"] == NONE)
+        self._waiting.update((s, None) for s in np.sort(facts["sample"][unlabelled]).tolist())
+        # The beginning of the batch that was being gathered is in the log already.
+        labelled = np.flatnonzero(there & (facts["place"] != NONE))
+        labelled = labelled[np.argsort(facts["place"][labelled])]
+        first = committed // self.batch * self.batch
+        for slot in labelled:
+            place, sample = int(facts["place"][slot]), int(facts["sample"][slot])
+            if first <= place < committed:
+                self._gathering.append(sample)
+            elif place >= committed:
+                self._log(sample)
+
+    # How an answer is made.
+
+    def _answer(
+        self, x: Any, name: bytes, user: int, received: float
+    ) -> dict[str, Any]:
+        import torch
+
+        number = self.arrivals
+        if number % self.batch == 0:
+            self._begin_block(number)
+        shown = x[None] if getattr(self.learner, "sees_input", True) else np.empty((1, 0), "f4")
+        try:
+            with self.journal.timed("predict"):
+                said = answer(self.learner, torch.from_numpy(shown).to(self.device), self)
+        except StreamgaugeError as error:
+            raise Refused("failed", str(error)) from None
+        prediction, sure = int(said.prediction[0]), float(said.confidence[0])
+        self.spool.put(
+            number, x, prediction=prediction, confidence=sure, version=self.desk.version,
+            time=self._today(), user=user, name=name,
+        )  # fmt: skip
+        self.arrivals += 1
+        self._waiting[number] = None
+        if name:
+            self._names[name] = number
+        if len(self._waiting) > self.limits.waiting:
+            oldest, _ = self._waiting.popitem(last=False)
+            self._drop(oldest)
+            self.expired += 1
+        for column, (due, _) in enumerate(self._near):
+            self._put_off.append(_PutOff(number, due, column))
+        while len(self._put_off) > MOST_WAITING * self.batch:
+            self._put_off.popleft()
+            self.near_future_left_out += 1
+        step = self.labels // self.batch
+        self.journal.rows["timing"].append(
+            1, step=step, part="latency", seconds=self._now() - received
+        )
+        reply = {"sample": number, "prediction": prediction, "confidence": sure,
+                 "version": self.desk.version}  # fmt: skip
+        if self.class_names is not None:
+            reply["class"] = self.class_names[prediction]
+        return reply
+
+    def _begin_block(self, number: int) -> None:
+        """Versions of the past answer whole blocks of `batch` arrivals."""
+        due = self.snapshots.begin(number, self.desk.version, self.state)
+        self._near = [(one, one.age) for one in due][: self.spool.facts["near"].shape[1]]
+
+    def _answer_late(self) -> None:
+        """The answer of a version of the past. It goes to the spool until the label comes, or to
+        the log if that has come already."""
+        import torch
+
+        sample, due, column = self._put_off.popleft()
+        if sample not in self.spool.place_of:
+            return
+        if self._past is None:
+            self._past = self._spare()
+        if self._past_holds != due.version:
+            self._past.load_state_dict(due.state)
+            self._past_holds = due.version
+        slot = self.spool.place_of[sample]
+        x = np.asarray(self.spool.inputs[slot : slot + 1])
+        if not getattr(self._past, "sees_input", True):
+            x = np.empty((1, 0), np.float32)
+        said = answer(self._past, torch.from_numpy(x.copy()).to(self.device), self)
+        near = self.spool.facts["near"][slot]
+        near[column] = (due.age, said.prediction[0], said.confidence[0], due.version)
+        if self.spool.facts["place"][slot] != NONE:
+            self._log_near(slot, column)
+
+    # How a label becomes a row and a batch.
+
+    def _log(self, sample: int) -> None:
+        """The row of a sample whose label is in the spool, and its place in a batch."""
+        slot = self.spool.place_of[sample]
+        row = self.spool.facts[slot]
+        step = self.labels // self.batch
+        self._append(row, step, row, 0)
+        self.right += int(row["prediction"] == row["label"])
+        self.labels += 1
+        for column in range(len(row["near"])):
+            if row["near"][column]["version"] != NONE:
+                self._log_near(slot, column)
+        self._gathering.append(sample)
+        if len(self._gathering) == self.batch:
+            index = np.array(self._gathering, np.int64)
+            places = np.array([self.spool.place_of[s] for s in self._gathering], np.int64)
+            self._gathering = []
+            if step > self._trained_step:
+                self.desk.offer(Job(step, index, places=places))
+
+    def _log_near(self, slot: int, column: int) -> None:
+        row = self.spool.facts[slot]
+        near = row["near"][column]
+        self._append(row, int(row["place"]) // self.batch, near, int(near["age"]))
+
+    def _append(self, row: Any, step: int, said: Any, shift: int) -> None:
+        columns = {"user": row["user"]} if self.users else {}
+        self.journal.rows["predictions"].append(
+            1,
+            step=step,
+            sample=row["sample"],
+            label=row["label"],
+            prediction=said["prediction"],
+            confidence=said["confidence"],
+            version=said["version"],
+            shift=shift,
+            time=row["time"],
+            **columns,
+        )
+
+    # Room in the spool.
+
+    def _make_room(self) -> None:
+        if self.spool.free:
+            return
+        jobs = [job.index for job in (self.desk.training, self.desk.waiting) if job is not None]
+        mine = np.array(self._gathering, np.int64)
+        before = set(self.spool.place_of) if self._names else set()
+        self.spool.drop_but(self.journal.committed, [self.held, mine, *jobs])
+        if self._names:
+            gone = before - self.spool.place_of.keys()
+            self._names = {name: s for name, s in self._names.items() if s not in gone}
+        if not self.spool.free:
+            if not self.journal.due:
+                self.commit()
+            raise Refused("full", f"All {self.spool.slots} places of the spool are in use; "
+                          "try again in a moment.")  # fmt: skip
+
+    def _drop(self, sample: int) -> None:
+        name = bytes(self.spool.facts["name"][self.spool.place_of[sample]])
+        self._names.pop(name, None)
+        self.spool.drop(sample)
+
+    # What a message must be.
+
+    def _counting(self) -> _Counting:
+        return _Counting(self)
+
+    def _refuse_when_stopping(self) -> None:
+        if self.stopping:
+            raise Refused("stopping", "The service is stopping.")
+
+    def _input(self, value: Any) -> Any:
+        shape, dtype = self.spec.input_shape, self.spool.dtype
+        if isinstance(value, str):
+            return _from_base64(value, shape, dtype)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise Refused("malformed", "x has rows of unequal length.") from None
+        if array.size == 0:
+            array = array.astype(dtype)
+        if array.dtype.kind not in "iuf":
+            raise Refused("malformed", "x must hold numbers and nothing else.")
+        if array.shape != shape:
+            raise Refused("malformed", f"x has the shape {array.shape}, where {shape} is needed.")
+        if dtype == np.uint8 and array.size:
+            if array.dtype.kind == "f" or array.min() < 0 or array.max() > 255:
+                raise Refused("malformed", "x must hold whole numbers from 0 to 255.")
+        with np.errstate(over="ignore"):
+            array = array.astype(dtype)
+        if not np.isfinite(array).all():
+            raise Refused("malformed", "x holds a NaN, an infinity, or a number that is too large.")
+        return array
+
+    def _which(self, fields: Mapping[str, Any]) -> int:
+        if ("sample" in fields) == ("id" in fields):
+            raise Refused("malformed", "A label needs either 'sample' or 'id'.")
+        if "id" in fields:
+            name = _name(fields["id"])
+            if name not in self._names:
+                raise Refused("unknown", f"There is no sample with the id {fields['id']!r}.")
+            return self._names[name]
+        sample = fields["sample"]
+        if not isinstance(sample, int) or isinstance(sample, bool):
+            raise Refused("malformed", f"'sample' is the number from an answer, not {sample!r}.")
+        return sample
+
+    def _class(self, label: Any) -> int:
+        if isinstance(label, str):
+            if label not in self._number:
+                hint = nearest(label, self._number) if self._number else "give its number."
+                raise Refused("malformed", f"There is no class '{label}'; {hint}")
+            return self._number[label]
+        if not isinstance(label, int) or isinstance(label, bool):
+            raise Refused("malformed", f"A label is the number of a class, not {label!r}.")
+        if not 0 <= label < self.spec.classes:
+            raise Refused("malformed", f"Label {label} lies outside 0..{self.spec.classes - 1}.")
+        return label
+
+    def _expect_label(self, sample: int) -> None:
+        if sample in self._waiting:
+            return
+        if not 0 <= sample < self.arrivals:
+            raise Refused("unknown", f"There is no sample {sample}.")
+        if sample in self.spool.place_of:
+            raise Refused("duplicate", f"Sample {sample} has its label already.")
+        raise Refused("gone", f"Sample {sample} has its label already, or has waited too long.")
+
+
+class _Counting:
+    """Counts what is refused inside."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Refused):
+            self._service.refused[error.reason] += 1
+
+
+def _fields(message: Any, required: list[str], known: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise Refused("malformed", "A message is a JSON object.")
+    for field in required:
+        if field not in message:
+            raise Refused("malformed", f"The message has no '{field}'.")
+    for field in message:
+        if field not in known:
+            raise Refused("malformed", f"A message has no field '{field}'; {nearest(field, known)}")
+    return message
+
+
+def _name(value: Any) -> bytes:
+    if value is None:
+        return b""
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise Refused("malformed", f"An id is text or a whole number, not {value!r}.")
+    name = str(value).encode()
+    if not name or len(name) > NAME_BYTES or b"\0" in name:
+        raise Refused("malformed", f"An id has 1 to {NAME_BYTES} bytes.")
+    return name
+
+
+def _user(value: Any) -> int:
+    """Users by number, or by name: only equality matters."""
+    if isinstance(value, str):
+        return int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest()) >> 1
+    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
+        raise Refused("malformed", f"A user is text or a whole number, not {value!r}.")
+    return value
+
+
+def _from_base64(text: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Raw values, little-endian, row by row: a quarter of the size of numbers in JSON."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("malformed", "x is text, but not base64.") from None
+    wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(data) != wanted:
+        raise Refused("malformed", f"x has {len(data)} bytes, where {wanted} are needed.")
+    array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
+    if not np.isfinite(array).all():
+        raise Refused("malformed", "x holds a NaN or an infinity.")
+    return array
