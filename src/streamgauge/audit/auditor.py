@@ -346,7 +346,8 @@ class _Auditor:
                 step=round(self.step),
             )
             choice = with_duration(choice, clock, self.every)
-        self.pairs = pair(everything, self.rule.prefix)
+        # As a level to beat, the blind classifier may also use everything so far.
+        self.pairs = pair(everything, self.rule.prefix, unlimited=True)
         result = self._labels(everything, choice)
         if "prediction" in log.roles:
             result = self._model(result, everything, counted)

@@ -141,13 +141,15 @@ class Paired:
     """The first scored block."""
 
 
-def pair(counts: Counts, prefix: float) -> Paired:
+def pair(counts: Counts, prefix: float, unlimited: bool = False) -> Paired:
     """Choose windows on the past and line their hits up with those of unlimited history.
+
+    Unlimited history is itself among the windows to choose from only with ``unlimited``.
 
     Behind the prefix every segment of the stream uses, for each shift, the window that was best on
     everything before the segment; what is scored never takes part in the choice.
     """
-    finite = np.flatnonzero(np.isfinite(counts.windows))
+    able = np.flatnonzero(np.isfinite(counts.windows) | unlimited)
     endless = int(np.flatnonzero(np.isinf(counts.windows))[0])
     blocks, _, n = counts.hits.shape
     cut = min(blocks - 1, max(1, round(prefix * blocks)))
@@ -161,9 +163,9 @@ def pair(counts: Counts, prefix: float) -> Paired:
         late = math.ceil(counts.ahead[s] / counts.block)
         for a, b in pairwise(edges):
             last = max(a - late, 1) - 1
-            seen = tries[last, finite, s]
-            rate = np.where(seen > 0, hits[last, finite, s] / np.maximum(seen, 1), -1.0)
-            best = int(finite[np.argmax(rate)])
+            seen = tries[last, able, s]
+            rate = np.where(seen > 0, hits[last, able, s] / np.maximum(seen, 1), -1.0)
+            best = int(able[np.argmax(rate)])
             rows = slice(a - cut, b - cut)
             # Where the window is not full yet, neither side is scored.
             fair = counts.tries[a:b, best, s] == counts.tries[a:b, endless, s]

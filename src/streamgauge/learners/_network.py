@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamgauge import memory, models
+from streamgauge.features import weights_file
 from streamgauge.learners._augment import augment
 from streamgauge.learners._progress import Progress
 from streamgauge.learners.base import Batch
@@ -44,7 +45,10 @@ class Network:
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         config = self.config
-        return models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
+        model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
+        if config.weights:
+            models.load_weights(model, weights_file(config.weights, config.model, self.source))
+        return model
 
     def build_memory(self, seed: int) -> memory.Memory:
         return memory.make(self.config.policy, self.config.memory, seed)

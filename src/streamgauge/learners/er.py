@@ -31,6 +31,7 @@ class Config:
     augment: Augmentation = "none"
     padding: int = 4  # pixels of zeros on each side before `crop_flip` cuts
     model: str = "cnn4"
+    weights: str = ""  # first weights: a file, or a folder of `pretrain`'s; without, random
     head: Literal["linear", "cosine"] = "linear"
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
     std: tuple[float, ...] = (0.25,)
@@ -74,4 +75,5 @@ class ER(Network):
         self.optimizer.step()
 
     def store(self, batch: Batch) -> None:
+        self.model.head.see(batch.y)  # a batch may be stored that is never trained on
         self.memory.add(batch.index, batch.y.cpu().numpy())

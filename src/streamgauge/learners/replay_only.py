@@ -9,8 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streamgauge import models
-from streamgauge.features import weights_file
 from streamgauge.learners import er
 from streamgauge.learners._losses import present, restricted_cross_entropy
 from streamgauge.learners.base import Batch
@@ -18,6 +16,7 @@ from streamgauge.learners.base import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from streamgauge import models
     from streamgauge.streams import Spec
 
 
@@ -30,7 +29,6 @@ class Config(er.Config):
     sampler: Literal["uniform", "fifo", "mixed"] = "uniform"  # mixed: half newest, half uniform
     loss: Literal["ce", "ace"] = "ce"
     train: Literal["all", "head"] = "all"  # head: the network below it is frozen
-    weights: str = ""  # first weights: a file, or a folder of `pretrain`'s; without, random
     as_published: bool = False  # a frozen network's batch norm trains on, as in the published code
 
 
@@ -43,9 +41,6 @@ class ReplayOnly(er.ER):
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         model = super().build_model(spec, seed)
-        if self.config.weights:
-            file = weights_file(self.config.weights, self.config.model, self.source)
-            models.load_weights(model, file)
         if self.config.train == "head":
             model.requires_grad_(False)
             model.head.requires_grad_(True)

@@ -28,7 +28,7 @@ class Journal:
         self._seconds: dict[str, float] = {}
         self._last = time.monotonic()
         self.rows = self._fresh()
-        self.committed = 0  # the mark of the last commit that is on disk
+        self._committed = 0
 
     def _fresh(self) -> dict[str, Rows]:
         return {name: Rows(columns_of(name, self._absent)) for name in TABLES}
@@ -39,16 +39,27 @@ class Journal:
         makes it so, and then the commit waits."""
         if any(rows.count >= MOST_ROWS for rows in self.rows.values()):
             return True
-        return not self._busy() and time.monotonic() - self._last >= self._every
+        return not self.busy and time.monotonic() - self._last >= self._every
 
-    def _busy(self) -> bool:
+    @property
+    def busy(self) -> bool:
         """Whether a commit is being written; what it has to say is heard here."""
         if self._writing is None:
             return False
         if not self._writing.done():
             return True
-        self.committed, self._writing = self._writing.result(), None
+        self.settle()
         return False
+
+    @property
+    def committed(self) -> int:
+        """The mark of the last commit that is on disk."""
+        _ = self.busy  # hears of a commit that has just ended
+        return self._committed
+
+    @committed.setter
+    def committed(self, mark: int) -> None:
+        self._committed = mark
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -82,7 +93,7 @@ class Journal:
     def settle(self) -> None:
         """Wait until nothing is being written."""
         if self._writing is not None:
-            self.committed, self._writing = self._writing.result(), None
+            self._committed, self._writing = self._writing.result(), None
 
     def _write(
         self, rows: dict[str, Rows], step: int, state: dict[str, Any], done: bool, mark: int

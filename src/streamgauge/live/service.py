@@ -14,8 +14,9 @@ import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -104,11 +105,10 @@ class Service:
         self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
         self._number = {name: number for number, name in enumerate(class_names or ())}
         self._waiting: OrderedDict[int, None] = OrderedDict()  # samples without a label
-        self._names: dict[bytes, int] = {}  # clients' own names of samples in the spool
         self._gathering: list[int] = []  # labelled samples of the batch that is not full yet
         self._trained_step = -1  # the newest step whose training has ended
         self._put_off: deque[_PutOff] = deque()
-        self._near: list[tuple[Due, int]] = []  # versions of the past that answer this block too
+        self._near: list[Due] = []  # versions of the past that answer this block too
         self._past: Learner | None = None
         self._past_holds = -1
         self._spare, self._now, self._today, self._said = spare, now, today, said
@@ -131,9 +131,9 @@ class Service:
                              known=known)  # fmt: skip
             x = self._input(fields["x"])
             name = _name(fields.get("id"))
-            if name in self._names:
+            if name in self.spool.names:
                 raise Refused("duplicate", f"The id {fields['id']!r} is sample "
-                              f"{self._names[name]} already.")  # fmt: skip
+                              f"{self.spool.names[name]} already.")  # fmt: skip
             user = _user(fields.get("user", NONE))
             self._make_room()
             self.take_in()
@@ -153,7 +153,14 @@ class Service:
             self._log(sample)
             self.take_in()
             self.desk.assign(self._now())
+            if self._must_commit():
+                self.commit()
             return {"sample": sample, "label": label, "labels": self.labels}
+
+    def refuse(self, reason: str, sentence: str) -> NoReturn:
+        """Refuse what is no message at all."""
+        with self.lock, self._counting():
+            raise Refused(reason, sentence)
 
     def status(self) -> dict[str, Any]:
         with self.lock:
@@ -180,9 +187,14 @@ class Service:
             self.desk.assign(self._now())
             if self._put_off:
                 self._answer_late()
-            uncommitted = self.labels - self.journal.committed
-            if self.journal.due or uncommitted >= self.limits.uncommitted:
+            if self.journal.due or self._must_commit():
                 self.commit()
+
+    def _must_commit(self) -> bool:
+        """Labels that are not in the log yet hold their places in the spool."""
+        if self.labels - self.journal.committed < self.limits.uncommitted:
+            return False
+        return not self.journal.busy
 
     @property
     def has_put_off(self) -> bool:
@@ -206,12 +218,10 @@ class Service:
 
     def commit(self, done: bool = False, wait: bool = False) -> None:
         """Write the log up to the last label; what is waited for stays in the spool."""
-        self.spool.flush()
         state = {
             "learner": self.state,
             "version": self.desk.version,
             "arrivals": self.arrivals,
-            "right": self.right,
             "expired": self.expired,
             "trained_step": self._trained_step,
             "offered": self.desk.offered,
@@ -228,42 +238,41 @@ class Service:
             self.take_in()
             while self._put_off:
                 self._answer_late()
+            self.spool.flush()
             self.commit(done=True, wait=True)
 
-    def restore(self, state: Mapping[str, Any] | None, committed: int) -> None:
-        """Go on from a checkpoint, a log with so many labels in it, and the spool beside them."""
+    def restore(self, state: Mapping[str, Any] | None, committed: int, right: int) -> None:
+        """Go on from a checkpoint, a log with so many labels in it and so many right answers, and
+        the spool beside them."""
         facts = self.spool.facts
         if state is not None:
             self.state = dict(state["learner"])
             self.learner.load_state_dict(self.state)
-            self.arrivals, self.right = state["arrivals"], state["right"]
+            self.arrivals = state["arrivals"]
             self.expired, self._trained_step = state["expired"], state["trained_step"]
             self.desk.version, self.desk.offered = state["version"], state["offered"]
             self.desk.finished, self.desk.lost = state["finished"], state["lost"]
             self.refused.update(state["refused"])
         self.labels = self.journal.committed = committed
+        self.right = right
         there = facts["sample"] != NONE
         self.arrivals = max([self.arrivals, *(facts["sample"][there] + 1).tolist()])
-        for slot in np.flatnonzero(there & (facts["name"] != b"")):
-            self._names[bytes(facts["name"][slot])] = int(facts["sample"][slot])
         unlabelled = there & (facts["place"] == NONE)
         self._waiting.update((s, None) for s in np.sort(facts["sample"][unlabelled]).tolist())
-        # The beginning of the batch that was being gathered is in the log already.
         labelled = np.flatnonzero(there & (facts["place"] != NONE))
         labelled = labelled[np.argsort(facts["place"][labelled])]
-        first = committed // self.batch * self.batch
-        for slot in labelled:
-            place, sample = int(facts["place"][slot]), int(facts["sample"][slot])
-            if first <= place < committed:
-                self._gathering.append(sample)
-            elif place >= committed:
-                self._log(sample)
+        place, sample = facts["place"][labelled], facts["sample"][labelled]
+        full = committed // self.batch  # batches in the log; after them, the one being gathered
+        newest = (place // self.batch == full - 1) & (place < committed)
+        if full - 1 > self._trained_step and newest.sum() == self.batch:
+            self.desk.waiting = Job(full - 1, sample[newest].copy(), places=labelled[newest])
+        self._gathering = sample[(place >= full * self.batch) & (place < committed)].tolist()
+        for one in sample[place >= committed].tolist():
+            self._log(one)
 
     # How an answer is made.
 
-    def _answer(
-        self, x: Any, name: bytes, user: int, received: float
-    ) -> dict[str, Any]:
+    def _answer(self, x: Any, name: bytes, user: int, received: float) -> dict[str, Any]:
         import torch
 
         number = self.arrivals
@@ -282,13 +291,11 @@ class Service:
         )  # fmt: skip
         self.arrivals += 1
         self._waiting[number] = None
-        if name:
-            self._names[name] = number
         if len(self._waiting) > self.limits.waiting:
             oldest, _ = self._waiting.popitem(last=False)
-            self._drop(oldest)
+            self.spool.drop(oldest)
             self.expired += 1
-        for column, (due, _) in enumerate(self._near):
+        for column, due in enumerate(self._near):
             self._put_off.append(_PutOff(number, due, column))
         while len(self._put_off) > MOST_WAITING * self.batch:
             self._put_off.popleft()
@@ -305,8 +312,7 @@ class Service:
 
     def _begin_block(self, number: int) -> None:
         """Versions of the past answer whole blocks of `batch` arrivals."""
-        due = self.snapshots.begin(number, self.desk.version, self.state)
-        self._near = [(one, one.age) for one in due][: self.spool.facts["near"].shape[1]]
+        self._near = self.snapshots.begin(number, self.desk.version, self.state)
 
     def _answer_late(self) -> None:
         """The answer of a version of the past. It goes to the spool until the label comes, or to
@@ -379,26 +385,22 @@ class Service:
             return
         jobs = [job.index for job in (self.desk.training, self.desk.waiting) if job is not None]
         mine = np.array(self._gathering, np.int64)
-        before = set(self.spool.place_of) if self._names else set()
         self.spool.drop_but(self.journal.committed, [self.held, mine, *jobs])
-        if self._names:
-            gone = before - self.spool.place_of.keys()
-            self._names = {name: s for name, s in self._names.items() if s not in gone}
         if not self.spool.free:
-            if not self.journal.due:
-                self.commit()
+            if not self.journal.busy:
+                self.commit()  # what is in the log by then can go
             raise Refused("full", f"All {self.spool.slots} places of the spool are in use; "
                           "try again in a moment.")  # fmt: skip
 
-    def _drop(self, sample: int) -> None:
-        name = bytes(self.spool.facts["name"][self.spool.place_of[sample]])
-        self._names.pop(name, None)
-        self.spool.drop(sample)
-
     # What a message must be.
 
-    def _counting(self) -> _Counting:
-        return _Counting(self)
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refused:
+            self.refused[refused.reason] += 1
+            raise
 
     def _refuse_when_stopping(self) -> None:
         if self.stopping:
@@ -432,9 +434,9 @@ class Service:
             raise Refused("malformed", "A label needs either 'sample' or 'id'.")
         if "id" in fields:
             name = _name(fields["id"])
-            if name not in self._names:
+            if name not in self.spool.names:
                 raise Refused("unknown", f"There is no sample with the id {fields['id']!r}.")
-            return self._names[name]
+            return self.spool.names[name]
         sample = fields["sample"]
         if not isinstance(sample, int) or isinstance(sample, bool):
             raise Refused("malformed", f"'sample' is the number from an answer, not {sample!r}.")
@@ -460,20 +462,6 @@ class Service:
         if sample in self.spool.place_of:
             raise Refused("duplicate", f"Sample {sample} has its label already.")
         raise Refused("gone", f"Sample {sample} has its label already, or has waited too long.")
-
-
-class _Counting:
-    """Counts what is refused inside."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Refused):
-            self._service.refused[error.reason] += 1
 
 
 def _fields(message: Any, required: list[str], known: Sequence[str]) -> dict[str, Any]:

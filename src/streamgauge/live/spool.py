@@ -68,6 +68,11 @@ class Spool:
         self.place_of: dict[int, int] = {
             int(self.facts["sample"][slot]): int(slot) for slot in np.flatnonzero(used)
         }
+        self.names: dict[bytes, int] = {  # clients' own names for samples
+            bytes(self.facts["name"][slot]): sample
+            for sample, slot in self.place_of.items()
+            if self.facts["name"][slot]
+        }
         self._free = np.flatnonzero(~used)[::-1].tolist()
 
     def _lay_out(self, about: dict[str, Any]) -> None:
@@ -116,6 +121,8 @@ class Spool:
             row[name] = value
         row["sample"] = sample
         self.place_of[sample] = slot
+        if facts.get("name"):
+            self.names[facts["name"]] = sample
         return slot
 
     def set_label(self, sample: int, label: int, place: int) -> None:
@@ -125,6 +132,7 @@ class Spool:
 
     def drop(self, sample: int) -> None:
         slot = self.place_of.pop(sample)
+        self.names.pop(bytes(self.facts["name"][slot]), None)
         self.facts["sample"][slot] = NONE
         self._free.append(slot)
 
