@@ -832,8 +832,11 @@ def test_scr_as_published_averages_means_and_is_a_batch_late() -> None:
                 assert np.allclose(in_use[c].numpy(), old, atol=1e-5)
         for c, mean in fresh[-1].items():
             newest[c] = mean if c not in newest else (mean + newest[c]) / 2
-    learner.prepare()
-    assert learner.nearest.means is in_use  # an evaluation sees them late, too
+    seldom, _ = after(stream, "scr", 4, recall=8, refresh=2, as_published=True)
+    in_use = seldom.nearest.means
+    assert seldom.age == 1
+    seldom.prepare()
+    assert seldom.nearest.means is in_use  # an evaluation sees them late, too
 
 
 def test_scr_has_the_survey_number_of_parameters() -> None:
@@ -916,7 +919,7 @@ def test_rar_pushes_each_recalled_sample_towards_its_nearest_new_class() -> None
 def test_rar_leaves_a_sample_alone_that_has_no_other_class_to_go_to() -> None:
     stream = small_stream(6)
     learner, batch = after(stream, "rar", 3, model="mlp")
-    x = normal(batch.x)
+    x = normal((batch.x > 127).to(torch.uint8) * 255)  # at both ends of the range
     learner.model.train()
     for weight in learner.model.parameters():
         weight.grad = torch.zeros_like(weight)

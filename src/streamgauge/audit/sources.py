@@ -190,7 +190,8 @@ class Parquet:
 
         for path in self.files:
             with readable(path):
-                file = parquet.ParquetFile(path)
+                # Buffering ahead would keep the bytes of the whole file in memory.
+                file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
                 wanted = list(dict.fromkeys(names))
                 for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
                     yield pa.Table.from_batches([batch])

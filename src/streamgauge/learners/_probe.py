@@ -42,7 +42,8 @@ def interference(
 def slope(model: nn.Module, state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
     """The gradient of each sample's cross-entropy with respect to the sample, under this state."""
     x = x.detach().requires_grad_()
-    loss = F.cross_entropy(functional_call(model, state, (x,)), y, reduction="sum")
+    # A view, as torch's FLOP counter cannot follow `grad` down to the very input of a module.
+    loss = F.cross_entropy(functional_call(model, state, (x.view_as(x),)), y, reduction="sum")
     return torch.autograd.grad(loss, x)[0]
 
 

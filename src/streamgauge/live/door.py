@@ -48,6 +48,7 @@ class Lines:
     def __init__(self, service: Service, source: BinaryIO, answers: BinaryIO, most: int) -> None:
         self._service, self._source, self._answers, self._most = service, source, answers, most
         self.ended = threading.Event()
+        self.broken: Exception | None = None  # what no message should have caused
 
     def run(self) -> None:
         """Until the end of the input, or until nobody reads the answers."""
@@ -57,6 +58,8 @@ class Lines:
                     self._reply(self._one(line))
         except (BrokenPipeError, ValueError):  # closed by whoever was at the other end
             pass
+        except Exception as error:
+            self.broken = error
         finally:
             self.ended.set()
 

@@ -34,10 +34,14 @@ class Journal:
         return {name: Rows(columns_of(name, self._absent)) for name in TABLES}
 
     @property
+    def full(self) -> bool:
+        """Whether a commit cannot be put off any longer, even if it has to wait for the last."""
+        return any(rows.count >= MOST_ROWS for rows in self.rows.values())
+
+    @property
     def due(self) -> bool:
-        """Whether it is time to commit. While the last commit is being written only a full buffer
-        makes it so, and then the commit waits."""
-        if any(rows.count >= MOST_ROWS for rows in self.rows.values()):
+        """Whether it is time to commit."""
+        if self.full:
             return True
         return not self.busy and time.monotonic() - self._last >= self._every
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import threading
 import time
@@ -23,11 +25,12 @@ from streamgauge.live.player import LONGEST_WAIT, WallClock
 from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
-from streamgauge.live.stored import FACTS, device_named, on_signals, own_identity, torch_threads
+from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.loop import Protocol
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import read_header, write_json
+from streamgauge.runner import _device as device_named
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 
@@ -135,14 +138,22 @@ def serve(
                     f"them have their label."
                 )
             began = time.perf_counter()
-            try:
-                with on_signals(lambda why: (said(f"{why.capitalize()}."), stop.set())):  # type: ignore[func-returns-value]
+            why: list[str] = []
+
+            def ended(signal: str) -> None:  # nothing may be printed inside of a signal
+                why.append(signal)
+                stop.set()
+
+            with on_signals(ended):
+                try:
                     if port is None:
                         _lines(service, spec, lines, answers, clock, stop)
                     else:
                         _http(service, spec, (host, port), connections, clock, stop, ready, said)
-            finally:
-                service.stop()
+                finally:
+                    service.stop()
+        if why:
+            said(f"The service was {why[0]}; all that was acknowledged is kept in {path}.")
         seconds = time.perf_counter() - began
         write_json(path / FACTS, {**asked, **_facts(path, service, worker, seconds)})
         _count_in_header(path, service)
@@ -158,9 +169,13 @@ def _lines(
     stop: threading.Event,
 ) -> None:
     most = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
-    reader = Lines(service, lines or sys.stdin.buffer, answers or sys.stdout.buffer, most)
+    # A reader of its own: the interpreter cannot end while a thread waits in its standard input.
+    lines = lines or os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    reader = Lines(service, lines, answers or sys.stdout.buffer, most)
     threading.Thread(target=reader.run, name="streamgauge-lines", daemon=True).start()
     _look_after(service, clock, lambda: stop.is_set() or reader.ended.is_set())
+    if reader.broken is not None:
+        raise reader.broken
 
 
 def _http(
@@ -272,12 +287,13 @@ def _header(
     config = {
         "stream": {"origin": None, "name": name, "settings": settings},
         "learner": recipe.describe(),
-        "protocol": {**protocol, "live": asked},
+        "protocol": {**protocol, "live": f"from outside, {asked['trainer']}"},
+        "live": asked,
         "seed": seed,
         "device": device.type,
     }
     learner = {k: v for k, v in recipe.describe().items() if k in ("settings", "needs", "code")}
-    run_id = own_identity(name, spec, learner, config["protocol"], seed, device.type, class_names)
+    run_id = own_identity(name, spec, learner, protocol, asked, seed, device.type, class_names)
     return {
         "id": run_id,
         "config": config,
@@ -309,8 +325,6 @@ def _count_in_header(path: Path, service: Service) -> None:
 
 
 def _facts(path: Path, service: Service, worker: Worker, seconds: float) -> dict[str, Any]:
-    import json
-
     try:
         before = json.loads((path / FACTS).read_text())
     except (OSError, ValueError):

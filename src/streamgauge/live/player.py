@@ -125,21 +125,21 @@ class Player:
         """Do what is due; returns the next moment at which something will be, None at the end."""
         now = self.clock.now()
         self._take_in(now)
-        if self.stopped:
+        answered = self.step == len(self.stream)
+        if not answered and now > self.end + self.late:
+            self.stop("the answers fell too far behind")
+        if self.stopped or (answered and now >= self.end):
             return None
-        revealed = self.step < len(self.stream) and self._time_of(self.step) <= now
-        if revealed:
+        if not answered and self._time_of(self.step) <= now:
             self._one_step()
-        elif self.step == len(self.stream) and now >= self.end:
-            return None
         self.desk.assign(self.clock.now())
         if self.step == len(self.stream):
             return self.end
         coming = self._time_of(self.step)
         if coming <= self.clock.now():
-            if now > self.end + self.late:
-                self.stop("the answers fell too far behind")
-            return now
+            if self.journal.full:  # the memory of a run that is always late is bounded, too
+                self.commit()
+            return coming
         if self._put_off:
             self._answer_late()
             return now

@@ -83,8 +83,10 @@ def find_rate(
     clock = WallClock()
     with torch_threads(threads):
         stage = Stage(stream, recipe, seed, torch.device(device_named(device)), threads)
-        with closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker:
-            worker.wait_until_ready()
+        with (
+            closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker,
+            worker.when_ready(),
+        ):
             trials = _Trials(stage, worker, clock, trial, patience, said)
             training = search(
                 trials.run, lambda t: t.all_trained, lambda t: t.trained * t.rate,

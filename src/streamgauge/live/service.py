@@ -85,7 +85,7 @@ class Service:
         *,
         batch: int = 10,
         snapshots: Snapshots | None = None,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         class_names: Sequence[str] | None = None,
         users: bool = False,
         now: Callable[[], float] = time.perf_counter,
@@ -94,8 +94,8 @@ class Service:
     ) -> None:
         self.spec, self.learner, self.desk = spec, learner, desk
         self.journal, self.spool, self.device, self.batch = journal, spool, device, batch
-        self.snapshots = snapshots or Snapshots((), 0)
-        self.limits, self.users = limits, users
+        self.snapshots = Snapshots((), 0) if snapshots is None else snapshots
+        self.limits, self.users = limits or Limits(), users
         self.class_names = class_names
         self.refused: Counter[str] = Counter()
         self.arrivals = self.labels = self.right = self.expired = self.near_future_left_out = 0
@@ -234,6 +234,8 @@ class Service:
     def stop(self) -> None:
         """Take nothing any more, and put all that was taken where it is safe."""
         with self.lock:
+            if self.stopping:
+                return
             self.stopping = True
             self.take_in()
             while self._put_off:
@@ -304,7 +306,7 @@ class Service:
         self.journal.rows["timing"].append(
             1, step=step, part="latency", seconds=self._now() - received
         )
-        reply = {"sample": number, "prediction": prediction, "confidence": sure,
+        reply: dict[str, Any] = {"sample": number, "prediction": prediction, "confidence": sure,
                  "version": self.desk.version}  # fmt: skip
         if self.class_names is not None:
             reply["class"] = self.class_names[prediction]
@@ -420,9 +422,8 @@ class Service:
             raise Refused("malformed", "x must hold numbers and nothing else.")
         if array.shape != shape:
             raise Refused("malformed", f"x has the shape {array.shape}, where {shape} is needed.")
-        if dtype == np.uint8 and array.size:
-            if array.dtype.kind == "f" or array.min() < 0 or array.max() > 255:
-                raise Refused("malformed", "x must hold whole numbers from 0 to 255.")
+        if dtype == np.uint8 and (array.dtype.kind == "f" or not _all_bytes(array)):
+            raise Refused("malformed", "x must hold whole numbers from 0 to 255.")
         with np.errstate(over="ignore"):
             array = array.astype(dtype)
         if not np.isfinite(array).all():
@@ -462,6 +463,10 @@ class Service:
         if sample in self.spool.place_of:
             raise Refused("duplicate", f"Sample {sample} has its label already.")
         raise Refused("gone", f"Sample {sample} has its label already, or has waited too long.")
+
+
+def _all_bytes(array: Any) -> bool:
+    return not array.size or (int(array.min()) >= 0 and int(array.max()) <= 255)
 
 
 def _fields(message: Any, required: list[str], known: Sequence[str]) -> dict[str, Any]:

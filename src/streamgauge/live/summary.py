@@ -45,7 +45,7 @@ class Summary(NamedTuple):
     stopped: str
 
 
-def summary(run: Run) -> Summary:
+def summarise(run: Run) -> Summary:
     """Everything that `live` and `serve` report, of a stored run."""
     try:
         facts: dict[str, Any] = json.loads((run.path / FACTS).read_text())
@@ -90,7 +90,7 @@ def summary(run: Run) -> Summary:
 
 def summary_text(run: Run) -> str:
     """The summary in a few lines."""
-    found = summary(run)
+    found = summarise(run)
     lines = [f"{run.learner} on {run.stream['name']}, live: {run.path}"]
     if math.isnan(found.rate):
         lines.append(

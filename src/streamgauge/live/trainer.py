@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Literal, Protocol
@@ -77,6 +77,11 @@ class Worker:
         self._ready.wait()
         if self._failure is not None:
             raise self._failure
+
+    @contextmanager
+    def when_ready(self) -> Iterator[None]:
+        self.wait_until_ready()
+        yield
 
     def begin(self, job: Job) -> None:
         self._jobs.put(job)
@@ -298,5 +303,5 @@ def hire(
     """A trainer of a kind, on its way to being ready."""
     if kind not in ("process", "thread"):
         raise StreamgaugeError(f"A trainer is a 'process' or a 'thread', not '{kind}'.")
-    hands: Hands = Here(recipe, setup) if kind == "thread" else Elsewhere(recipe, replace(setup))
+    hands: Hands = Here(recipe, setup) if kind == "thread" else Elsewhere(recipe, setup)
     return Worker(hands, wake, said, state)

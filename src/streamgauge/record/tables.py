@@ -87,7 +87,11 @@ class Rows:
         if end > self._room:
             self._grow(end)
         for name, array in self._arrays.items():
-            array[self.count : end] = values[name]
+            if array.dtype != object:
+                array[self.count : end] = values[name]
+                continue
+            for place in range(self.count, end):  # by slice, NumPy would fetch from the device
+                array[place] = values[name]
         self.count = end
 
     def _grow(self, need: int) -> None:
