@@ -131,6 +131,20 @@ def test_pieces_give_the_same_counts(seed, ties, step):
     np.testing.assert_allclose(got, expected)
 
 
+def test_memory_does_not_grow_with_the_stream():
+    """What is kept of the labels is bounded by window, shift and piece, whatever the length."""
+    rng = np.random.default_rng(0)
+    counter = BlindCounter([1, 300], [0, 700], classes=5, step=7, block=8, blocks=64)
+    kept = []
+    for _ in range(200):
+        counter.feed(rng.integers(0, 5, 500).astype(np.int32))
+        kept.append(counter._labels.size)
+    counter.finish()
+    assert counter.length == 100_000
+    assert max(kept) <= 2 * (300 + 700 + 500 + 7 + 2)
+    assert counter.hits.shape[0] <= 64
+
+
 def test_blocks_are_blocks_of_predictions():
     """Each block counts exactly the predictions made at its own samples."""
     labels = np.random.default_rng(1).integers(0, 3, 200).astype(np.int32)

@@ -31,7 +31,7 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.rate import Trial, repeated, search
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import beginning
-from streamgauge.live.trainer import Elsewhere, Here, Worker, hire
+from streamgauge.live.trainer import Elsewhere, Here, Worker
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.streams import Gate, Stream
@@ -627,29 +627,40 @@ def test_a_trainer_that_dies_again_and_again_is_given_up() -> None:
     assert "3 times in a row" in said.lines[-1]
 
 
+class DiesIdle(DiesAtOnce):
+    """Hands that die once, while they have nothing to do."""
+
+    states: list[Any]
+
+    def open(self, state: Any) -> Any:
+        self.opened += 1
+        self.states = [*getattr(self, "states", []), state]
+        return NONE
+
+    def do(self, job: Job) -> Update:
+        return Update({"step": job.step}, {}, 0.0, 0.0, NONE)
+
+    def alive(self) -> bool:
+        return self.opened > 1
+
+
 def test_an_idle_trainer_that_dies_is_replaced_before_the_next_job() -> None:
-    said, stream = Says(), small_stream(5)
-    setup = Setup(stream.spec, stream.source, 5)
-    worker = hire("process", sg.learner("ncm"), setup, lambda: None, said)
-    try:
-        worker.wait_until_ready()
-        worker.begin(Job(0, stream.index(0)))
-        assert isinstance(worker.wait(), Update)
-        assert isinstance(worker.hands, Elsewhere)
-        first = worker.hands.pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        until = time.monotonic() + 30
-        while not any("is back" in line for line in said.lines) and time.monotonic() < until:
-            time.sleep(0.05)
-        worker.begin(Job(1, stream.index(1)))
-        update = worker.wait()
-        assert isinstance(update, Update)
-        assert update.state["counts"].sum() == 10  # the first batch was not forgotten
-        assert worker.hands.pid != first
-    finally:
-        worker.close()
-    assert not worker.hands.alive()
+    said, hands = Says(), DiesIdle()
+    worker = Worker(hands, said=said)
+    worker.wait_until_ready()
+    worker.begin(Job(7, NONE))
+    assert isinstance(worker.wait(10), Update)
+    until = time.monotonic() + 10
+    while hands.opened < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    worker.begin(Job(8, NONE))
+    outcome = worker.wait(10)
+    worker.close()
+    assert isinstance(outcome, Update), "no job was lost"
+    assert outcome.state == {"step": 8}
+    assert hands.states == [None, {"step": 7}], "it went on from the last version"
+    assert len(worker.restarts) == 1
+    assert "nothing to do" in said.lines[0]
 
 
 def test_a_thread_hands_over_copies() -> None:
@@ -708,10 +719,10 @@ def test_find_rate_finds_a_rate_that_can_be_held(tmp_path: Path) -> None:
             time.sleep(0.04)
             return super().learn(batch, predicted)
 
-    found = find_rate(stream, Slow, trainer="thread", trial=0.25, patience=0.05, said=said)
-    # 5 samples an answer of 10 ms, and a batch of 40 ms; a busy machine may do less.
+    found = find_rate(stream, Slow, trainer="thread", trial=0.15, patience=0.05, said=said)
+    # 5 samples an answer of 10 ms, a batch of 40 ms, and trials too short to be exact.
     assert 5 < found.training <= 125
-    assert found.training <= found.predicting <= 500
+    assert found.training <= found.predicting <= 700
     assert len(found.trials) == len(said.lines) > 3
     assert "samples/s" in rates_text(found)
     assert found.step_size == 5

@@ -531,7 +531,7 @@ def test_a_run_of_a_process_reads_the_spool(tmp_path: Path) -> None:
             self.rest = [json.dumps(m).encode() + b"\n" for m in messages]
 
         def readline(self, size: Any = -1) -> bytes:  # type: ignore[override]
-            time.sleep(0.02)
+            time.sleep(0.01)
             return self.rest.pop(0) if self.rest else b""
 
     answers = io.BytesIO()

@@ -198,8 +198,29 @@ def run_length(counts: Counts, ahead: float, blocks: int, burst: int) -> int:
     return math.ceil(max(blocks * counts.block / 100, ahead + 1, burst) / counts.block)
 
 
-def judge(counts: Counts, pairs: Paired, rows: slice, burst: int, rule: Rule) -> Judgement:
-    """Judge the excess of every shift on some of the scored blocks."""
+def whole_periods(counts: Counts, periods: list[Period], gap: int) -> NDArray[np.bool_]:
+    """Which shifts have the last known label whole periods before the target."""
+    found = np.zeros(counts.shifts.size, bool)
+    for period in periods:
+        times = np.round((counts.shifts + gap) / period.length)
+        off = np.abs(times * period.length - (counts.shifts + gap))
+        found |= (times >= 1) & (off < 0.02 * period.length)
+    return found
+
+
+def judge(
+    counts: Counts,
+    pairs: Paired,
+    rows: slice,
+    burst: int,
+    rule: Rule,
+    expected: NDArray[np.bool_] | None = None,
+) -> Judgement:
+    """Judge the excess of every shift on some of the scored blocks.
+
+    At ``expected`` shifts, the multiples of a period that was found in the labels, an excess is no
+    surprise, and the margin of a single look is enough.
+    """
     gain, tried = (pairs.own - pairs.every)[rows], pairs.tried[rows]
     n = counts.shifts.size
     total = tried.sum(axis=0)
@@ -218,6 +239,8 @@ def judge(counts: Counts, pairs: Paired, rows: slice, burst: int, rule: Rule) ->
         # The next sample is a question of its own; all the other shifts are asked together.
         looks = 1 if counts.shifts[s] == 0 else n
         wide = max(rule.errors, errors_for(FALSE_ALARM, looks)) if rule.together else rule.errors
+        if expected is not None and expected[s]:
+            wide = rule.errors
         alarms[s] = max(rule.margin, critical(wide, blocks) * errors[s])
         quiet[s] = excess[s] <= margins[s]
         if not quiet[s] and far[1].sum() > 0:
@@ -265,9 +288,7 @@ def comes_back(
 
     Each multiple alone may be too noisy to tell; together they are a single look.
     """
-    whole = np.round((counts.shifts + gap) / period.length)
-    off = np.abs(whole * period.length - (counts.shifts + gap))
-    chosen = (whole >= 1) & (off < 0.02 * period.length) & (counts.shifts >= counts.shifts[-1] / 2)
+    chosen = whole_periods(counts, [period], gap) & (counts.shifts >= counts.shifts[-1] / 2)
     if not chosen.any():
         return False
     gain = (pairs.own - pairs.every)[:, chosen].sum(axis=1)
@@ -291,12 +312,12 @@ def decide(
     """Read the shift off the counts."""
     pairs = pair(counts, rule.prefix)
     scored = pairs.own.shape[0]
-    found = judge(counts, pairs, slice(0, scored), burst, rule)
-    shift = first_quiet(found, counts.shifts)
     gap = (step + 1) // 2 if unit == "samples" else 0
-    returning = [
-        p for p in periods if p.unit == unit and comes_back(counts, pairs, p, gap, burst, rule)
-    ]
+    own = [p for p in periods if p.unit == unit]
+    expected = whole_periods(counts, own, gap)
+    found = judge(counts, pairs, slice(0, scored), burst, rule, expected)
+    shift = first_quiet(found, counts.shifts)
+    returning = [p for p in own if comes_back(counts, pairs, p, gap, burst, rule)]
     if returning:
         shift = None
     choice = ShiftChoice(

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streamgauge import models
 from streamgauge.learners import er
 from streamgauge.learners._deal import NONE, deal
 from streamgauge.learners.base import Batch
@@ -17,6 +16,7 @@ from streamgauge.learners.base import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from streamgauge import models
     from streamgauge.streams import Spec
 
 
@@ -41,9 +41,9 @@ class DERpp(er.ER):
     slots = left = NONE  # recalled for the first term; what is left of a shuffled memory
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
-        config, masked = self.config, not self.config.as_published
-        return models.build(config.model, spec.input_shape, spec.classes, seed, config.head,
-                            masked=masked)  # fmt: skip
+        model = super().build_model(spec, seed)
+        model.head.masked = not self.config.as_published
+        return model
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.left = NONE
@@ -75,6 +75,7 @@ class DERpp(er.ER):
         return self.model.head.scores(self.model.features(x))
 
     def store(self, batch: Batch) -> None:
+        self.model.head.see(batch.y)
         self.model.eval()
         with torch.no_grad():
             logits = self.logits(self.normalise(batch.x))

@@ -124,15 +124,22 @@ class Player:
     def turn(self) -> Any:
         """Do what is due; returns the next moment at which something will be, None at the end."""
         now = self.clock.now()
-        self._take_in(now)
-        answered = self.step == len(self.stream)
-        if not answered and now > self.end + self.late:
+        finished = self.desk.take_in(now)
+        left = self.step < len(self.stream)
+        due = left and self._time_of(self.step) <= now
+        over = not left and now >= self.end
+        if not due and not over:
+            self.desk.assign(now)  # at once: the trainer need not wait for what follows
+        if finished is not None:
+            self._apply(finished)
+        if left and now > self.end + self.late:
             self.stop("the answers fell too far behind")
-        if self.stopped or (answered and now >= self.end):
+        if over or self.stopped:
             return None
-        if not answered and self._time_of(self.step) <= now:
+        if due:
+            # A batch that is revealed as the trainer becomes free is newer than the one that waits.
             self._one_step()
-        self.desk.assign(self.clock.now())
+            self.desk.assign(self.clock.now())
         if self.step == len(self.stream):
             return self.end
         coming = self._time_of(self.step)
@@ -151,10 +158,8 @@ class Player:
         state = {"version": self.version, "step": self.step, "learner": self.state}
         self.journal.commit(self.step, state, done, wait=wait)
 
-    def _take_in(self, now: Any) -> None:
-        finished = self.desk.take_in(now)
-        if finished is None:
-            return
+    def _apply(self, finished: Finished) -> None:
+        """From here on the new version answers."""
         with self.journal.timed("apply"):
             self.learner.load_state_dict(finished.update.state)
         self.state = finished.update.state

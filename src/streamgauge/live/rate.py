@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -69,9 +70,9 @@ def find_rate(
 
     Answers keep up with a rate when 99 % of them, and the last one, are given within `patience`
     seconds of the reveal (or within a step, if that is longer). Training keeps up when 99 % of the
-    batches are trained on. Both are tried with answers and training going on together, and of the
-    highest rates that were held `margin` is given, since a trial is short. Where the stream is too
-    short for a trial it is shown again.
+    batches are trained on. Both are tried with answers and training going on together. Of the
+    highest rates that were held `margin` is tried once more for twice as long, and lowered if it
+    was not held then. Where the stream is too short for a trial it is shown again.
     """
     import torch
 
@@ -96,9 +97,14 @@ def find_rate(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
                 trials.guess_predicting(), trials.done.copy(),
             )  # fmt: skip
-    return RateFound(
-        margin * predicting, margin * training, stream.size, patience, tuple(trials.done)
-    )
+            found = [
+                trials.confirm(margin * rate, margin, held)
+                for rate, held in (
+                    (predicting, lambda t: t.answered),
+                    (training, lambda t: t.all_trained),
+                )
+            ]
+    return RateFound(*found, stream.size, patience, tuple(trials.done))
 
 
 def search(
@@ -173,9 +179,18 @@ class _Trials:
 
         return len(index) / _quickest(train, 5)
 
-    def run(self, rate: float) -> Trial:
+    def confirm(self, rate: float, margin: float, held: Callable[[Trial], bool]) -> float:
+        """A rate, tried for twice as long, and lowered as long as it is not held."""
+        for _ in range(4):
+            if math.isnan(rate) or held(self.run(rate, 2 * self.seconds)):
+                return rate
+            rate *= min(margin, 0.9)
+        return math.nan
+
+    def run(self, rate: float, seconds: float | None = None) -> Trial:
         stage, absent = self.stage, absent_columns(self.stage.stream)
-        stream = repeated(stage.stream, max(rate * self.seconds, 2 * stage.stream.size))
+        seconds = self.seconds if seconds is None else seconds
+        stream = repeated(stage.stream, max(rate * seconds, 2 * stage.stream.size))
         allowed = max(self.patience, stream.size / rate)
         late: list[float] = []
 

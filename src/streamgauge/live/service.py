@@ -208,6 +208,7 @@ class Service:
             self._said(f"{error} Answers go on, training ends.")
             self.desk.idle_for_good = True
             return
+        self.desk.assign(self._now())
         if finished is None:
             return
         with self.journal.timed("apply"):
