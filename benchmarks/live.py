@@ -16,6 +16,7 @@ import argparse
 import http.client
 import io
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -55,7 +56,7 @@ def compare(rate: float, seconds: float, seed: int, out: Path) -> dict[str, floa
     stream = long_enough(rate, seconds, seed)
     run = live(stream, "er", rate, seconds=seconds, shifts=(200,), out=out, said=_quiet)
     found = summarise(run)
-    shown = beginning(stream, rate * seconds)
+    shown = beginning(stream, found.samples)  # less than was asked for where it was not held
     protocol = sg.Protocol(cost=f"{found.cost:.3f}", evaluate="end", shifts=(200,))
     torch.set_num_threads(1)
     simulated = sg.run(shown, "er", protocol=protocol, out=out, said=_quiet)
@@ -97,6 +98,9 @@ def holds_what_it_found(seconds: float, trial: float, out: Path) -> bool:
     print(rates_text(found))
     good = True
     for what, rate in (("answers", found.predicting), ("training", found.training)):
+        if math.isnan(rate):
+            good = False
+            continue
         run = live(long_enough(rate, seconds), "er", rate, seconds=seconds, out=out, said=_quiet)
         print(summary_text(run))
         told = summarise(run)

@@ -1,7 +1,7 @@
 """What the loop itself costs a step, and what a long stream costs in memory.
 
-    python benchmarks/loop.py            # microseconds a step outside learn and predict
-    python benchmarks/loop.py --long     # 1,000,000 steps of a label-only stream, log included
+python benchmarks/loop.py            # microseconds a step outside learn and predict
+python benchmarks/loop.py --long     # 1,000,000 steps of a label-only stream, log included
 """
 
 from __future__ import annotations

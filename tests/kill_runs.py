@@ -8,6 +8,7 @@ Prints one line a kill and exits with 1 if any resumed log differs.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -40,37 +41,46 @@ def start(out: Path, length: int) -> subprocess.Popen[bytes]:
     )
 
 
-def until_it_runs(out: Path) -> None:
-    """Wait while Python and torch load: a kill there is no test."""
-    while not list(out.glob("*/run.json")):
-        time.sleep(0.005)
+def step_of(out: Path) -> int:
+    """How far a run has come, as its last commit says."""
+    for file in out.glob("*/progress.json"):
+        return int(json.loads(file.read_text())["step"])
+    return 0
 
 
 def kill_and_resume(folder: Path, kills: int, seed: int = 0, length: int = 1200) -> int:
-    """How many of the killed and resumed runs differ from the one that ran through."""
+    """How many of the killed and resumed runs differ from the one that ran through.
+
+    A run is killed a moment after it has passed a random step, so the moment falls anywhere in its
+    work, also into a write. Half of them go on by the same command, half by `resume`.
+    """
     rng = random.Random(seed)
-    process = start(folder / "whole", length)
-    until_it_runs(folder / "whole")
-    began = time.monotonic()
-    assert process.wait() == 0
-    whole_time = time.monotonic() - began
+    assert start(folder / "whole", length).wait() == 0
     (whole,) = sg.find_runs([folder / "whole"])
-    different = 0
+    different = inside = 0
     for number in range(kills):
         out = folder / f"killed-{number}"
         process = start(out, length)
-        until_it_runs(out)
-        delay = rng.uniform(0, 0.9) * whole_time
-        time.sleep(delay)
+        target = rng.uniform(0, 0.8) * whole.step
+        while step_of(out) < target and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        (killed,) = sg.find_runs([out])
-        assert start(out, length).wait() == 0
+        at = step_of(out)
+        inside += 0 < at < whole.step
+        if number % 2 and at:
+            again = subprocess.run(command("resume", str(out)), capture_output=True, check=False)
+            assert again.returncode == 0, again.stderr
+        else:
+            assert start(out, length).wait() == 0
         (resumed,) = sg.find_runs([out])
         same = resumed.done and same_log(whole, resumed)
         different += not same
-        print(f"killed after {delay:5.2f} s, at step {killed.step:4d} of {whole.step}: "
+        print(f"killed at step {at:4d} of {whole.step}, gone on by "
+              f"{'resume' if number % 2 and at else 'run'}: "
               f"{'identical' if same else 'DIFFERENT'}", flush=True)  # fmt: skip
+    assert inside > 0, "every kill came too early or too late"
     return different
 
 

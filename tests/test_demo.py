@@ -90,6 +90,8 @@ def test_the_demo_from_end_to_end(
     settings = {run.learner: run.header["config"]["learner"]["settings"] for run in runs}
     assert settings["newest"]["passes"] == 3
     assert settings["blind"]["window"] == 1
+    told = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
+    assert f"`blind` (window {settings['blind']['window']})" in told
     for name in learners:
         assert re.search(rf"^{name} +\d+\.\d +\d+\.\d +\d+\.\d +1$", out, re.MULTILINE)
     for title in ("online", "near future, 40 ahead", "retained"):

@@ -385,6 +385,16 @@ def test_a_dropped_sample_cannot_be_read(tmp_path: Path) -> None:
         gate.read(np.array([0]))
 
 
+def test_a_source_that_follows_knows_what_came_later(tmp_path: Path) -> None:
+    """A learner whose state names samples reads them when it is loaded, where it is served too."""
+    spool = Spool(tmp_path, SPEC, "float32", 4)
+    follows, stays = SpoolSource(spool, follow=True), SpoolSource(spool)
+    spool.put(3, np.array([1.0, 2.0, 3.0]))
+    assert follows.read(np.array([3])).tolist() == [[1.0, 2.0, 3.0]]
+    with pytest.raises(sg.StreamgaugeError, match="not in the spool"):
+        stays.read(np.array([3]))
+
+
 def test_a_spool_of_other_settings_is_not_taken_up(tmp_path: Path) -> None:
     Spool(tmp_path, SPEC, "float32", 4)
     with pytest.raises(sg.StreamgaugeError, match="give the same settings"):

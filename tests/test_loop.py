@@ -372,3 +372,49 @@ def test_every_policy_resumes_exactly(tmp_path: Path, policy: dict[str, Any]) ->
         log = _predictions(rest.end())
         late = whole["step"] >= stop
         assert (log["confidence"] == whole["confidence"][late]).all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"evaluate": "sometimes"}, "protocol.evaluate"),
+        ({"remainder": "keep"}, "protocol.remainder cannot be 'keep'"),
+        ({"predict": "no"}, "protocol.predict must be true or false"),
+        ({"cost": "free"}, "A cost is a positive number"),
+        ({"label_delay": -1}, "label_delay must be at least 0"),
+        ({"probe_copies": 0}, "probe_copies at least 1"),
+    ],
+)
+def test_a_protocol_is_checked_however_it_is_made(setting: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(StreamgaugeError, match=sentence):
+        sg.Protocol(**setting)
+
+
+def test_equal_protocols_are_equal() -> None:
+    assert sg.Protocol(cost=1) == sg.Protocol(cost="1.0") == sg.Protocol()  # type: ignore[arg-type]
+    assert sg.Protocol(cost=Fraction(4, 3)) == sg.Protocol(cost="4/3")  # type: ignore[arg-type]
+    assert sg.Protocol(shifts=np.int64(200)).shifts == (200,)  # type: ignore[arg-type]
+
+
+def test_bad_answers_in_evaluation_and_bad_scalars_get_a_sentence(tmp_path: Path) -> None:
+    class Poison(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(x), 4), float("nan"))
+
+    class Talks(Spy):
+        def learn(self, batch: sg.Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
+            return {"loss": "low"}
+
+    stream = small_stream(6, held_out=0.2)
+    with pytest.raises(StreamgaugeError, match="NaN"):
+        run(stream, tmp_path, learner=Poison, predict=False)
+    with pytest.raises(StreamgaugeError, match="loss = 'low', which is no number"):
+        run(stream, tmp_path, learner=Talks)
+
+
+def test_scores_may_come_in_other_types(tmp_path: Path) -> None:
+    class Half(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            return super().predict(x).bfloat16()
+
+    assert run(small_stream(4), tmp_path, learner=Half).done

@@ -231,3 +231,72 @@ def test_states_survive_a_safe_load(tmp_path: Path) -> None:
     assert back["b"] == [1.5, "x", None, True]
     assert back["big"] == 2**100
     assert back["c"]["t"].tolist() == [1, 1]
+
+
+def test_a_learner_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(StreamgaugeError, match=r"er cannot be made: Invalid learning rate"):
+        sg.run(small_stream(3), sg.learner("er", lr=-1.0), out=tmp_path)
+    with pytest.raises(StreamgaugeError, match="passes must be at least 1"):
+        sg.run(small_stream(3), sg.learner("er", passes=0), out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_older_logs_are_read_and_strange_files_left_alone(tmp_path: Path) -> None:
+    run = go(tmp_path)
+    header = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**header, "log_version": 0}))
+    assert sg.Run(run.path).predictions.rows == run.predictions.rows
+    (run.path / "run.json").write_text(json.dumps(header))
+    (run.path / "log" / "predictions" / "notes.txt").write_text("mine")
+    progress = json.loads((run.path / "progress.json").read_text())
+    (run.path / "progress.json").write_text(json.dumps({**progress, "done": False}))
+    again = go(tmp_path)
+    assert again.done
+    assert (run.path / "log" / "predictions" / "notes.txt").read_text() == "mine"
+
+
+def test_identity_sees_edited_classes_classes_and_weights(tmp_path: Path) -> None:
+    def made(answer: int) -> type:
+        # As at a prompt: a class without a file.
+        space: dict[str, Any] = {"Spy": Spy, "torch": torch, "__name__": "__main__"}
+        exec(
+            "class Mine(Spy):\n"
+            "    def predict(self, x):\n"
+            f"        s = torch.zeros(len(x), self.classes); s[:, {answer}] = 1; return s\n",
+            space,
+        )
+        kind: type = space["Mine"]
+        return kind
+
+    first = sg.run(small_stream(3), made(1), out=tmp_path, said=str)
+    second = sg.run(small_stream(3), made(2), out=tmp_path, said=str)
+    assert set(first.predictions["prediction"]) == {1}
+    assert set(second.predictions["prediction"]) == {2}
+    weights = tmp_path / "w.pt"
+    weights.write_bytes(b"one")
+    before = sg.learner("er", weights=str(weights)).describe()["weights"]
+    weights.write_bytes(b"two")
+    assert sg.learner("er", weights=str(weights)).describe()["weights"] != before
+
+
+def test_a_resumed_run_takes_up_its_number_of_threads(tmp_path: Path) -> None:
+    stream, seen = small_stream(6), []
+
+    class Threads(Spy):
+        def learn(self, batch: sg.Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
+            seen.append(torch.get_num_threads())
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            return super().learn(batch, predicted)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        with pytest.raises(KeyboardInterrupt):
+            sg.run(stream, Threads, out=tmp_path, checkpoint=0)
+        torch.set_num_threads(2)
+        sg.run(stream, Threads, out=tmp_path, said=str)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}

@@ -27,9 +27,10 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
-from streamgauge.report.blind import WINDOWS, blind_level
+from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
 from streamgauge.report.figures import POINTS, figures
-from streamgauge.report.html import render
+from streamgauge.report.html import render, summary
+from streamgauge.report.leaderboard import TIMING
 from streamgauge.report.terminal import (
     Watcher,
     differences_text,
@@ -37,6 +38,7 @@ from streamgauge.report.terminal import (
     scores_text,
 )
 from streamgauge.runner import Experiment, run_all
+from streamgauge.settings import as_plain
 
 SHIFT = 25  # no whole number of steps: the loop rounds it up
 
@@ -139,6 +141,33 @@ def test_a_run_given_twice_counts_once(runs: list[Run]) -> None:
     assert [row.seeds for row in leaderboard([*runs, *runs])[0].rows] == ["2", "2", "2"]
 
 
+def test_a_learner_under_two_names_has_two_rows(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    recipes = [catalogue.learner("blind"), catalogue.learner("twin=blind")]
+    made = [sg.run(stream, recipe, out=tmp_path, said=_quiet) for recipe in recipes]
+    assert made[0].id == made[1].id
+    (board,) = leaderboard([*made, *made])
+    assert sorted((row.learner, row.seeds) for row in board.rows) == [("blind", "1"), ("twin", "1")]
+
+
+def test_a_timing_that_is_not_the_ordinary_one_is_told(tmp_path: Path) -> None:
+    ordinary = as_plain(sg.Protocol())
+    assert {name: ordinary[name] for name in TIMING} == TIMING
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    for protocol, told in (
+        (sg.Protocol(), ""),
+        (sg.Protocol(cost="4/3"), "protocol.cost=4/3"),
+        (
+            sg.Protocol(cost="2", costs=("a=1", "b=3"), busy="store", label_delay=1),
+            "protocol.cost=2, protocol.costs=a=1,b=3, protocol.busy=store, protocol.label_delay=1",
+        ),
+    ):
+        run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet)
+        for text in (leaderboard_text([run]), scores_text([run]), render([run])):
+            assert ("Timing is not" in text) == bool(told)
+            assert not told or f"Timing is not the ordinary one: {told}." in text
+
+
 def test_tasks_add_columns(task_runs: list[Run]) -> None:
     (board,) = leaderboard(task_runs)
     titles = ["online", "retained", "average over tasks", "forgetting"]
@@ -190,6 +219,27 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
 
 
 # Text.
+
+
+def test_scores_of_an_incomplete_run_stand_apart(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
+    lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
+    text = scores_text([done, cut, lost])
+    titles, _, seeds, *_ = text.splitlines()[1:]
+    assert re.split(r"  +", titles.strip()) == [
+        "blind",
+        "blind, incomplete",
+        "majority, incomplete",
+    ]
+    told = [f"seed {run.seed}, step {run.step}" for run in (cut, lost)]
+    assert re.split(r"  +", seeds) == ["seeds", "1 + 1 incomplete", *told]
+    (line,) = [s for s in text.splitlines() if s.startswith("online_accuracy")]
+    each = [f"{100 * _accuracy(run, 0):.1f}" for run in (done, cut, lost)]
+    assert line.split()[1:] == each
+    assert len(set(each)) == 3
+    assert each[2] in scores_text([lost])
 
 
 def test_text_and_page_show_the_same_numbers(runs: list[Run]) -> None:
@@ -268,6 +318,17 @@ def test_one_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture
     assert line.startswith("e[r], seed 3: online 25.0 %, 50 steps in ")
 
 
+def test_a_run_taken_up_again_counts_the_steps_made_now(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Watcher() as watcher:
+        progress = watcher.watch_run(SimpleNamespace(learner="er", seed=0))
+        loop = _loop(50)
+        for loop.step in range(21, 51):
+            progress(loop)
+    assert "er, seed 0: 30 steps in " in capsys.readouterr().out
+
+
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     _watched(None, 50, quiet=True)
     captured = capsys.readouterr()
@@ -286,8 +347,10 @@ def test_a_bar_on_a_terminal_that_costs_next_to_nothing() -> None:
 # The blind level.
 
 
-def _slow_blind(run: Run, window: int, count: int | None = None, shift: int = 0) -> float:
-    """The blind classifier by its definition, step by step."""
+def _slow_blind(
+    run: Run, window: int, count: int | None = None, shift: int = 0, full: bool = False
+) -> float:
+    """The blind classifier by its definition, step by step; `full`: with full windows alone."""
     table = run.predictions
     live = table["shift"] == 0
     label, step = table["label"][live].tolist()[:count], table["step"][live].tolist()[:count]
@@ -295,12 +358,12 @@ def _slow_blind(run: Run, window: int, count: int | None = None, shift: int = 0)
     right = []
     for place, answer in enumerate(label):
         ready = [b for b in begins.values() if b <= begins[step[place]] - shift]
-        if not ready or ready[-1] < window:
+        if not ready or (full and ready[-1] < window):
             continue
-        known = label[ready[-1] - window : ready[-1]]
+        known = label[max(0, ready[-1] - window) : ready[-1]]
         counts = Counter(known)
-        most = max(counts.values())
-        mode = next(c for c in reversed(known) if counts[c] == most)
+        most = max(counts.values(), default=0)
+        mode = next((c for c in reversed(known) if counts[c] == most), 0)
         right.append(mode == answer)
     return sum(right) / len(right) if right else float("nan")
 
@@ -312,7 +375,9 @@ def test_blind_level_by_its_definition(runs: list[Run]) -> None:
     tenth = len(streams[0].predictions["label"][streams[0].predictions["shift"] == 0]) // 10
     tried = [k for k in WINDOWS if 2 * k <= tenth]
     assert tried == [1, 10]
-    early = {k: statistics.mean(_slow_blind(run, k, tenth) for run in streams) for k in tried}
+    early = {
+        k: statistics.mean(_slow_blind(run, k, tenth, full=True) for run in streams) for k in tried
+    }
     assert level.window == max(early, key=lambda k: early[k])
     for place, shift in enumerate((0, SHIFT)):
         each = [_slow_blind(run, level.window, shift=shift) for run in streams]
@@ -328,17 +393,65 @@ def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run
         assert level is not None
         learner = catalogue.learner("blind", window=level.window)
         run = sg.run(stream, learner, out=folder / "check", said=_quiet)
-        # The level counts only what is answered with a full window.
-        table = run.predictions
-        full = table["step"] * stream.size >= level.window
-        right = (table["label"] == table["prediction"])[full]
+        assert level.accuracy[0] == metrics.score(run)["online_accuracy"]
         if order == "time":
-            assert level.accuracy[0] == pytest.approx(right.mean())
             assert not len(level.average)
         else:
             after = metrics.average_accuracy(metrics.accuracy_matrix(run))
             assert level.average == pytest.approx(after)
         assert level.retained == pytest.approx(metrics.retained_accuracy(run))
+
+
+@pytest.mark.parametrize("window", [1, 10, 100])
+@pytest.mark.parametrize("step", ["batch", "album"])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_the_level_is_the_blind_learner_to_the_last_digit(
+    tmp_path: Path, window: int, step: str, delay: int
+) -> None:
+    labels = np.random.default_rng(window).integers(0, 3, 100).repeat(4)
+    labels[:8] = 0  # so that the answer before any label is known counts
+    user = np.random.default_rng(1).integers(0, 9, 80).repeat(5)
+    stream = sg.stream(np.zeros((400, 1)), labels, user=user, step=step)
+    protocol = sg.Protocol(shifts=(SHIFT,), label_delay=delay)
+    learner = catalogue.learner("blind", window=window)
+    run = sg.run(stream, learner, protocol=protocol, out=tmp_path, said=_quiet)
+    online, ahead = _Known(run).accuracy(window, [0, SHIFT])
+    scores = metrics.score(run)
+    assert online == scores["online_accuracy"] == _accuracy(run, 0)
+    assert ahead == scores[f"near_future_accuracy@{SHIFT}"] == _accuracy(run, SHIFT)
+
+
+@pytest.mark.parametrize("window", [1, 2, 10, 1000])
+def test_guesses_are_those_of_the_windows_before(window: int) -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 300)
+    expected = [0]
+    for known in range(1, 301):
+        last = labels[max(0, known - window) : known].tolist()
+        most = max(Counter(last).values())
+        expected.append(next(c for c in reversed(last) if last.count(c) == most))
+    assert guesses(labels, window).tolist() == expected
+
+
+def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
+    labels = np.arange(300) // 50
+    stream = sg.stream(np.zeros((300, 1)), labels)
+    learners = ["blind", "majority", "random"]
+    made = [sg.run(stream, one, out=tmp_path, said=_quiet) for one in learners]
+    made.append(sg.run(stream, Guess, out=tmp_path, said=_quiet))
+
+    def told(runs: list[Run]) -> str:
+        (board,) = leaderboard(runs)
+        return summary(board, figures(board))
+
+    assert "(blind, window 1); above that: 0 of the 1 that look." in told(made)
+    assert told(made[:3]).endswith("(blind, window 1).")
+    for run in made:  # as runs are that were stored before they said it
+        run.header["config"]["learner"].pop("sees_input", None)
+    assert "above that: 0 of the 1 that look." in told(made)
+    made[3].header["config"]["learner"]["sees_input"] = False
+    assert told(made).endswith("(blind, window 1).")
+    made[0].header["config"]["learner"]["sees_input"] = True
+    assert "above that: 0 of the 1 that look." in told(made)
 
 
 def test_no_blind_level_without_labels(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import (
     Arrangement,
@@ -91,6 +93,55 @@ def test_users_by_name_stay_apart() -> None:
     assert user[0] == user[2] != user[1]
 
 
+@pytest.mark.parametrize(
+    ("user", "kept"),
+    [
+        (np.array([7, -3, 7], np.int32), [7, -3, 7]),
+        (np.array([7, 2**63 - 1, 7], np.uint64), [7, 2**63 - 1, 7]),
+        (np.array([5.0, 2.0, 5.0], np.float32), [5, 2, 5]),
+        (np.array([2**64 - 1, 2**63, 2**64 - 1], np.uint64), [1, 0, 1]),  # beyond the log's type
+        (np.array([1.5, 1.25, 1.5]), [1, 0, 1]),
+        (np.array([1e300, 2.0, 1e300]), [1, 0, 1]),
+        (torch.tensor([4, 9, 4]), [4, 9, 4]),
+    ],
+)
+def test_users_stay_apart_in_the_type_of_the_log(user: Any, kept: list[int]) -> None:
+    column = source_of([0, 0, 0], user=user).columns["user"]
+    assert column.astype(np.int64).tolist() == kept
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "ns", "m"])
+def test_dates_are_seconds_since_1970(unit: str) -> None:
+    dates = np.array(["2004-01-01T00:01", "1970-01-01", "1969-12-31T23:59"], f"M8[{unit}]")
+    source = source_of([0, 0, 0], time=dates, taken=dates)
+    assert source.columns["time"].dtype == np.float64
+    assert source.columns["time"].tolist() == [1_072_915_260.0, 0.0, -60.0]
+    assert arrange(source, Arrangement(order="time")).order.tolist() == [2, 1, 0]
+    assert len(source.fingerprint) == 32
+    days = source_of([0, 0], time=np.array(["1970-01-03", "1970-02-01"], "M8[D]"))
+    assert days.columns["time"].tolist() == [2 * 86_400, 31 * 86_400]
+    part = source_of([0, 0], time=np.array([1500, 250], "M8[ms]"))
+    assert part.columns["time"].tolist() == [1.5, 0.25]
+
+
+def test_tensors_are_arrays_also_when_they_require_a_gradient() -> None:
+    x = torch.arange(8.0).reshape(4, 2).requires_grad_()
+    source = sg.stream(x, torch.tensor([0, 1, 2, 1]), time=torch.arange(4.0)).source
+    assert source.read(np.array([1, 3])).tolist() == [[2, 3], [6, 7]]
+    assert source.label.tolist() == [0, 1, 2, 1]
+    assert source.columns["time"].tolist() == [0, 1, 2, 3]
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    one, names = np.int64(1), np.array(["a", "b", "c"])
+    source = ArraySource(x4, y4, classes=np.int16(5), class_names=names)
+    how = Arrangement(batch=np.int64(2), seed=one, held_out=np.float32(0.25))  # type: ignore[arg-type]
+    said = json.loads(json.dumps(arrange(source, how).describe()))
+    assert (said["classes"], said["class_names"]) == (5, ["a", "b", "c"])
+    assert (said["settings"]["batch"], said["settings"]["seed"]) == (2, 1)
+    assert sg.stream(x4, y4, classes=np.uint8(3), batch=np.int32(2)).size == 2
+
+
 def test_a_memory_mapped_file_is_a_source(tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.arange(24, dtype=np.uint8).reshape(4, 6))
     source = ArraySource(np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(4))
@@ -110,6 +161,11 @@ def test_the_fingerprint_knows_every_part() -> None:
         ArraySource(x, y, time=time[::-1].copy()),
         ArraySource(x, y, domain=time),
         ArraySource(x, y, time=time, domain=time),
+        ArraySource(x, y, classes=50),
+        ArraySource(x, y, class_names=["a", "b"]),
+        ArraySource(x, y, class_names=["b", "a"]),
+        ArraySource(x, y, class_names=["a, b", "c"]),
+        ArraySource(x, y, class_names=["a", "b, c"]),
     ]
     assert len({source.fingerprint for source in every}) == len(every)
     assert ArraySource(x.copy(), y.copy()).fingerprint == every[0].fingerprint
@@ -320,6 +376,30 @@ def test_the_order_hash_knows_order_steps_and_splits() -> None:
     assert arrange(mixed(), how).order_hash == arrange(mixed(), how).order_hash
 
 
+def test_the_order_hash_knows_tasks_preparation_and_where_held_out_samples_belong() -> None:
+    how = Arrangement(order="classes", tasks=3, held_out=0.2, preparation=0.1)
+    stream = arrange(mixed(), how)
+    assert stream.task is not None
+    held = stream.splits["held_out"]
+    assert held.task is not None
+    every = [
+        stream,
+        replace(stream, task=None),
+        replace(stream, task=stream.task[::-1].copy()),
+        replace(stream, preparation=stream.preparation[::-1].copy()),
+        replace(stream, preparation=stream.preparation[1:]),
+        replace(stream, splits={}),
+        replace(stream, splits={"other": held}),
+        replace(stream, splits={"held_out": replace(held, position=held.position + 1)}),
+        replace(stream, splits={"held_out": replace(held, task=held.task + 1)}),
+        replace(stream, splits={"held_out": replace(held, task=None)}),
+        replace(stream, splits={"held_out": replace(held, at_boundaries=True)}),
+    ]
+    assert len({one.order_hash for one in every}) == len(every)
+    wider = replace(stream, order=stream.order.astype(np.int64), task=stream.task.astype(np.int64))
+    assert wider.order_hash == stream.order_hash  # the type of the numbers says nothing
+
+
 # --- streams: what is set apart ------------------------------------------------------------------
 
 
@@ -356,6 +436,22 @@ def test_held_out_by_task_takes_the_same_share_of_each() -> None:
     counts = np.bincount(source.label[held.index])
     assert counts.tolist() == [1, 2, 3, 4]
     assert (held.task == stream.class_task[source.label[held.index]]).all()
+
+
+def test_without_tasks_held_out_by_task_is_at_random_and_tasks_have_no_effect() -> None:
+    how = Arrangement(order="iid", held_out=0.2, held_out_by="random")
+    left_over = arrange(mixed(), replace(how, held_out_by="task", tasks=5))
+    assert left_over.order_hash == arrange(mixed(), how).order_hash
+    assert len(sg.stream("blobs", order="iid", per_class=10).splits["held_out"]) == 10
+
+
+@pytest.mark.parametrize("order_name", ["classes", "blurry", "domains"])
+def test_own_arrays_can_be_held_out_by_task(order_name: str) -> None:
+    tasks = 1 if order_name == "domains" else 2
+    settings = {"domain": np.arange(4) % 2, "tasks": tasks, "held_out": 0.5, "overlap": 0.0}
+    stream = sg.stream(x4, [0, 1, 0, 1], order=order_name, held_out_by="task", **settings)
+    assert stream.splits["held_out"].task is not None
+    assert sorted(stream.splits["held_out"].task.tolist()) == [0, 1]
 
 
 def test_the_split_has_a_seed_of_its_own() -> None:
@@ -514,6 +610,36 @@ def nothing_left(held_out_by: Any) -> Stream:
         (lambda: ArraySource(nan4, y4), "Input 2 holds a NaN"),
         (lambda: ArraySource(huge4, y4), "Input 3 holds a NaN.* too large"),
         (lambda: ArraySource(np.array(["a"] * 4), y4), "Inputs must be numbers"),
+        (lambda: ArraySource(x4[:, 0], y4), r"shape \(4,\) .* give x.reshape\(-1, 1\)"),
+        (lambda: ArraySource(x4[:, 0].astype(np.uint8), y4), "no axis of features"),
+        (lambda: ArraySource(torch.zeros(4, 1, dtype=torch.bfloat16), y4), "convert them first"),
+        (lambda: sg.stream(x4, y4, classes="5"), "classes must be a whole number .* not '5'"),
+        (lambda: sg.stream(x4, y4, classes=5.0), "classes must be a whole number .* not 5.0"),
+        (lambda: ArraySource(x4, y4 * 0, classes=True), "classes must be .* not True"),
+        (lambda: ArraySource(x4, y4 * 0, classes=0), "classes must be .* not 0"),
+        (lambda: source_of(y4, time=["9", "10", "11", "12"]), "'time' must hold numbers or date"),
+        (lambda: source_of(y4, time=[1, None, 2, 3]), "'time' must hold .* not object"),
+        (lambda: source_of(y4, latitude=["9", "1", "2", "3"]), "'latitude' must hold numbers, not"),
+        (lambda: source_of(y4, time=[1.0, 2.0, np.nan, 3.0]), "'time' is nan at sample 2"),
+        (lambda: source_of(y4, time=[1.0, np.inf, 2.0, 3.0]), "'time' is inf at sample 1"),
+        (
+            lambda: source_of(y4, time=np.array(["2004", "NaT", "2005", "2006"], "M8[s]")),
+            "'time' is nan at sample 1",
+        ),
+        (lambda: source_of(y4, user=[1.0, 2.0, 3.0, np.nan]), "'user' is nan at sample 3"),
+        (lambda: source_of(y4, user=["eve", None, "bob", "al"]), "'user' is None at sample 1"),
+        (
+            lambda: source_of(y4, domain=np.array(["a", "b", np.nan, "c"], object)),
+            "'domain' is nan at sample 2",
+        ),
+        *(
+            (lambda o=o: sg.stream(x4, y4, order=o, tasks=2), f"order '{o}' does not divide")
+            for o in ("given", "time", "iid", "domains")
+        ),
+        *(
+            (lambda o=o: sg.stream(x4, y4, order=o, held_out_by="task"), f"'{o}' has no tasks")
+            for o in ("given", "time", "iid")
+        ),
         (lambda: source_of(y4, time=np.arange(3)), r"'time' has shape \(3,\), where \(4,\)"),
         (lambda: arranged(Arrangement(batch=0)), "at least one sample; batch is 0"),
         (lambda: arranged(Arrangement(held_out=1.0)), "held_out is a share .* it is 1.0"),
@@ -547,6 +673,29 @@ def test_bad_input_gets_a_sentence(make: Callable[[], Any], sentence: str) -> No
     said = str(caught.value)
     assert said.endswith((".", "?"))
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(("how", "bytes_a_sample"), [("batch", 12), ("album", 14)])
+def test_arranging_needs_little_more_than_the_order_itself(how: Any, bytes_a_sample: int) -> None:
+    count = 400_000
+    source = ArraySource(
+        np.empty((count, 0), np.uint8),
+        np.zeros(count, np.uint8),
+        time=np.arange(count),
+        user=np.repeat(np.arange(count // 8, dtype=np.int32), 8),
+    )
+    arrangement = Arrangement(order="time", step=how, held_out=0.05)
+    arrange(source, arrangement)  # so that what is imported at first use is not counted
+    tracemalloc.start()
+    stream = arrange(source, arrangement)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    assert stream.order_hash
+    hashing = tracemalloc.get_traced_memory()[1] - kept
+    tracemalloc.stop()
+    assert peak < bytes_a_sample * count
+    assert kept < 7 * count  # an address of four bytes, and where steps start
+    assert hashing < 9 * (1 << 20)
 
 
 def test_steps_lie_side_by_side() -> None:

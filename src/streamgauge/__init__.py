@@ -56,6 +56,7 @@ def stream(x: Any, y: Any = None, /, **settings: Any) -> Stream:
 
     Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays, the columns
     `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`.
+    Arrays may also be tensors.
     """
     if isinstance(x, str):
         return import_module("streamgauge.catalogue").stream(x, **settings)  # type: ignore[no-any-return]
@@ -71,7 +72,20 @@ def stream(x: Any, y: Any = None, /, **settings: Any) -> Stream:
         if name not in (known := (*KNOWN_COLUMNS, "classes", "class_names")):
             hint = nearest(name, [*known, *setting_types(Arrangement)])
             raise StreamgaugeError(f"A stream has no setting '{name}'; {hint}")
-    return arrange(ArraySource(x, y, **settings), configure(Arrangement, how, "stream"))
+    arrangement = configure(Arrangement, how, "stream")
+    # Built-in streams have tasks by default, so there they may be left over from another order;
+    # here somebody asked for them.
+    if arrangement.tasks > 1 and arrangement.order not in ("classes", "blurry"):
+        raise StreamgaugeError(
+            f"The order '{arrangement.order}' does not divide classes into tasks; leave out tasks,"
+            " or set order to 'classes' or 'blurry'."
+        )
+    if arrangement.held_out_by == "task" and arrangement.order in ("given", "time", "iid"):
+        raise StreamgaugeError(
+            f"The order '{arrangement.order}' has no tasks to hold samples out by; set held_out_by"
+            " to 'time' or 'random'."
+        )
+    return arrange(ArraySource(x, y, **settings), arrangement)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,21 +12,24 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import as_plain, configure, setting_types
+from streamgauge.streams import Stream
 
 if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
-    from streamgauge.streams import Gate, Spec, Stream
+    from streamgauge.streams import Gate, Spec
 
 _ROOMS = Path(__file__).parent
 
@@ -40,7 +43,6 @@ class Recipe:
     kind: type
     config: Any = None
     code: str = ""  # hash of the file that defines it: editing it makes a new run
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
         given = () if self.config is None else (self.config,)
@@ -57,7 +59,9 @@ class Recipe:
             "where": self.where,
             "settings": as_plain(self.config),
             "needs": self.needs,
+            "sees_input": getattr(self.kind, "sees_input", True),
             "code": self.code,
+            "weights": _file_hash(getattr(self.config, "weights", "")),
         }
 
 
@@ -81,6 +85,8 @@ def learner(what: str | type, **settings: Any) -> Recipe:
             where = f"{Path(file).resolve()}{colon}{class_name}"
     else:
         kind, where, name = what, f"{what.__module__}:{what.__qualname__}", what.__name__
+    if not re.fullmatch(r"[\w@-]+", name):
+        raise StreamgaugeError(f"A learner's name may hold letters, digits, _ and -, not '{name}'.")
     config_type = config_type_of(kind)
     if config_type is None and settings:
         raise StreamgaugeError(
@@ -135,7 +141,11 @@ def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) 
     """A stream by name, or from a FILE.py that has `Config` and `build(config)`; with `features`
     (model, weights, ...), the same stream with a frozen network's features for inputs."""
     module = _stream_module(where)
-    built: Stream = module.build(configure(module.Config, settings, "stream"))
+    built = module.build(configure(module.Config, settings, "stream"))
+    if not isinstance(built, Stream):
+        raise StreamgaugeError(f"`build` of {where} must return a Stream, as `arrange` makes one.")
+    if where.endswith(".py") and built.name == "arrays":  # a file that did not choose a name
+        built = dataclasses.replace(built, name=Path(where).stem)
     if features:
         from streamgauge.features import Config, with_features
 
@@ -150,6 +160,8 @@ def _stream_module(where: str) -> ModuleType:
         for member in ("Config", "build"):
             if not hasattr(module, member):
                 raise StreamgaugeError(f"{where} needs a '{member}' to be a stream; it has none.")
+        if not dataclasses.is_dataclass(module.Config):
+            raise StreamgaugeError(f"`Config` of {where} must be a dataclass.")
         return module
     _check_name(where, names("streams"), "stream")
     return importlib.import_module(f"streamgauge.streams.{where}")
@@ -276,20 +288,38 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _code_hash(kind: Any) -> str:
-    """Of the files that define the class and what it inherits from."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in getattr(kind, "__mro__", (kind,)):
-        if part is not object:
-            digest.update(_code(part).encode())
+def _code_hash(kind: type) -> str:
+    """Of what one edits between two runs: the files of the class and of what it inherits from, and
+    of our networks, memories and parts that learners share. Libraries are not looked into."""
+    digest = hashlib.blake2b(__version__.encode(), digest_size=8)
+    for part in kind.__mro__:
+        library = part.__module__.partition(".")[0]
+        if library != "torch" and library not in sys.stdlib_module_names:
+            digest.update(_code(part))
+    for pattern in ("models/*.py", "memory/*.py", "learners/_*.py"):
+        for file in sorted(_ROOMS.glob(pattern)):
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _code(part: Any) -> str:
+def _code(part: type) -> bytes:
     try:
-        return Path(inspect.getfile(part)).read_text()
-    except (OSError, TypeError):  # defined in a notebook or at a prompt
-        try:
-            return inspect.getsource(part)
-        except (OSError, TypeError):
-            return str(getattr(part, "__qualname__", repr(part)))
+        return Path(inspect.getfile(part)).read_bytes()
+    except (
+        OSError,
+        TypeError,
+    ):  # defined at a prompt: take what its methods compile to
+        codes = (getattr(member, "__code__", None) for member in vars(part).values())
+        return repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c]).encode()
+
+
+def _file_hash(file: str) -> str | None:
+    """Weights replaced under an old name are other weights."""
+    path = Path(file)
+    if not file or not path.exists():
+        return None
+    names = sorted(path.iterdir()) if path.is_dir() else [path]
+    digest = hashlib.blake2b(digest_size=8)
+    for name in names:  # the names in a folder of `pretrain`'s hold a hash of their content
+        digest.update(name.name.encode() if path.is_dir() else name.read_bytes())
+    return digest.hexdigest()

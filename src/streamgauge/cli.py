@@ -33,12 +33,12 @@ app = typer.Typer(
 )
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
-_DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
+_DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Checkpoint = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
+Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Threads = Annotated[
     int | None,
     typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
@@ -50,7 +50,7 @@ def main() -> None:
     """Entry point: errors a user can mend become one sentence and exit code 2."""
     try:
         words, settings = split_settings(sys.argv[1:])
-        code = app(args=words, obj=settings, standalone_mode=False)
+        code = app(args=words or ["--help"], obj=settings, standalone_mode=False)
     except StreamgaugeError as error:
         _complain(str(error))
         code = 2
@@ -222,7 +222,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
     given: dict[str, Any] = {"settings": {}}
-    kinds = {"stream": str, "learners": list, "seeds": int, "out": str}
+    kinds: dict[str, type] = {"stream": str, "learners": list, "seeds": int, "out": str}
     for name, value in tables.items():
         if isinstance(value, dict):
             for setting, chosen in value.items():
@@ -232,8 +232,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
                     given["settings"][f"{name}.{setting}"] = chosen
         elif name not in kinds:
             raise StreamgaugeError(f"{file} has an unknown entry '{name}'; {nearest(name, kinds)}")
-        elif not isinstance(value, kinds[name]):
+        elif not isinstance(value, kinds[name]) or isinstance(value, bool):
             raise StreamgaugeError(f"'{name}' in {file} must be a {kinds[name].__name__}.")
+        elif name == "learners" and any(not isinstance(one, str) for one in list(value)):
+            raise StreamgaugeError(f"'learners' in {file} must be names, such as [\"er\"].")
         else:
             given[name] = value
     return given
@@ -340,14 +342,12 @@ def resume(
 
     _set_threads(threads)
     with Watcher() as watcher:
-        runs = list(
-            resume_runs(
-                folder,
-                device=device,
-                checkpoint=checkpoint,
-                watch=watcher.watch_run,
-                said=watcher.say,
-            )
+        runs = resume_runs(
+            folder,
+            device=device,
+            checkpoint=checkpoint,
+            watch=watcher.watch_run,
+            said=watcher.say,
         )
     print(leaderboard_text(runs))
 
@@ -569,6 +569,7 @@ def check(
     """
     from streamgauge import catalogue
     from streamgauge.conformance import check_learner
+    from streamgauge.features import device_named
 
     recipe = catalogue.learner(learner)
     prefix = f"{recipe.name}."
@@ -576,7 +577,7 @@ def check(
         if not name.startswith(prefix):
             raise StreamgaugeError(f"--{name} has no meaning here; settings begin with --{prefix}")
     settings = {name.removeprefix(prefix): value for name, value in context.obj.items()}
-    results = check_learner(catalogue.learner(learner, **settings), device)
+    results = check_learner(catalogue.learner(learner, **settings), str(device_named(device)))
     passed = all(r.passed is not False for r in results)
     if as_json:
         checks = [r._asdict() for r in results]

@@ -18,6 +18,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.loop import Loop, Protocol
 from streamgauge.record.tables import TABLES, Rows, columns_of
 from streamgauge.record.writer import from_plain, to_plain
+from streamgauge.runner import make_deterministic
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def check_learner(recipe: Recipe, device: str = "cpu") -> list[Result]:
     import torch
 
     place = torch.device(device)
+    make_deterministic(device)
     results: list[Result] = []
     for name, check in _CHECKS.items():
         if results and results[0].passed is False:  # the rest would fail for the same reason
@@ -271,19 +273,23 @@ def _resumes(recipe: Recipe, device: torch.device) -> None:
             )
 
 
-def _is_bounded(recipe: Recipe, device: torch.device) -> None:
+def _is_bounded(recipe: Recipe, device: torch.device) -> str | None:
     sizes = {}
     drive = _Drive(recipe, device, _stream(_source(2000), 40, 1), Protocol(evaluate="never"))
     if getattr(drive.loop.learner, "unbounded", False):
-        return
+        return None
     for samples in (2000, 4000, 7000):
         drive.to(samples // 40)
         sizes[samples] = len(_state_bytes(drive.loop.learner.state_dict()))
+    memory = getattr(drive.loop.learner, "memory", None)
+    if memory is not None and len(memory) < (getattr(memory, "capacity", None) or 0):
+        return f"its memory was not full after 7,000 samples ({len(memory)}); check a smaller one"
     if sizes[7000] - sizes[4000] > 3000:
         raise Broken(
             f"its state still grows after 4,000 samples ({sizes[4000]:,} to {sizes[7000]:,} bytes "
-            "at 7,000); bound it, or declare `unbounded = True`"
+            "at 7,000); bound it, declare `unbounded = True`, or check it with a smaller memory"
         )
+    return None
 
 
 def _batch_of_one(recipe: Recipe, device: torch.device) -> None:
@@ -350,7 +356,7 @@ def _declares_needs(recipe: Recipe, device: torch.device) -> None:
         raise Broken(f"it declares that it needs {sorted(needs)} but has no `tell` to receive it")
     base = _predictions(drive.end())
     kept = len(drive.loop.stream)
-    if "horizon" not in needs and "class_count" not in needs:
+    if "horizon" not in needs:
         longer = _Drive(recipe, device, _longer(_stream())).end()
         step = _parting(base, _predictions(longer, kept))
         if step is not None:

@@ -50,6 +50,8 @@ class Evaluator:
         self.number = 0  # evaluations taken
         self._heldout = {name: Heldout(stream, split) for name, split in stream.splits.items()}
         self._due = Due(stream, protocol, device)
+        if protocol.probe != "never" and not hasattr(learner, "features"):
+            raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
 
     def due(self, step: int) -> bool:
         """Whether an evaluation is to be taken after so many steps."""
@@ -73,16 +75,25 @@ class Evaluator:
         asked = len(heldout) if keep else seen
         if asked == 0:
             return
-        table = np.concatenate(
-            [as_table(ask(self.learner, x, self.stream)) for x in self._inputs(heldout, asked)]
-        )
-        prediction = table.argmax(axis=1)
+        cumulative = boundary and self.stream.class_task is not None
+        answers, sure, tables = [], [], []
+        for x in self._inputs(heldout, asked):
+            table = as_table(ask(self.learner, x, self.stream))
+            answers.append(table.argmax(axis=1))
+            sure.append(confidence(table, answers[-1]))
+            if np.isnan(sure[-1]).any():
+                raise StreamgaugeError(
+                    f"The learner's scores after step {moment.step} hold a NaN, or no finite value."
+                )
+            if cumulative:  # all scores are kept only where they are needed again
+                tables.append(table)
+        prediction = np.concatenate(answers)
         correct = prediction == heldout.label[:asked]
         self._record_counts(name, moment, heldout.task[:seen], correct[:seen])
-        if boundary and self.stream.class_task is not None:
-            self._record_cumulative(name, moment, heldout, table[:seen])
+        if cumulative:
+            self._record_cumulative(name, moment, heldout, np.concatenate(tables)[:seen])
         if keep:
-            self._record_answers(name, moment, heldout, prediction, confidence(table, prediction))
+            self._record_answers(name, moment, heldout, prediction, np.concatenate(sure))
 
     def _seen(self, heldout: Heldout, moment: Moment) -> int:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
@@ -165,9 +176,6 @@ class Evaluator:
         tested on held-out data: what the features are worth, whatever the head does with them."""
         from streamgauge.metrics import linear_probe
 
-        features = getattr(self.learner, "features", None)
-        if features is None:
-            raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
         index = self.stream.order[: self.stream.starts[moment.step]]
         known = np.concatenate(
             [
@@ -246,7 +254,8 @@ class Due:
             self._probe = "boundaries" if device.type == "cuda" else "end"
         shares = protocol.milestones
         if shares is None:
-            shares = (1.0,) if stream.task is not None else (1 / 3, 2 / 3, 1.0)
+            whole = stream.task is not None or self._every == "end"
+            shares = (1.0,) if whole else (1 / 3, 2 / 3, 1.0)
         for share in shares:
             if not 0 < share <= 1:
                 raise StreamgaugeError(f"A milestone is a share of the stream, not {share}.")
@@ -282,7 +291,9 @@ def ask(learner: Learner, x: Tensor, stream: Stream) -> Tensor:
 def as_table(scores: Tensor) -> NDArray[Any]:
     """Scores on the host. NumPy takes a few microseconds where a small tensor operation takes
     tens, and one transfer is all that a device needs to wait for."""
-    return scores.detach().cpu().numpy()
+    if not hasattr(scores, "detach"):
+        return np.asarray(scores)
+    return scores.detach().float().cpu().numpy()
 
 
 def confidence(table: NDArray[Any], prediction: NDArray[Any]) -> NDArray[Any]:

@@ -268,6 +268,9 @@ def device_named(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        place = torch.device(device)
     except RuntimeError:
         raise StreamgaugeError(f"There is no device '{device}'; use auto, cpu or cuda.") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise StreamgaugeError("This machine has no CUDA device; use --device cpu.")
+    return place

@@ -22,6 +22,7 @@ from streamgauge.clock import Clock, as_cost
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
 from streamgauge.learners.base import NEEDS, Batch, Learner
+from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import fetch, fetch_labels
 
@@ -51,6 +52,18 @@ class Protocol:
     # A linear probe of the learner's features: at boundaries, at the end, or as the device allows.
     probe: Literal["never", "auto", "end", "boundaries"] = "never"
     probe_copies: int = 1  # random views of each sample that the probe is trained on (survey: 3)
+
+    def __post_init__(self) -> None:
+        """However a protocol was written, it is checked, and equal ones are equal."""
+        for name, kind in setting_types(type(self)).items():
+            object.__setattr__(self, name, coerce(getattr(self, name), kind, f"protocol.{name}"))
+        object.__setattr__(self, "cost", str(as_cost(self.cost)))
+        object.__setattr__(self, "predict_cost", str(as_cost(self.predict_cost, zero=True)))
+        if self.label_delay < 0 or self.probe_copies < 1:
+            raise StreamgaugeError(
+                "protocol.label_delay must be at least 0 and protocol.probe_copies at least 1."
+            )
+        job_costs(self)
 
 
 class Job(NamedTuple):
@@ -105,6 +118,7 @@ class Loop:
         self._jobs: list[Job] = []
         self._unlabelled: list[Job] = []  # answered, and waiting for their labels
         self._backlog: list[Job] = []  # labelled, and waiting for the learner
+        self._newest: tuple[int, Tensor] | None = None  # what was read last, to be learnt soon
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
@@ -197,13 +211,17 @@ class Loop:
         """Predict a step's samples with the version in force, and write down what it said."""
         with self._timed("read"):
             x = self.inputs(index)
+        if shift == 0:
+            self._newest = (step, x)
         with self._timed("predict"):
             scores = ask(self.learner, x, self.stream)
         table = as_table(scores)
         prediction = table.argmax(axis=1)  # the first among equals
         sure = confidence(table, prediction)
         if np.isnan(sure).any():
-            raise StreamgaugeError(f"The learner's scores at step {self.step} hold a NaN.")
+            raise StreamgaugeError(
+                f"The learner's scores at step {self.step} hold a NaN, or no finite value at all."
+            )
         source, stream = self.stream.source, self.stream
         label = source.label[index]
         if shift == 0:
@@ -244,20 +262,21 @@ class Loop:
                 self._tell_boundary(job)
 
     def _learn(self, job: Job) -> None:
-        index = self.stream.index(job.step)
         with self._timed("learn"):
-            scalars = dict(self.learner.learn(self._batch(index), job.predicted) or {})
+            scalars = dict(self.learner.learn(self._batch(job.step), job.predicted) or {})
         self.version += 1
         recalled = scalars.pop("recalled", np.nan)
         rows = self.recorder.rows["training"]
         for name, value in scalars.items():
+            if not _is_number(value):
+                raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
             rows.append(1, step=job.step, name=name, value=value)
         self._record_job(job.step, "learn", recalled)
 
     def _store(self, job: Job) -> None:
         store = getattr(self.learner, "store", None)
         if store is not None:
-            store(self._batch(self.stream.index(job.step)))
+            store(self._batch(job.step))
             self._record_job(job.step, "store", 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
@@ -272,9 +291,12 @@ class Loop:
             recalled=recalled,
         )
 
-    def _batch(self, index: NDArray[Any]) -> Batch:
+    def _batch(self, step: int) -> Batch:
+        index = self.stream.index(step)
         labels = fetch_labels(self.stream.source, index, self.device)
-        return Batch(self.inputs(index), labels, index.astype(np.int64, copy=False))
+        known = self._newest
+        x = known[1] if known is not None and known[0] == step else self.inputs(index)
+        return Batch(x, labels, index.astype(np.int64, copy=False))
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""
@@ -352,6 +374,14 @@ class Loop:
         start = time.perf_counter()
         yield
         self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def _is_number(value: Any) -> bool:
+    if hasattr(value, "numel"):  # a tensor is left where it is until the log is written
+        return bool(value.numel() == 1)
+    return isinstance(value, (int, float, np.number)) or (
+        np.ndim(value) == 0 and not isinstance(value, (str, bytes))
+    )
 
 
 def job_costs(protocol: Protocol) -> dict[str, Fraction]:

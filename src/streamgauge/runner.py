@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.loop import Loop, Protocol, job_costs
-from streamgauge.record import LOG_VERSION, OPTIONAL, Recorder, Run, environment, find_runs
-from streamgauge.settings import as_plain, configure, setting_types
-from streamgauge.streams import Stream
+from streamgauge.loop import Loop, Protocol
+from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
+from streamgauge.settings import as_plain, coerce, configure, setting_types
+from streamgauge.streams import Gate, Stream
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
 
 # Settings `features.X`: a frozen network's features in place of inputs (see `features.Config`).
 FEATURES = ("model", "weights", "embedding", "mean", "std")
@@ -46,9 +52,10 @@ def run(
     import torch
 
     protocol = protocol or Protocol()
-    job_costs(protocol)
+    seed = check_seed(seed, "seed")
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     place = _device(device)
+    make_deterministic(place)
     config = {
         "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
         "learner": recipe.describe(),
@@ -72,19 +79,70 @@ def run(
     if stream.task is not None:
         absent -= {"task"}
     with closing(Recorder(path, header, frozenset(absent))) as recorder:
-        loop = Loop(
-            stream,
-            lambda gate: recipe.build(stream.spec, gate, seed, torch.device(place)),
-            protocol,
-            recorder,
-            torch.device(place),
-        )
-        state = recorder.state
-        if state is not None:
-            loop.load_state_dict(state)
-            said(f"{path} goes on from step {loop.step}.")
-        loop.run(checkpoint, progress)
+        try:
+            loop = Loop(
+                stream,
+                lambda gate: _build(recipe, stream, gate, seed, torch.device(place)),
+                protocol,
+                recorder,
+                torch.device(place),
+            )
+        except BaseException:
+            recorder.discard()  # what cannot even begin leaves nothing behind
+            raise
+        with _threads(recorder.threads):
+            state = recorder.state
+            if state is not None:
+                loop.load_state_dict(state)
+                said(f"{path} goes on from step {loop.step}.")
+            loop.run(checkpoint, progress)
     return Run(path)
+
+
+def _device(device: str) -> str:
+    from streamgauge.features import device_named
+
+    return str(device_named(device))
+
+
+def _build(recipe: Recipe, stream: Stream, gate: Gate, seed: int, device: torch.device) -> Learner:
+    try:
+        return recipe.build(stream.spec, gate, seed, device)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        raise StreamgaugeError(f"The learner {recipe.name} cannot be made: {reason}") from error
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """The thread count that a run was started with: sums in another order are other sums."""
+    import torch
+
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_deterministic(device: str) -> None:
+    """On a GPU, choose algorithms that give the same sums every time: a run that is repeated or
+    resumed there must have the same log."""
+    if device.startswith("cuda"):
+        import torch
+
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def check_seed(seed: Any, name: str) -> int:
+    number = int(coerce(seed.item() if hasattr(seed, "item") else seed, int, name))
+    if not 0 <= number < 2**63:
+        raise StreamgaugeError(f"{name} must lie between 0 and 2^63, not at {number}.")
+    return number
 
 
 def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
@@ -95,29 +153,14 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     """
     learner = config["learner"]
     determines = {
-        "log_version": LOG_VERSION,
         "stream": {k: stream[k] for k in ("name", "settings", "data_hash", "order_hash")},
-        "learner": {k: learner[k] for k in ("settings", "needs", "code")},
+        "learner": {k: learner[k] for k in ("settings", "needs", "code", "weights")},
         "protocol": config["protocol"],
         "seed": config["seed"],
         "device": config["device"],
     }
     text = json.dumps(determines, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _device(device: str) -> str:
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise StreamgaugeError(f"There is no device '{device}'; use auto, cpu or cuda.") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise StreamgaugeError("This machine has no CUDA device; use --device cpu.")
-    return device
 
 
 @dataclass(frozen=True)
@@ -135,7 +178,6 @@ class Planned:
     """One run to be made. The stream is built when it is needed, once a seed."""
 
     recipe: Recipe
-    seed: int
     stream_seed: int
     learner_seed: int
 
@@ -149,6 +191,8 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
     kinds = {}
     for text in experiment.learners:
         recipe = catalogue.learner(text)
+        if recipe.name in ("stream", "protocol", "features", "learner"):
+            raise StreamgaugeError(f"A learner cannot be named '{recipe.name}'; choose another.")
         if recipe.name in kinds:
             raise StreamgaugeError(
                 f"There are two learners named '{recipe.name}'; name one of them: OTHER={text}"
@@ -156,14 +200,13 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
         kinds[recipe.name] = (text, recipe)
     groups = _grouped(experiment, {name: recipe for name, (_, recipe) in kinds.items()})
     protocol = configure(Protocol, groups["protocol"], "protocol")
-    job_costs(protocol)
     planned = []
     for seed in range(experiment.seeds):
         for name, (text, _) in kinds.items():
             own = dict(groups[name])
-            learner_seed = int(own.pop("seed", seed))
-            stream_seed = int(groups["stream"].get("seed", seed))
-            planned.append(Planned(catalogue.learner(text, **own), seed, stream_seed, learner_seed))
+            learner_seed = check_seed(own.pop("seed", seed), f"{name}.seed")
+            stream_seed = check_seed(groups["stream"].get("seed", seed), "stream.seed")
+            planned.append(Planned(catalogue.learner(text, **own), stream_seed, learner_seed))
     stream_settings = dict(groups["stream"])
     if groups["features"]:
         stream_settings["features"] = groups["features"]
@@ -223,9 +266,14 @@ def run_all(
             device=device,
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
-            origin=experiment.stream,
+            origin=_origin(experiment.stream),
             said=said,
         )
+
+
+def _origin(stream: str) -> str:
+    """A file is to be found from any folder."""
+    return str(Path(stream).resolve()) if stream.endswith(".py") else stream
 
 
 def resume(
@@ -235,41 +283,63 @@ def resume(
     checkpoint: float = 30.0,
     watch: Callable[[Run], Progress | None] | None = None,
     said: Said = print,
-) -> Iterator[Run]:
-    """Finish an interrupted run, or every interrupted run in a folder of runs."""
+) -> list[Run]:
+    """Finish an interrupted run, or every interrupted run in a folder of runs.
+
+    A run that cannot be finished does not keep the others from it; what is wrong is said at the
+    end.
+    """
+    runs, problems = [], []
     for stored in find_runs([path]):
         if stored.done:
             said(f"{stored.path} is complete already; nothing to do.")
-            yield stored
+            runs.append(stored)
             continue
-        config = stored.header["config"]
-        if config["stream"]["origin"] is None:
-            raise StreamgaugeError(
-                f"{stored.path} was made from arrays in Python: call run() again with the same "
-                f"arrays and settings, and it goes on from step {stored.step}."
-            )
-        stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
-        learner = config["learner"]
-        recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
-        protocol = configure(Protocol, config["protocol"], "protocol")
-        found = identity({**config, "learner": recipe.describe()}, stream.describe())
-        if found != stored.id:
-            what = _changed(stored, recipe, stream)
-            raise StreamgaugeError(
-                f"{stored.path} cannot be resumed: {what} changed since it was started."
-            )
-        yield run(
-            stream,
-            recipe,
-            protocol=protocol,
-            seed=config["seed"],
-            out=stored.path.parent,
-            device=config["device"] if device == "auto" else device,
-            checkpoint=checkpoint,
-            progress=None if watch is None else watch(stored),
-            origin=config["stream"]["origin"],
-            said=said,
+        try:
+            progress = None if watch is None else watch(stored)
+            runs.append(_resume(stored, device, checkpoint, progress, said))
+        except StreamgaugeError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise StreamgaugeError(" ".join(problems))
+    return runs
+
+
+def _resume(
+    stored: Run, device: str, checkpoint: float, progress: Progress | None, said: Said
+) -> Run:
+    config = stored.header["config"]
+    if device != "auto" and device.partition(":")[0] != config["device"]:
+        raise StreamgaugeError(
+            f"{stored.path} was begun on {config['device']} and can only be finished there."
         )
+    if config["stream"]["origin"] is None:
+        raise StreamgaugeError(
+            f"{stored.path} was made from arrays in Python: call run() again with the same "
+            f"arrays and settings, and it goes on from step {stored.step}."
+        )
+    stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
+    learner = config["learner"]
+    recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
+    protocol = configure(Protocol, config["protocol"], "protocol")
+    found = identity({**config, "learner": recipe.describe()}, stream.describe())
+    if found != stored.id:
+        what = _changed(stored, recipe, stream)
+        raise StreamgaugeError(
+            f"{stored.path} cannot be resumed: {what} changed since it was started."
+        )
+    return run(
+        stream,
+        recipe,
+        protocol=protocol,
+        seed=config["seed"],
+        out=stored.path.parent,
+        device=config["device"] if device == "auto" else device,
+        checkpoint=checkpoint,
+        progress=progress,
+        origin=config["stream"]["origin"],
+        said=said,
+    )
 
 
 def _changed(stored: Run, recipe: Recipe, stream: Stream) -> str:

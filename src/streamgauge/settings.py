@@ -6,6 +6,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from streamgauge.errors import StreamgaugeError, nearest
@@ -55,11 +56,12 @@ def coerce(value: Any, kind: Any, name: str) -> Any:
     if origin is tuple:
         parts = [p for p in value.split(",") if p] if isinstance(value, str) else value
         if not isinstance(parts, (list, tuple)):
-            parts = [parts]
+            parts = parts.tolist() if hasattr(parts, "tolist") else parts
+            parts = parts if isinstance(parts, list) else [parts]
         return tuple(coerce(part, get_args(kind)[0], name) for part in parts)
     try:
         return _plain(value, kind)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         wanted = {int: "a whole number", float: "a number", bool: "true or false"}.get(
             kind, getattr(kind, "__name__", str(kind))
         )
@@ -71,6 +73,8 @@ def _plain(value: Any, kind: Any) -> Any:
         if isinstance(value, bool):
             return value
         return {"true": True, "false": False}[_known(str(value).lower(), ("true", "false"))]
+    if hasattr(value, "item") and hasattr(value, "dtype"):  # a NumPy number
+        value = value.item()
     if kind is int:
         if isinstance(value, bool) or (isinstance(value, float) and value != int(value)):
             raise ValueError(value)
@@ -80,7 +84,7 @@ def _plain(value: Any, kind: Any) -> Any:
             raise ValueError(value)
         return float(value)
     if kind is str:
-        if not isinstance(value, (str, int, float)):
+        if isinstance(value, bool) or not isinstance(value, (str, int, float, Fraction)):
             raise ValueError(value)
         return str(value)
     if kind is type(None):

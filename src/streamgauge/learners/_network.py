@@ -5,11 +5,13 @@ Nothing here is a method; a method says how these parts change (see `er.py`).
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from streamgauge import memory, models
+from streamgauge.errors import StreamgaugeError
 from streamgauge.features import weights_file
 from streamgauge.learners._augment import augment
 from streamgauge.learners._progress import Progress
@@ -28,6 +30,11 @@ class Network:
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: er.Config
     ) -> None:
+        if config.passes < 1 or config.recall < 0:
+            raise StreamgaugeError(
+                f"passes must be at least 1 and recall at least 0, not {config.passes} and "
+                f"{config.recall}."
+            )
         self.config, self.source, self.device = config, source, device
         self.model = self.build_model(spec, seed).to(device)
         self.optimizer = torch.optim.SGD(
@@ -98,5 +105,15 @@ class Network:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.memory.load_state_dict(state["memory"])
-        self.generator.set_state(state["generator"].cpu())
+        restore(self.generator, state["generator"].cpu())
         self.progress.load_state_dict(state["progress"])
+
+
+def restore(generator: torch.Generator, state: Tensor) -> None:
+    """Put a generator where it was. Generators of different devices have states of different kinds:
+    there the new one begins at a place that follows from the old one's."""
+    if state.shape == generator.get_state().shape:
+        generator.set_state(state)
+    else:
+        digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=7).digest()
+        generator.manual_seed(int.from_bytes(digest))

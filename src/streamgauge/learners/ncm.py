@@ -45,7 +45,7 @@ class NCM:
             scores = -torch.cdist(self.features(x), means)
         if self.config.as_published:
             return scores
-        return scores.masked_fill(self.counts == 0, -1e4)
+        return scores.masked_fill(self.counts == 0, torch.finfo(scores.dtype).min)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.sums.index_add_(0, batch.y, self.features(batch.x).double())

@@ -49,7 +49,15 @@ class Setup:
 class Bench:
     """A learner at work, one job after the other."""
 
-    def __init__(self, recipe: Recipe, setup: Setup, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        setup: Setup,
+        state: dict[str, Any] | None = None,
+        known: Ints = NOTHING,
+    ) -> None:
+        """`known` are addresses that were learnt before: a learner that goes on from a state may
+        read them."""
         import torch
 
         self.setup = setup
@@ -59,10 +67,8 @@ class Bench:
         self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
         tell(self.learner, setup.facts)
         if state is not None:
+            self.gate.label_due(known)
             self.learner.load_state_dict(state)
-            if not isinstance(self.gate, SpoolGate):
-                held = addresses(self.learner)
-                self.gate.label_due(held)
 
     def do(self, job: Job) -> Update:
         import torch
@@ -137,7 +143,7 @@ def memories(learner: Learner) -> list[Memory]:
     """The memories of addresses that a learner has, found among its members."""
     found: list[Memory] = []
     for value in vars(learner).values():
-        several: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
+        several: Iterable[Any] = value if type(value) in (list, tuple) else (value,)
         found += [one for one in several if isinstance(one, Memory)]
     return found
 
@@ -148,6 +154,7 @@ def addresses(learner: Learner) -> Ints:
     if callable(own):
         return np.unique(np.asarray(own(), np.int64))
     parts = [memory.index[memory.slots()] for memory in memories(learner)]
+    parts += [value.index for value in vars(learner).values() if isinstance(value, Batch)]
     return np.unique(np.concatenate([NOTHING, *parts]))
 
 

@@ -24,13 +24,13 @@ def main(descriptor: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who serves
     pipe = Connection(descriptor)
-    described, setup, state = pickle.loads(pipe.recv_bytes())
+    described, setup, state, known = pickle.loads(pipe.recv_bytes())
     torch.set_num_threads(setup.threads)
     try:
         recipe = catalogue.learner(
             f"{described['name']}={described['where']}", **described["settings"]
         )
-        bench = Bench(recipe, setup, None if state is None else unpack(state))
+        bench = Bench(recipe, setup, None if state is None else unpack(state), known)
     except Exception as error:
         _reply(pipe, False, _sentence(error, "The learner could not be built"))
         return

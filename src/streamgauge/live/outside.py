@@ -17,7 +17,8 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.live.bench import Setup, gate_for, memories, room, warm_up
+from streamgauge.features import device_named
+from streamgauge.live.bench import NOTHING, Setup, gate_for, memories, room, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.door import Door, Lines, largest_message, refuse_far
 from streamgauge.live.journal import Journal
@@ -30,7 +31,6 @@ from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.loop import Protocol
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import read_header, write_json
-from streamgauge.runner import _device as device_named
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 
@@ -81,18 +81,17 @@ def serve(
     earlier run up again, with all that it had acknowledged. `said` goes to the error stream unless
     given, since the output may be what a client reads.
     """
-    import torch
-
     said = said or _say_aside
     refuse_far(host, anywhere)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     _check(spec, recipe, batch, waiting, connections, class_names)
-    place = torch.device(device_named(device))
+    place = device_named(device)
     asked = {
         "batch": batch, "inputs": inputs, "users": users, "trainer": trainer, "threads": threads,
         "snapshots": snapshots if shifts else 0, "waiting": waiting,
     }  # fmt: skip
-    header = _header(name, spec, recipe, shifts, seed, place, class_names, asked)
+    with torch_threads(threads):
+        header = _header(name, spec, recipe, shifts, seed, place, class_names, asked)
     path = Path(out) / f"{name}-{recipe.name}-s{seed}-{header['id'][:8]}"
     absent = frozenset(OPTIONAL - {"time", *(["user"] if users else [])})
     stop = stop or threading.Event()
@@ -114,7 +113,7 @@ def serve(
         with closing(worker):
             worker.wait_until_ready()
             warm_up(recipe, setup)
-            gate = gate_for(SpoolSource(store), np.empty(0, np.int64), place)
+            gate = gate_for(SpoolSource(store, follow=True), NOTHING, place)
             service = Service(
                 spec,
                 recipe.build(spec, gate, seed, place),

@@ -128,8 +128,10 @@ class Player:
         left = self.step < len(self.stream)
         due = left and self._time_of(self.step) <= now
         over = not left and now >= self.end
-        if not due and not over:
-            self.desk.assign(now)  # at once: the trainer need not wait for what follows
+        # The trainer need not wait for what follows. Only a batch that is revealed at this very
+        # moment is newer than the one that waits; one that is late has no labels yet.
+        if not over and not (due and self._time_of(self.step) == now):
+            self.desk.assign(now)
         if finished is not None:
             self._apply(finished)
         if left and now > self.end + self.late:
@@ -137,7 +139,6 @@ class Player:
         if over or self.stopped:
             return None
         if due:
-            # A batch that is revealed as the trainer becomes free is newer than the one that waits.
             self._one_step()
             self.desk.assign(self.clock.now())
         if self.step == len(self.stream):

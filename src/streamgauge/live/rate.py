@@ -14,6 +14,7 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.features import device_named
 from streamgauge.live.answers import inputs
 from streamgauge.live.desk import Job
 from streamgauge.live.journal import Journal
@@ -21,7 +22,6 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
-from streamgauge.runner import _device as device_named
 from streamgauge.streams import Stream
 
 TRAINED = 0.99  # of the batches: what counts as every one, since a machine has other things to do
@@ -74,7 +74,6 @@ def find_rate(
     highest rates that were held `margin` is tried once more for twice as long, and lowered if it
     was not held then. Where the stream is too short for a trial it is shown again.
     """
-    import torch
 
     if not (trial > 0 and patience > 0 and 0 < margin <= 1):
         raise StreamgaugeError(
@@ -83,7 +82,7 @@ def find_rate(
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     clock = WallClock()
     with torch_threads(threads):
-        stage = Stage(stream, recipe, seed, torch.device(device_named(device)), threads)
+        stage = Stage(stream, recipe, seed, device_named(device), threads)
         with (
             closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker,
             worker.when_ready(),
@@ -97,14 +96,9 @@ def find_rate(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
                 trials.guess_predicting(), trials.done.copy(),
             )  # fmt: skip
-            found = [
-                trials.confirm(margin * rate, margin, held)
-                for rate, held in (
-                    (predicting, lambda t: t.answered),
-                    (training, lambda t: t.all_trained),
-                )
-            ]
-    return RateFound(*found, stream.size, patience, tuple(trials.done))
+            predicting = trials.confirm(margin * predicting, lambda t: t.answered)
+            training = trials.confirm(margin * training, lambda t: t.all_trained)
+    return RateFound(predicting, training, stream.size, patience, tuple(trials.done))
 
 
 def search(
@@ -179,12 +173,12 @@ class _Trials:
 
         return len(index) / _quickest(train, 5)
 
-    def confirm(self, rate: float, margin: float, held: Callable[[Trial], bool]) -> float:
+    def confirm(self, rate: float, held: Callable[[Trial], bool]) -> float:
         """A rate, tried for twice as long, and lowered as long as it is not held."""
-        for _ in range(4):
+        for _ in range(MOST_TRIALS // 2):
             if math.isnan(rate) or held(self.run(rate, 2 * self.seconds)):
                 return rate
-            rate *= min(margin, 0.9)
+            rate *= 0.8
         return math.nan
 
     def run(self, rate: float, seconds: float | None = None) -> Trial:

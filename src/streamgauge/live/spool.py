@@ -154,16 +154,23 @@ class Spool:
 
 
 class SpoolSource:
-    """The spool as a source: addresses are arrival numbers. It can be sent to another process."""
+    """The spool as a source: addresses are arrival numbers. It can be sent to another process.
+
+    It knows what was in the spool when it was made, and what it is told of by `place`; with
+    `follow` it knows whatever the spool in this process knows.
+    """
 
     class_names: Sequence[str] | None = None
     columns: dict[str, Array] = {}  # noqa: RUF012
     fingerprint = "live"
+    _place: dict[int, int]
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, follow: bool = False) -> None:
         self.spec, self.dtype = spool.spec, spool.dtype
         self._folder, self._slots, self._kind = spool.folder, spool.slots, spool.facts.dtype
         self._open()
+        if follow:
+            self._place = spool.place_of
 
     def _open(self) -> None:
         shape = (self._slots, *self.spec.input_shape)
@@ -171,7 +178,7 @@ class SpoolSource:
         self._facts = _map(self._folder / "facts.bin", self._kind, (self._slots,), "r")
         used = np.flatnonzero(self._facts["sample"] != NONE)
         samples = self._facts["sample"][used].tolist()
-        self._place: dict[int, int] = dict(zip(samples, used.tolist(), strict=True))
+        self._place = dict(zip(samples, used.tolist(), strict=True))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k not in ("_inputs", "_facts", "_place")}

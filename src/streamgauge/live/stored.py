@@ -20,6 +20,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator
+from streamgauge.features import device_named
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
@@ -29,8 +30,6 @@ from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.loop import Protocol
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import write_json
-from streamgauge.runner import _device as device_named
-from streamgauge.runner import identity
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 
@@ -70,8 +69,6 @@ def live(
     incomplete, is returned. `progress` is called after every step with an object that has `step`,
     `stream`, `right` and `asked`.
     """
-    import torch
-
     if not rate > 0:
         raise StreamgaugeError(f"A rate is a number of samples a second above 0, not {rate}.")
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
@@ -80,12 +77,12 @@ def live(
     kept = Snapshots(shifts, snapshots)
     asked = {"rate": rate, "seconds": seconds, "snapshots": snapshots if shifts else 0,
              "trainer": trainer, "threads": threads}  # fmt: skip
-    header = _header(stream, recipe, shifts, seed, place, origin, asked)
-    path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
     absent = absent_columns(stream)
     clock = WallClock()
     with torch_threads(threads):
-        stage = Stage(stream, recipe, seed, torch.device(place), threads)
+        header = _header(stream, recipe, shifts, seed, place, origin, asked)
+        path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
+        stage = Stage(stream, recipe, seed, place, threads)
         with (
             closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker,
             worker.when_ready(),
@@ -198,11 +195,10 @@ def _header(
     recipe: Recipe,
     shifts: tuple[int, ...],
     seed: int,
-    place: str,
+    place: torch.device,
     origin: str | None,
     asked: dict[str, Any],
 ) -> dict[str, Any]:
-    import torch
 
     protocol = as_plain(Protocol(shifts=shifts, evaluate="end"))
     config = {
@@ -212,14 +208,14 @@ def _header(
         "protocol": {**protocol, "live": f"{asked['rate']:g} samples/s, {asked['trainer']}"},
         "live": asked,
         "seed": seed,
-        "device": torch.device(place).type,
+        "device": place.type,
     }
     described = stream.describe()
     return {
-        "id": own_identity(identity(config, described), time.time_ns()),
+        "id": own_identity(config, described, time.time_ns()),
         "config": config,
         "stream": described,
-        "environment": environment(place),
+        "environment": environment(str(place)),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

@@ -25,6 +25,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.live.bench import NOTHING, Bench, Setup, addresses, pack, unpack
 from streamgauge.live.desk import Ints, Job, Lost, Update
+from streamgauge.live.spool import SpoolSource
 
 Kind = Literal["process", "thread"]
 MOST_DEATHS = 3  # in a row, without a job done in between
@@ -95,9 +96,15 @@ class Worker:
             raise outcome
         return outcome
 
-    def wait(self, seconds: float = 60.0) -> Update | Lost:
+    def wait(self, seconds: float = 600.0) -> Update | Lost:
         """The outcome, waited for."""
-        outcome = self._outcomes.get(timeout=seconds)
+        try:
+            outcome = self._outcomes.get(timeout=seconds)
+        except queue.Empty:
+            raise StreamgaugeError(
+                f"The trainer has worked on one batch for {seconds:.0f} s: this learner is too "
+                f"slow for a live stream here."
+            ) from None
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -204,6 +211,9 @@ class Elsewhere:
         self._setup = setup
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
+        # What was sent to be learnt, a byte a sample as in a gate. A spool needs no such thing.
+        spooled = isinstance(setup.source, SpoolSource)
+        self._known = np.zeros(0 if spooled else len(setup.source), bool)
         if recipe.where.startswith("__main__:"):
             raise StreamgaugeError(
                 f"The learner {recipe.name} is defined in the program that runs, where another "
@@ -238,7 +248,9 @@ class Elsewhere:
 
     def _first(self, state: dict[str, Any] | None) -> bytes:
         try:
-            return pickle.dumps((self._described, self._setup, state and pack(state)), protocol=5)
+            known = np.flatnonzero(self._known)
+            packed = None if state is None else pack(state)
+            return pickle.dumps((self._described, self._setup, packed, known), protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise StreamgaugeError(
                 f"The stream's source cannot be handed to another process ({error}): "
@@ -246,6 +258,8 @@ class Elsewhere:
             ) from None
 
     def do(self, job: Job) -> Update:
+        if len(self._known):
+            self._known[job.index] = True
         update, state = self._ask(pickle.dumps(job, protocol=5))
         return Update(*update)._replace(state=unpack(state))
 

@@ -26,7 +26,7 @@ def differences(a: Run, b: Run) -> dict[str, Any]:
     return {
         "same": not logs,
         "configuration": _compare(a.header["config"], b.header["config"]),
-        "environment": _compare(a.header["environment"], b.header["environment"]),
+        "environment": _compare(_environments(a), _environments(b)),
         "data": _compare(
             {k: v for k, v in a.stream.items() if k != "settings"},
             {k: v for k, v in b.stream.items() if k != "settings"},
@@ -34,6 +34,11 @@ def differences(a: Run, b: Run) -> dict[str, Any]:
         "logs": logs,
         "first_step": min((p["step"] for p in logs.values()), default=None),
     }
+
+
+def _environments(run: Run) -> dict[str, Any]:
+    """Where it was started, and, if it was resumed somewhere else, there too."""
+    return {**run.header["environment"], "resumed_in": run.header.get("resumed_in", [])}
 
 
 def _compare(a: Any, b: Any) -> dict[str, list[Any]]:

@@ -38,11 +38,19 @@ class Table(Mapping[str, NDArray[Any]]):
             reason = str(error).splitlines()[0]
             raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
 
+    def _read(self, file: Path, column: str) -> NDArray[Any]:
+        opened = self._open(file)
+        try:
+            return _as_array(opened.read([column]).column(0))
+        except OSError as error:
+            reason = str(error).splitlines()[0]
+            raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
+
     def __getitem__(self, column: str) -> NDArray[Any]:
         if column not in self._names:
             raise KeyError(column)
         if column not in self._loaded:
-            parts = [_as_array(self._open(file).read([column]).column(0)) for file in self._files]
+            parts = [self._read(file, column) for file in self._files]
             kind = TABLES[self.name].get(column, "float64")
             empty = np.empty(0, "U1" if kind == "text" else "f8" if kind == "scalar" else kind)
             self._loaded[column] = np.concatenate(parts) if parts else empty

@@ -26,7 +26,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.record.tables import LOG_VERSION, TABLES, Rows, columns_of
 
 # Rows of one table that are kept in memory at the most: bounds the process's memory.
-MOST_ROWS = 1 << 17
+MOST_ROWS = 1 << 19
 
 
 class Recorder:
@@ -41,6 +41,7 @@ class Recorder:
         self._segments = dict.fromkeys(TABLES, 0)
         self._state: dict[str, Any] | None = None
         self.step = 0
+        self.threads: int | None = None  # that the run was started with, if this one resumes it
         try:
             with _saying(path):
                 self._open(header)
@@ -60,6 +61,7 @@ class Recorder:
                     {"step": progress["step"], "environment": header["environment"]}
                 )
                 write_json(stored, known)
+            self.threads = known["environment"].get("threads")
             self._segments.update(progress["segments"])
             self.step = progress["step"]
             if progress["checkpoint"]:
@@ -73,7 +75,7 @@ class Recorder:
             if file.name != keep:
                 file.unlink()
         for name in TABLES:
-            for file in (self.path / "log" / name).glob("*"):
+            for file in (self.path / "log" / name).glob("[0-9]*.parquet*"):
                 if file.suffix == ".aside" or int(file.stem) >= self._segments[name]:
                     file.unlink()
         for file in self.path.glob("*.aside"):
@@ -114,6 +116,14 @@ class Recorder:
             if before and before != checkpoint:
                 (self.path / before).unlink(missing_ok=True)
 
+    def discard(self) -> None:
+        """Take back a folder in which nothing was recorded yet."""
+        if read_progress(self.path) is None:
+            (self.path / "run.json").unlink(missing_ok=True)
+            (self.path / "lock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
     def close(self) -> None:
         os.close(self._lock)  # releases the lock; the file stays, its absence would be a race
 
@@ -128,9 +138,9 @@ def read_header(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
     version = header.get("log_version") if isinstance(header, dict) else None
-    if version != LOG_VERSION:
+    if not isinstance(version, int) or version > LOG_VERSION:
         raise StreamgaugeError(
-            f"{path} has log version {version}; this program reads version {LOG_VERSION}."
+            f"{path} has log version {version}; this program reads versions up to {LOG_VERSION}."
         )
     return header
 
@@ -142,7 +152,11 @@ def read_progress(path: Path) -> dict[str, Any] | None:
         return progress if progress["segments"] is not None else None
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise StreamgaugeError(
+            f"{path / 'progress.json'} cannot be read: {error.strerror}."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
         raise StreamgaugeError(
             f"{path / 'progress.json'} is damaged ({error}); remove the folder and run again."
         ) from None
@@ -165,6 +179,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load without executing anything: tensors and plain values only."""
     import torch
 
+    if not path.exists():
+        raise StreamgaugeError(f"The checkpoint {path} is missing.")
     try:
         state: dict[str, Any] = from_plain(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:

@@ -1,6 +1,7 @@
 """The level that comes free: what a classifier gets that knows recent labels and no input.
 
-Like the learner it is drawn beside, it knows no label of the step that it answers.
+Like the learner it is drawn beside, it knows no label of the step that it answers, and is scored on
+the same samples: all of them, from the first on.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class _Known:
         live = np.flatnonzero(table["shift"] == 0)
         self.label, self.step = table["label"][live], table["step"][live]
         self.task = table["task"][live] if "task" in table else None
-        self.size = 0 if run.stream["albums"] else int(run.stream["step_size"])
+        self.begin = np.flatnonzero(np.diff(self.step, prepend=-1))  # first sample of each step
+        self.delay = int(run.header["config"]["protocol"].get("label_delay", 0))
         self.answers = _last_answers(run)
 
     def tenth(self) -> Floats:
@@ -82,9 +84,19 @@ class _Known:
         return found
 
     def accuracy(self, window: int, shifts: Sequence[int]) -> Floats:
-        if self.size:  # the loop rounds a shift up to whole steps
-            shifts = [-(-shift // self.size) * self.size for shift in shifts]
-        return np.asarray(blind_accuracy(self.label, [window], shifts, step=self.step)[0])
+        """Over the samples that a learner answers at each shift; exactly what the blind learner of
+        this window gets where learning takes one step."""
+        guess = guesses(self.label, window)[self.begin]
+        size = np.diff(self.begin, append=len(self.label))
+        found = np.full(len(shifts), np.nan)
+        for place, shift in enumerate(shifts):
+            # As the loop does: the latest step that began at least so many samples before.
+            ready = np.searchsorted(self.begin, self.begin - shift, side="right") - 1
+            answer = np.repeat(guess[np.maximum(ready - self.delay, 0)], size)
+            asked = np.repeat(ready >= 0, size)
+            if asked.any():
+                found[place] = np.mean(answer[asked] == self.label[asked])
+        return found
 
     def retained(self, window: int) -> float:
         asked, _ = self.answers
@@ -103,6 +115,24 @@ class _Known:
                 if (home == task).any():
                     matrix[now, task] = right[home == task].mean()
         return average_accuracy(matrix)
+
+
+def guesses(labels: NDArray[Any], window: int) -> NDArray[Any]:
+    """What the blind learner answers after each number of known labels: entry n knows labels[:n].
+    A window that is not full yet is used as it is; with no label known the answer is class 0.
+
+    >>> guesses(np.array([3, 3, 1, 1]), window=3)
+    array([0, 3, 3, 3, 1], dtype=int32)
+    """
+    from streamgauge.audit import _kernels  # takes its time to import
+
+    codes = np.ascontiguousarray(labels, np.int32)
+    guess = np.zeros(len(codes) + 1, np.int32)
+    tree = np.zeros(2 << int(codes.max()).bit_length(), np.int64)
+    _kernels.all_guesses(codes, window, 0, tree, guess)
+    early = [mode(codes[:n]) for n in range(1, min(window, len(guess)))]
+    guess[: len(early) + 1] = [0, *early]
+    return guess
 
 
 def mode(labels: NDArray[Any]) -> int:

@@ -95,10 +95,12 @@ def summary(board: Board, found: Figures) -> str:
         text.append(f"Online, {best} is right most often, {_share(online[best])} of the time.")
     if online and found.blind is not None:
         level = float(found.blind.accuracy[0])
-        above = sum(mean > level for mean in online.values())
+        seeing = [online[r.learner] for r in board.rows if r.sees_input and r.learner in online]
+        above = sum(mean > level for mean in seeing)
         text.append(
             f"Repeating recent labels without a look at any input is worth {_share(level)} "
-            f"({found.blind.name}): {above} of {len(online)} are above that."
+            f"({found.blind.name})"
+            + (f"; above that: {above} of the {len(seeing)} that look." if seeing else ".")
         )
     shifts = [c for c in board.columns if c.score.startswith(NEAR_FUTURE)]
     ahead = _means(board, shifts[-1].score) if shifts else {}

@@ -15,6 +15,17 @@ from streamgauge.record import Run
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
 NEAR_FUTURE = "near_future_accuracy@"
+# How the protocol times learning and labels unless it is told otherwise.
+TIMING = {
+    "cost": "1",
+    "costs": [],
+    "predict_cost": "0",
+    "busy": "drop",
+    "preempt": False,
+    "label_delay": 0,
+}
+# Built-in learners that never look at an input, for runs that do not say it themselves.
+UNSEEING = ("blind", "majority", "random")
 NOTE = "Accuracies in %, mean ± sample deviation over seeds."
 
 
@@ -30,6 +41,7 @@ class Row:
 
     learner: str
     needs: tuple[str, ...]
+    sees_input: bool
     runs: tuple[Run, ...]
     incomplete: tuple[Run, ...]
     scores: Mapping[str, Spread]
@@ -43,13 +55,14 @@ class Row:
 @dataclass(frozen=True)
 class Board:
     """Learners that were measured on one stream in one way. `stream` is what the first run knows
-    of it."""
+    of it, `timing` a sentence where the protocol's is not the ordinary one."""
 
     title: str
     stream: Mapping[str, Any]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     ordered_by: str
+    timing: str = ""
 
     @property
     def left_out(self) -> list[str]:
@@ -65,7 +78,8 @@ class Board:
 def leaderboard(runs: Iterable[Run]) -> list[Board]:
     """One board a stream (name, settings but for seeds, protocol), one row a learner (name,
     settings, code, device). A run that is given twice counts once."""
-    distinct = {run.id: run for run in runs}.values()
+    # The name is no part of the id: one learner may run under two.
+    distinct = {(run.id, run.learner): run for run in runs}.values()
     groups = _grouped(distinct, _stream_key)
     titles = told_apart([(run.stream["name"], _stream_key(run)) for run, *_ in groups])
     return [_board(title, group) for title, group in zip(titles, groups, strict=True)]
@@ -142,7 +156,18 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
 
     rows.sort(key=height)
     by = next((c.title for c in columns if c.score == order), "")
-    return Board(title, next(iter(groups))[0].stream, columns, tuple(rows), by)
+    first = groups[0][0]
+    return Board(title, first.stream, columns, tuple(rows), by, _timing(first))
+
+
+def _timing(run: Run) -> str:
+    protocol = run.header["config"]["protocol"]
+    told = [
+        f"protocol.{name}={','.join(value) if isinstance(value, list) else value}"
+        for name, ordinary in TIMING.items()
+        if str(value := protocol.get(name, ordinary)) != str(ordinary)
+    ]
+    return f"Timing is not the ordinary one: {', '.join(told)}." if told else ""
 
 
 def _row(name: str, runs: list[Run]) -> Row:
@@ -150,9 +175,11 @@ def _row(name: str, runs: list[Run]) -> Row:
     # Scored through a reader of its own, so that no more than one log is in memory.
     scores = [score(Run(run.path)) for run in done]
     names = dict.fromkeys(key for one in scores for key in one)
+    learner = runs[0].header["config"]["learner"]
     return Row(
         learner=name,
-        needs=tuple(runs[0].header["config"]["learner"]["needs"]),
+        needs=tuple(learner["needs"]),
+        sees_input=bool(learner.get("sees_input", learner["where"] not in UNSEEING)),
         runs=tuple(done),
         incomplete=tuple(run for run in runs if not run.done),
         scores={key: spread([one.get(key, math.nan) for one in scores]) for key in names},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.metrics import Spread
+from streamgauge.metrics import Spread, score
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
@@ -49,29 +50,50 @@ def _board_text(board: Board) -> str:
         told = [", ".join(row.needs)] if needs else []
         table.add_row(*map(Text, [row.learner, *cells, row.seeds, *told]))
     by = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
-    return "\n".join([board.title, _as_text(table), NOTE + by, *board.left_out])
+    return "\n".join([board.title, _as_text(table), NOTE + by, *_told(board)])
+
+
+def _told(board: Board) -> list[str]:
+    return [*([board.timing] if board.timing else []), *board.left_out]
 
 
 def scores_text(runs: Iterable[Run]) -> str:
-    """Every score of every learner, mean ± deviation over seeds; tables as wide as fits."""
+    """Every score of every learner, mean ± deviation over seeds; tables as wide as fits. A run that
+    is incomplete has a column of its own."""
     parts = []
     for board in leaderboard(runs):
-        names = list(dict.fromkeys(name for row in board.rows for name in row.scores))
-        widest = max([12, *(len(row.learner) for row in board.rows)])
+        columns = _score_columns(board)
+        names = list(dict.fromkeys(name for *_, scores in columns for name in scores))
+        widest = max([12, *(len(title) for title, *_ in columns)])
         fitting = max(1, (_width() - max(map(len, names), default=0)) // (widest + 3))
         parts.append(board.title)
-        for first in range(0, len(board.rows), fitting):
-            rows = board.rows[first : first + fitting]
+        for first in range(0, len(columns), fitting):
+            some = columns[first : first + fitting]
             table = _table()
             table.add_column("")
-            for row in rows:
-                table.add_column(Text(row.learner), justify="right")
-            table.add_row("seeds", *(row.seeds for row in rows))
+            for title, *_ in some:
+                table.add_column(Text(title), justify="right")
+            table.add_row("seeds", *(seeds for _, seeds, _ in some))
             for name in names:
-                table.add_row(name, *(_score(name, row.scores.get(name)) for row in rows))
+                table.add_row(name, *(_score(name, scores.get(name)) for *_, scores in some))
             parts += [_as_text(table), ""]
-        parts += [f"{NOTE} What is no accuracy has its own unit.", *board.left_out, ""]
+        parts += [f"{NOTE} What is no accuracy has its own unit.", *_told(board), ""]
     return "\n".join(parts).rstrip()
+
+
+def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
+    """Title, seeds and scores: of the means first, then of each incomplete run so far."""
+    means = [(row.learner, row.seeds, row.scores) for row in board.rows if row.runs]
+    partial = [
+        (
+            f"{row.learner}, incomplete",
+            f"seed {run.seed}, step {run.step}",
+            {name: Spread(value, math.nan, 1) for name, value in score(Run(run.path)).items()},
+        )
+        for row in board.rows
+        for run in row.incomplete
+    ]
+    return [*means, *partial]
 
 
 def _score(name: str, value: Spread | None) -> str:
@@ -157,15 +179,16 @@ class Watcher:
         """A callback for every step. It looks at the clock and returns, but for a few times a
         second: rarer on a terminal that is slow to draw on, and where steps are slow."""
         began = shown = time.perf_counter()
-        shown_at, cost = -1, 0.0  # a run taken up again does not begin at step 0
+        first = shown_at = -1  # a run taken up again does not begin at step 0
+        cost = 0.0
         bar: TaskID | None = None
 
         def progress(loop: Loop) -> None:
-            nonlocal shown, shown_at, cost, bar
+            nonlocal first, shown, shown_at, cost, bar
             now = time.perf_counter()
             step, steps = loop.step, len(loop.stream)
             if shown_at < 0:
-                shown_at = step - 1
+                first = shown_at = step - 1
             since = now - shown
             if step < steps and (
                 since < 0.1 or (since < 1.0 and (step - shown_at) * STEP_COST < cost)
@@ -181,7 +204,8 @@ class Watcher:
                 self._bar.remove_task(bar)
             self._bar.refresh()
             if step == steps:
-                self.say(f"{learner}, seed {seed}: {online}{steps} steps in {now - began:.1f} s")
+                made = f"{steps - first} steps in {now - began:.1f} s"
+                self.say(f"{learner}, seed {seed}: {online}{made}")
             shown, shown_at = time.perf_counter(), step
             cost = shown - now
 

@@ -54,6 +54,11 @@ class Config(Arrangement):
 def build(config: Config) -> Stream:
     """The stream of a configuration."""
     _check(config)
+    return arrange(_source(config), config, name="albums", settings=vars(config))
+
+
+def _source(config: Config) -> ArraySource:
+    """All photos; on its own, so that what is made on the way is gone when they are arranged."""
     weight = generate.weights(config.classes, config.skew)
     count = config.length
 
@@ -75,8 +80,7 @@ def build(config: Config) -> Stream:
     x: Array = np.empty((count, 0), np.uint8)
     if config.size:
         x = _photos(config, label, size)
-    source = ArraySource(x, label, classes=config.classes, class_names=None, **columns)
-    return arrange(source, config, name="albums", settings=vars(config))
+    return ArraySource(x, label, classes=config.classes, class_names=None, **columns)
 
 
 def truth(config: Config) -> generate.Chain:

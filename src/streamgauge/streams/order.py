@@ -57,7 +57,8 @@ def class_order(classes: int, seed: int) -> IntArray:
 def class_incremental(source: Source, tasks: int, class_seed: int, seed: int) -> Order:
     """Classes arrive task by task; inside a task the samples are shuffled."""
     class_task = _home_tasks(source.spec.classes, tasks, class_seed)
-    return Order(*_by_task(class_task[source.label], tasks, seed), class_task)
+    task = class_task.astype(np.int32)[source.label]
+    return Order(*_by_task(task, tasks, seed), class_task)
 
 
 def blurry(source: Source, tasks: int, overlap: float, class_seed: int, seed: int) -> Order:
@@ -93,7 +94,7 @@ def _home_tasks(classes: int, tasks: int, class_seed: int) -> IntArray:
 def _by_task(task: IntArray, tasks: int, seed: int) -> tuple[IntArray, IntArray]:
     shuffled = np.random.default_rng(seed).permutation(addresses(len(task)))
     index = shuffled[np.argsort(task[shuffled], kind="stable")]
-    return index, task[index].astype(np.int32)
+    return index, task[index].astype(np.int32, copy=False)
 
 
 def _column(source: Source, name: str, purpose: str) -> Array:

@@ -7,6 +7,7 @@ a source; nothing needs to be inherited.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +22,8 @@ IntArray = NDArray[np.integer[Any]]
 
 # Column names with a meaning; a source may carry others, which are left alone.
 KNOWN_COLUMNS = ("time", "user", "domain", "latitude", "longitude")
+_MEASURED = ("time", "latitude", "longitude")  # numbers, where the others only name
+_COMPLETE = ("time", "user", "domain")  # an order or a step depends on them
 
 
 class Spec(NamedTuple):
@@ -73,12 +76,15 @@ class ArraySource:
             raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
         if len(x) != len(y):
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
+        if class_names is not None:
+            class_names = [str(name) for name in class_names]
         label, names = _as_labels(y, class_names)
         self.label = label
         self.class_names = names
         highest = int(label.max())
         if classes is None:
             classes = max(highest + 1, len(self.class_names or ()))
+        classes = _as_count(classes)
         if label.min() < 0 or highest >= classes:
             bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
             raise StreamgaugeError(
@@ -101,6 +107,7 @@ class ArraySource:
     def fingerprint(self) -> str:
         """A hash of everything in the source, so that a run knows which data it saw."""
         digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
             digest.update(f"{name}{part.dtype}{part.shape}".encode())
@@ -109,13 +116,30 @@ class ArraySource:
 
 
 def _as_array(values: Array, what: str) -> Array:
+    if hasattr(values, "detach"):  # a tensor, which may require a gradient or lie on a device
+        values = values.detach().cpu()
     try:
         array = np.asarray(values)
     except ValueError as error:  # NumPy's word for lists of unequal length
         raise StreamgaugeError(f"{what} must have one shape for all samples.") from error
+    except TypeError as error:  # a tensor of a type that NumPy lacks, or a sparse one
+        raise StreamgaugeError(
+            f"{what} must be a NumPy array, or a dense tensor of a type that NumPy has:"
+            " convert them first, for instance with .float()."
+        ) from error
     if array.ndim == 0:
         raise StreamgaugeError(f"{what} must be an array with one entry a sample, not one value.")
     return array
+
+
+def _as_count(classes: Any) -> int:
+    try:
+        count = -1 if isinstance(classes, bool) else operator.index(classes)
+    except TypeError:
+        count = -1
+    if count < 1:
+        raise StreamgaugeError(f"classes must be a whole number from 1 on, not {classes!r}.")
+    return count
 
 
 def _as_labels(
@@ -143,12 +167,17 @@ def _as_labels(
 
 
 def _as_inputs(x: Array) -> Array:
-    if x.dtype == np.uint8:
-        return x
     if x.dtype.kind not in "fiub":
         raise StreamgaugeError(
             f"Inputs must be numbers of one shape for all samples, not of type {x.dtype}."
         )
+    if x.ndim == 1:
+        raise StreamgaugeError(
+            f"Inputs of shape {x.shape} have no axis of features: where each sample is one"
+            " number, give x.reshape(-1, 1)."
+        )
+    if x.dtype == np.uint8:
+        return x
     if x.dtype.kind == "f":
         for start in range(0, len(x), 65536):
             with np.errstate(over="ignore"):  # what is too large becomes an infinity, and is said
@@ -163,12 +192,52 @@ def _as_inputs(x: Array) -> Array:
 
 
 def _as_column(name: str, column: Array, length: int) -> Array:
-    column = np.asarray(column)
+    column = _as_array(column, f"The entries of the column '{name}'")
     if column.shape != (length,):
         raise StreamgaugeError(
             f"The column '{name}' has shape {column.shape}, where ({length},) is needed."
         )
+    if column.dtype.kind == "M":
+        column = column - np.datetime64(0, "s")
+    if column.dtype.kind == "m":  # seconds, for a date since 1970; what is no date becomes NaN
+        column = column / np.timedelta64(1, "s")
+    if name in _MEASURED and column.dtype.kind not in "iuf":
+        raise StreamgaugeError(
+            f"The column '{name}' must hold numbers{' or datetime64' * (name == 'time')},"
+            f" not {column.dtype}: convert it first."
+        )
+    if name in _COMPLETE:
+        _refuse_missing(name, column)
     if column.dtype.kind in "USO":  # users and domains by name: only equality matters
-        numbered: Array = np.unique(column.astype(str), return_inverse=True)[1].astype(np.int64)
-        return numbered
-    return column
+        return _numbered(column.astype(str))
+    return _as_users(column) if name == "user" else column
+
+
+def _refuse_missing(name: str, column: Array) -> None:
+    if column.dtype.kind == "f":
+        missing = ~np.isfinite(column)
+    elif column.dtype == object:
+        missing = np.array([v is None or (isinstance(v, float) and v != v) for v in column])
+    else:
+        return
+    if missing.any():
+        bad = int(missing.argmax())
+        raise StreamgaugeError(
+            f"The column '{name}' is {column[bad]} at sample {bad}: fill it in, or leave out such"
+            " samples."
+        )
+
+
+def _as_users(user: Array) -> Array:
+    """Users as the log can hold them, in 64 bits with a sign: as they are, or else numbered."""
+    if user.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # what is too large comes out different, and is seen
+            whole = user.astype(np.int64)
+        return whole if bool((whole == user).all()) else _numbered(user)
+    if user.dtype.kind in "ib" or (user.dtype.kind == "u" and user.max() <= np.iinfo(np.int64).max):
+        return user
+    return _numbered(user)
+
+
+def _numbered(names: Array) -> Array:
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)

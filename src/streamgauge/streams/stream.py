@@ -53,7 +53,7 @@ class Arrangement:
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"
     batch: int = 10  # samples a step reveals; with albums, the most it may reveal
     step: Literal["batch", "album"] = "batch"
-    tasks: int = 1  # for the orders `classes` and `blurry`
+    tasks: int = 1  # for the orders `classes` and `blurry`; without effect in others
     overlap: float = 0.1  # share of samples outside their class's task; order `blurry` only
     held_out: float = 0.0  # share of samples kept back for evaluation
     held_out_by: Literal["time", "task", "random"] = "time"
@@ -121,13 +121,24 @@ class Stream:
 
     @cached_property
     def order_hash(self) -> str:
-        """Changes when any sample comes at another place or in another step."""
+        """Changes when any sample comes at another place, or in another step, task or part."""
+        parts = {
+            "order": self.order,
+            "starts": self.starts,
+            "task": self.task,
+            "preparation": self.preparation,
+        }
+        for name, split in sorted(self.splits.items()):
+            parts[f"{name} {split.at_boundaries}"] = split.index
+            parts[f"{name} position"] = split.position
+            parts[f"{name} task"] = split.task
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(self.order.astype(np.int64).data)
-        digest.update(self.starts.astype(np.int64).data)
-        for name in sorted(self.splits):
-            digest.update(name.encode())
-            digest.update(self.splits[name].index.astype(np.int64).data)
+        for name, part in parts.items():
+            digest.update(f"{name} {None if part is None else len(part)};".encode())
+            if part is None:
+                continue
+            for start in range(0, len(part), 1 << 20):
+                digest.update(part[start : start + (1 << 20)].astype(np.int64).data)
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -135,7 +146,10 @@ class Stream:
         names = self.source.class_names
         return {
             "name": self.name,
-            "settings": dict(self.settings),
+            "settings": {
+                name: value.item() if isinstance(value, np.generic) else value
+                for name, value in self.settings.items()
+            },
             "samples": self.samples,
             "steps": len(self),
             "step_size": self.size,
@@ -171,9 +185,12 @@ def arrange(
     ordered = _order(source, how)
     if test is not None:
         refuse_outside(test, source)
+    test_home = None if test is None else _task_of(source, test, ordered)
+    class_task = ordered.class_task
     index, task = _without(ordered, test)
+    del ordered  # as long as the source, and so is what a mere view of it would keep
     prepared = round(len(index) * how.preparation)
-    preparation, index = index[:prepared], index[prepared:]
+    preparation, index = index[:prepared].copy(), index[prepared:]
     task = None if task is None else task[prepared:]
 
     splits: dict[str, Split] = {}
@@ -181,15 +198,17 @@ def arrange(
     if held.any():
         position = np.flatnonzero(held) - np.arange(int(held.sum()))
         kept_back = index[held]
-        home = _task_of(source, kept_back, ordered, None if task is None else task[held])
+        home = None if task is None else task[held]
+        if class_task is not None:  # a class has a home, wherever its sample would have come
+            home = class_task[source.label[kept_back]]
         splits["held_out"] = Split(kept_back, position, home)
         index = index[~held]
         task = None if task is None else task[~held]
     if len(index) == 0:
         raise StreamgaugeError("Nothing is left to stream once the other parts are set apart.")
     if test is not None and len(test):
-        home = _task_of(source, test, ordered, None)
-        splits["test"] = Split(test, _positions(source, test, home, index, task), home, True)
+        place = _positions(source, test, test_home, index, task)
+        splits["test"] = Split(test, place, test_home, True)
 
     starts = _starts(source, index, task, how)
     return Stream(
@@ -197,11 +216,11 @@ def arrange(
         source=source,
         order=index,
         starts=starts,
-        size=how.batch,
+        size=int(how.batch),
         task=None if task is None else task[starts[:-1]],
         splits=splits,
         preparation=preparation,
-        class_task=ordered.class_task,
+        class_task=class_task,
         albums=how.step == "album",
         settings=dict(settings if settings is not None else vars(how)),
     )
@@ -266,7 +285,7 @@ def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, In
 
 def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np.bool_]:
     """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
-    a random share of each task (`task`), or of all (`random`)."""
+    a random share of each task (`task`), or of all (`random`, and `task` where there is none)."""
     held = np.zeros(count, bool)
     if how.held_out == 0 or count == 0:
         return held
@@ -286,15 +305,13 @@ def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np
     return held
 
 
-def _task_of(
-    source: Source, index: IntArray, ordered: orders.Order, at: IntArray | None
-) -> IntArray | None:
+def _task_of(source: Source, index: IntArray, ordered: orders.Order) -> IntArray | None:
     """A held-out sample is evaluated with its class's home task; without one, with the task that
     it would have come in."""
     if ordered.class_task is not None:
         return ordered.class_task[source.label[index]]
-    if at is not None or ordered.task is None:
-        return at
+    if ordered.task is None:
+        return None
     task = np.full(len(source), -1, np.int64)
     task[ordered.index] = ordered.task
     return task[index]
@@ -312,8 +329,10 @@ def _positions(
     if home is not None and task is not None:
         return np.searchsorted(task, home)
     time = source.columns.get("time")
-    if time is not None and bool(np.all(time[index[1:]] >= time[index[:-1]])):
-        return np.searchsorted(time[index], time[held])
+    if time is not None:
+        line = time[index]
+        if bool(np.all(line[1:] >= line[:-1])):
+            return np.searchsorted(line, time[held])
     return np.zeros(len(held), np.int64)
 
 
@@ -321,6 +340,8 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
     """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
     `batch` samples."""
     count = len(index)
+    if how.step == "batch" and task is None:  # one run: no need for an entry per sample
+        return np.append(np.arange(0, count, how.batch), count)
     breaks = np.zeros(count, bool)
     breaks[0] = True
     if task is not None:
@@ -330,9 +351,11 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
             raise StreamgaugeError("Albums need a column 'user', and this source has none.")
         user = source.columns["user"][index]
         breaks[1:] |= user[1:] != user[:-1]
+        del user
     runs = np.flatnonzero(breaks)
-    lengths = np.diff(np.append(runs, count))
-    if how.step == "batch" and task is None:  # one run: no need for an entry per sample
-        return np.append(np.arange(0, count, how.batch), count)
-    within = np.arange(count) - np.repeat(runs, lengths)
-    return np.append(np.flatnonzero(within % how.batch == 0), count)
+    cuts = (np.diff(runs, append=count) - 1) // how.batch  # further steps in each run
+    long = np.flatnonzero(cuts)
+    runs, cuts = runs[long], cuts[long]
+    number = np.arange(1, cuts.sum() + 1) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+    breaks[np.repeat(runs, cuts) + number * how.batch] = True
+    return np.append(np.flatnonzero(breaks), count)
