@@ -5,7 +5,7 @@
     python benchmarks/live.py --serve            # messages a second, by HTTP and by JSON lines
 
 ER on `albums`, one thread for answers and one process of one thread for training. The rate is
-chosen so that an update takes about 2.5 steps. Each live run is followed by a simulated one on the
+chosen so that an update takes about two steps. Each live run is followed by a simulated one on the
 same samples whose clock has the cost that was measured live: the mean time from the beginning of a
 job until its version answers, over the time of a step. Run it on a machine that does nothing else.
 """
@@ -75,7 +75,7 @@ def compare(rate: float, seconds: float, seed: int, out: Path) -> dict[str, floa
 
 
 def against_simulated(seconds: float, runs: int, out: Path) -> bool:
-    rate = calibrate(2.5, out)
+    rate = calibrate(2.0, out)
     print(f"er on albums, {rate:,.0f} samples/s in steps of {BATCH}, {runs} runs of {seconds:g} s")
     rows = []
     for seed in range(runs):

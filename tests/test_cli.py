@@ -172,6 +172,15 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("run", *SMALL, "--learner", "er", "--device", "tpu9"), "device"),
         (("run", *SMALL, "--learner", "no.py:X"), "There is no file no.py"),
         (("run", *SMALL, "--learner", "er@none"), "There is no preset 'er@none'"),
+        (("run", *SMALL, "--learner", "er", "--er.lr", "-1"), "er cannot be made"),
+        (("run", *SMALL, "--learner", "er", "--er.passes", "0"), "passes must be at least 1"),
+        (("run", *SMALL, "--learner", "er", "--er.seed", "abc"), "er.seed must be a whole number"),
+        (("run", *SMALL, "--learner", "er", "--er.seed", "-1"), "er.seed must lie between"),
+        (("run", *SMALL, "--learner", "er", "--stream.seed", "x"), "stream.seed must be a whole"),
+        (("run", *SMALL, "--learner", "a.b=er"), "A learner's name may hold"),
+        (("run", *SMALL, "--learner", "stream=er"), "cannot be named 'stream'"),
+        (("run", *SMALL, "--learner", "blind", "--protocol.probe", "end"), "nothing to probe"),
+        (("check", "er", "--device", "foo"), "There is no device 'foo'"),
         (("run", "missing.toml"), "missing.toml cannot be read"),
         (("run", "--stream", "markov", "--learner", "er"), "takes images"),
         (("score", "nowhere"), "There is no folder nowhere"),
@@ -196,8 +205,10 @@ def test_bad_input_is_one_line_and_exit_code_two(
 def test_bad_toml_is_one_line(call: Any, tmp_path: Path) -> None:
     for text, sentence in (
         ("stream = ", "not valid TOML"),
+        ("learners = [1]", "'learners' in bad.toml must be a list of names"),
+        ("seeds = true", "'seeds' in bad.toml must be a number"),
         ('strean = "albums"', "did you mean 'stream'?"),
-        ("seeds = 'x'", "'seeds' in bad.toml must be a int"),
+        ("seeds = 'x'", "'seeds' in bad.toml must be a number"),
     ):
         (tmp_path / "bad.toml").write_text(text)
         code, _, err = call("run", "bad.toml")

@@ -170,6 +170,8 @@ def _stream_module(where: str) -> ModuleType:
 def names(room: str) -> list[str]:
     """The names of all built-in streams (files with a `build`) or learners (files with a learner;
     what they share begins with an underscore)."""
+    if room == "protocol":
+        return ["protocol"]
     files = [f for f in (_ROOMS / room).glob("[a-z]*.py") if f.stem != "base"]
     if room == "streams":
         files = [f for f in files if "\ndef build(" in f.read_text()]
@@ -178,6 +180,10 @@ def names(room: str) -> list[str]:
 
 def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
+    if room == "protocol":
+        tree = ast.parse((_ROOMS / "loop.py").read_text())
+        what = "What is measured, and when; settings are given as --protocol.X"
+        return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
     tree = ast.parse((_ROOMS / room / f"{name}.py").read_text())
     facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
     facts["settings"] = _static_settings(tree)
@@ -194,17 +200,19 @@ def summary(room: str, name: str) -> dict[str, Any]:
     return facts
 
 
-def _static_settings(tree: ast.Module) -> dict[str, str]:
-    """The fields of `Config` and their defaults; first those of `er.Config`, or of another
-    learner's, where it extends that."""
+def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
+    """The fields of a dataclass and their defaults, read from its text; first those of the
+    dataclass that it extends: a stream's `Arrangement`, or the `Config` of another file."""
     found: dict[str, str] = {}
     for part in tree.body:
-        if isinstance(part, ast.ClassDef) and part.name == "Config":
+        if isinstance(part, ast.ClassDef) and part.name == name:
             for base in reversed([ast.unparse(base) for base in part.bases]):
-                for place in (_ROOMS / "learners", _ROOMS):
-                    file = place / f"{base.removesuffix('.Config')}.py"
-                    if base.endswith(".Config") and file.is_file():
-                        found |= _static_settings(ast.parse(file.read_text()))
+                file, _, above = base.rpartition(".")
+                if base == "Arrangement":
+                    file, above = "streams/stream", base
+                for path in (_ROOMS / "learners" / f"{file}.py", _ROOMS / f"{file}.py"):
+                    if file and path.is_file():
+                        found |= _static_settings(ast.parse(path.read_text()), above)
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
                     found[ast.unparse(node.target)] = ast.unparse(node.value)

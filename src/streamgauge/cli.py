@@ -222,6 +222,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
     given: dict[str, Any] = {"settings": {}}
+    texts = {"stream": "text", "learners": "a list of names", "seeds": "a number", "out": "text"}
     kinds: dict[str, type] = {"stream": str, "learners": list, "seeds": int, "out": str}
     for name, value in tables.items():
         if isinstance(value, dict):
@@ -232,11 +233,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
                     given["settings"][f"{name}.{setting}"] = chosen
         elif name not in kinds:
             raise StreamgaugeError(f"{file} has an unknown entry '{name}'; {nearest(name, kinds)}")
-        elif not isinstance(value, kinds[name]) or isinstance(value, bool):
-            raise StreamgaugeError(f"'{name}' in {file} must be a {kinds[name].__name__}.")
-        elif name == "learners" and any(not isinstance(one, str) for one in list(value)):
-            raise StreamgaugeError(f"'learners' in {file} must be names, such as [\"er\"].")
         else:
+            fits = isinstance(value, kinds[name]) and not isinstance(value, bool)
+            if not fits or (name == "learners" and not all(isinstance(one, str) for one in value)):
+                raise StreamgaugeError(f"'{name}' in {file} must be {texts[name]}.")
             given[name] = value
     return given
 
@@ -439,7 +439,7 @@ def diff(
 @app.command("list")
 def list_(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="streams, learners or all.")] = "all",
+    what: Annotated[str, typer.Argument(help="streams, learners, protocol or all.")] = "all",
     as_json: AsJson = False,
 ) -> None:
     """List the streams and learners there are, with their settings.
@@ -453,7 +453,7 @@ def list_(
     _no_settings(context)
     from streamgauge.catalogue import names, summary
 
-    rooms = ("streams", "learners")
+    rooms = ("streams", "learners", "protocol")
     if what not in (*rooms, "all"):
         raise StreamgaugeError(f"There is no list of '{what}'; {nearest(what, (*rooms, 'all'))}")
     found = {

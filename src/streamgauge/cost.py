@@ -128,8 +128,9 @@ def _measure(
     stream = _stream(input_shape, classes, batch, filling + 2 * jobs)
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
+    tasks = np.array_split(np.arange(classes), 2)
     if "boundaries" in recipe.needs:
-        learner.tell(boundary=0, classes=np.arange(classes))  # type: ignore[attr-defined]
+        learner.tell(boundary=0, classes=tasks[0])  # type: ignore[attr-defined]
     if "horizon" in recipe.needs:
         learner.tell(horizon=len(stream))  # type: ignore[attr-defined]
     kinds: dict[str, list[float]] = {}
@@ -141,6 +142,8 @@ def _measure(
         gate.reveal(index)
         gate.label_due(index)
         given = Batch(gate.read(index), gate.label(index), index)
+        if step == filling and "boundaries" in recipe.needs:  # a task is over: a teacher is there
+            learner.tell(boundary=1, classes=tasks[1])  # type: ignore[attr-defined]
         if step < filling - 2 and store is not None:
             store(given)  # fills the memory without paying for training
         elif step < filling:

@@ -92,9 +92,11 @@ def find_rate(
                 trials.run, lambda t: t.all_trained, lambda t: t.trained * t.rate,
                 trials.guess_training(),
             )  # fmt: skip
+            # A rate that was not held may have met with a busy moment: only what was held counts.
+            answered = [t for t in trials.done if t.answered]
             predicting = search(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
-                trials.guess_predicting(), trials.done.copy(),
+                trials.guess_predicting(), answered,
             )  # fmt: skip
             predicting = trials.confirm(margin * predicting, lambda t: t.answered)
             training = trials.confirm(margin * training, lambda t: t.all_trained)
