@@ -735,7 +735,7 @@ def test_find_rate_finds_a_rate_that_can_be_held(tmp_path: Path) -> None:
             time.sleep(0.04)
             return super().learn(batch, predicted)
 
-    found = find_rate(stream, Slow, trainer="thread", trial=0.15, patience=0.05, said=said)
+    found = find_rate(stream, Slow, trainer="thread", trial=0.1, patience=0.05, said=said)
     # 5 samples an answer of 10 ms, a batch of 40 ms, and trials too short to be exact.
     assert 5 < found.training <= 200
     assert found.training <= found.predicting <= 700

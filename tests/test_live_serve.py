@@ -788,7 +788,7 @@ def test_neither_sigterm_nor_sigkill_loses_what_was_acknowledged(tmp_path: Path)
         process, port = started(tmp_path)
         thread = threading.Thread(target=talk, args=(port, number == 0))
         thread.start()
-        time.sleep(1.0)
+        time.sleep(0.7)
         process.send_signal(end)
         thread.join(30)
         errors = process.communicate(timeout=30)[1]

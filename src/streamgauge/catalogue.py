@@ -85,8 +85,8 @@ def learner(what: str | type, **settings: Any) -> Recipe:
             where = f"{Path(file).resolve()}{colon}{class_name}"
     else:
         kind, where, name = what, f"{what.__module__}:{what.__qualname__}", what.__name__
-    if not re.fullmatch(r"[\w@-]+", name):
-        raise StreamgaugeError(f"A learner's name may hold letters, digits, _ and -, not '{name}'.")
+    if re.search(r"[/\\.\x00-\x1f]", name):  # it is part of a folder's name and of dotted settings
+        raise StreamgaugeError(f"A learner's name may hold no dot and no slash, as '{name}' does.")
     config_type = config_type_of(kind)
     if config_type is None and settings:
         raise StreamgaugeError(
