@@ -221,7 +221,10 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
 # Text.
 
 
-def test_scores_of_an_incomplete_run_stand_apart(tmp_path: Path) -> None:
+def test_scores_of_an_incomplete_run_stand_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
     done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
     cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
