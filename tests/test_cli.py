@@ -230,7 +230,20 @@ def test_a_learner_file_with_a_mistake_says_where(call: Any, tmp_path: Path) -> 
 def test_help_teaches_by_example_for_every_command(call: Any) -> None:
     code, out, _ = call("--help")
     assert code == 0
-    for name in ("demo", "run", "resume", "score", "report", "diff", "list", "check", "audit"):
+    for name in (
+        "demo",
+        "run",
+        "resume",
+        "score",
+        "report",
+        "diff",
+        "list",
+        "check",
+        "audit",
+        "cost",
+        "pretrain",
+        "live",
+    ):
         assert name in out
         code, text, _ = call(name, "--help")
         assert code == 0
@@ -243,6 +256,8 @@ def test_list_names_settings(call: Any) -> None:
     learners = {entry["name"]: entry for entry in found["learners"]}
     assert {"er", "finetune", "blind", "majority", "ncm"} <= set(learners)
     assert learners["er"]["settings"]["memory"] == "2000"
+    assert all(entry["source"] and entry["cost"] != "-" for entry in learners.values())
+    assert found["protocol"][0]["settings"]["cost"] == "'1'"
     assert {"albums", "markov", "blobs"} <= {entry["name"] for entry in found["streams"]}
 
 

@@ -189,6 +189,8 @@ def summary(room: str, name: str) -> dict[str, Any]:
     facts["settings"] = _static_settings(tree)
     if room == "learners":
         facts["presets"] = sorted(presets().get(name, {}))
+        about = tomllib.loads((_ROOMS / "learners" / "about.toml").read_text())
+        facts |= about.get(name, {"source": "-", "cost": "-"})
         facts["needs"] = sorted(
             constant.value
             for node in ast.walk(tree)

@@ -12,12 +12,13 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.settings import coerce
 
 if TYPE_CHECKING:
     from streamgauge.record import Run
@@ -323,6 +324,91 @@ def cost(
 
 
 @app.command()
+def live(
+    context: typer.Context,
+    learner: Annotated[str, typer.Option(help="NAME or FILE.py:Class.")],
+    stream: Annotated[str | None, typer.Option(help="Stream to reveal by the wall clock.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Samples a second.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    find_rate: Annotated[
+        bool, typer.Option("--find-rate", help="Find the highest rate it keeps up with.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(help="Serve HTTP on this loopback port; 0 = any.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Serve JSON lines on stdin.")] = False,
+    shape: Annotated[str | None, typer.Option(help="Of one served input, such as 3,32,32.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Classes that served labels may have.")
+    ] = None,
+    shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
+    trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
+    out: Out = Path("runs"),
+    device: Device = "auto",
+) -> None:
+    """Gauge a learner in real time: answers are given while training goes on beside them.
+
+    Settings are --stream.X and --LEARNER.X. A stream of one's own service comes over HTTP on
+    loopback or as JSON lines; docs/live.md shows the messages.
+
+    Examples:
+
+        streamgauge live --stream albums --learner er --rate 500 --seconds 20
+
+        streamgauge live --stream albums --learner er --find-rate
+
+        streamgauge live --learner er --port 8080 --shape 3,32,32 --classes 10
+    """
+    from streamgauge import catalogue
+    from streamgauge.live import find_rate as find
+    from streamgauge.live import live as run_live
+    from streamgauge.live import rates_text, serve, summary_text
+    from streamgauge.streams import Spec
+
+    name = catalogue.learner(learner).name
+    own: dict[str, dict[str, Any]] = {"stream": {}, name: {}}
+    for dotted, value in context.obj.items():
+        group, _, setting = dotted.partition(".")
+        if group not in own:
+            raise StreamgaugeError(f"--{dotted} has no meaning here; {nearest(group, own)}")
+        own[group][setting] = value
+    recipe = catalogue.learner(learner, **own[name])
+    ahead = coerce(shifts, tuple[int, ...], "--shifts")
+    trained_by: Literal["process", "thread"] = coerce(
+        trainer, Literal["process", "thread"], "--trainer"
+    )
+    if port is not None or lines:
+        if shape is None or classes is None:
+            raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
+        spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
+        run = serve(
+            spec, recipe, port=port, shifts=ahead, trainer=trained_by, out=out, device=device
+        )
+        print(summary_text(run), file=sys.stderr if lines else sys.stdout)
+        return
+    if stream is None:
+        raise StreamgaugeError("Name a stream (--stream NAME), or serve one (--port, --lines).")
+    built = catalogue.stream(stream, **own["stream"])
+    if find_rate:
+        print(rates_text(find(built, recipe, trainer=trained_by, device=device)))
+        return
+    if rate is None:
+        raise StreamgaugeError("Give a rate (--rate 500), or ask for one (--find-rate).")
+    run = run_live(
+        built,
+        recipe,
+        rate,
+        seconds=seconds,
+        shifts=ahead,
+        trainer=trained_by,
+        out=out,
+        device=device,
+        origin=stream,
+    )
+    print(summary_text(run))
+
+
+@app.command()
 def resume(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
@@ -467,14 +553,16 @@ def list_(
     for room, entries in found.items():
         print(f"{room}:")
         for entry in entries:
-            print(f"  {entry['name']:<10} {entry['what']}")
+            print(f"  {entry['name']:<11} {entry['what']}")
+            if "source" in entry:
+                print(f"              from: {entry['source']}; cost, er = 1: {entry['cost']}")
             known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())
             if known:
-                print(f"             settings: {known}")
+                print(f"              settings: {known}")
             if entry.get("presets"):
-                print(f"             presets: {', '.join(entry['presets'])}")
+                print(f"              presets: {', '.join(entry['presets'])}")
             if entry.get("needs"):
-                print(f"             needs: {', '.join(entry['needs'])}")
+                print(f"              needs: {', '.join(entry['needs'])}")
         print()
 
 

@@ -309,6 +309,8 @@ def _resume(
     stored: Run, device: str, checkpoint: float, progress: Progress | None, said: Said
 ) -> Run:
     config = stored.header["config"]
+    if "live" in config:
+        raise StreamgaugeError(f"{stored.path} is a live run: time that has passed cannot resume.")
     if device != "auto" and device.partition(":")[0] != config["device"]:
         raise StreamgaugeError(
             f"{stored.path} was begun on {config['device']} and can only be finished there."

@@ -11,6 +11,7 @@ has no such parameter. Optional members, each used only where present:
 - `store(batch)`: keep a batch without training on it
 - `prepare()`: work that belongs before an evaluation
 - `memory_bytes()`: what it holds beside its weights
+- `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
 - `features(x, generator)`: what a linear probe is trained on; of a random view of x where a
   generator is given
 """
