@@ -67,8 +67,9 @@ class Clock:
             raise StreamgaugeError(
                 f"Answering takes {predict_cost} of every step, which leaves nothing for training."
             )
-        self._free_at = Fraction(0)
-        self._ends: list[Fraction] = []  # of jobs begun and not yet finished, oldest first
+        self._free_at: int | Fraction = 0
+        self._ends: list[int | Fraction] = []  # of jobs begun and not yet finished, oldest first
+        self._lengths: dict[Fraction, int | Fraction] = {}
 
     def free_within(self, step: int) -> bool:
         """Whether the learner is or becomes free before the step is over."""
@@ -76,17 +77,24 @@ class Clock:
 
     def begin(self, step: int, cost: Fraction) -> None:
         """Begin a job within this step: at its beginning, or when the learner becomes free."""
-        self._free_at = max(self._free_at, Fraction(step)) + cost / self._left
+        self._free_at = max(self._free_at, step) + self._length(cost)
         self._ends.append(self._free_at)
 
     def stop(self, step: int) -> None:
         """Give up what is in training when this step begins."""
         self._ends.clear()
-        self._free_at = Fraction(step)
+        self._free_at = step
 
     def charge(self, step: int, cost: Fraction) -> None:
         """Keep the learner busy with work that makes no new version, from this step's end on."""
-        self._free_at = max(self._free_at, Fraction(step + 1)) + cost / self._left
+        self._free_at = max(self._free_at, step + 1) + self._length(cost)
+
+    def _length(self, cost: Fraction) -> int | Fraction:
+        """Steps that a job lasts; a plain number where it is whole, since that is much quicker."""
+        if cost not in self._lengths:
+            length = cost / self._left
+            self._lengths[cost] = int(length) if length.denominator == 1 else length
+        return self._lengths[cost]
 
     def finished(self, step: int) -> int:
         """How many jobs have ended by the beginning of this step, and were not reported before."""
