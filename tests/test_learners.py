@@ -11,8 +11,8 @@ import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue
 from streamgauge.audit import blind_accuracy
+from streamgauge.learners._augment import augment
 from streamgauge.learners.base import Batch
-from streamgauge.loop import Loop
 from streamgauge.streams import Gate, Stream
 
 CPU = torch.device("cpu")
@@ -152,4 +152,20 @@ def test_every_memory_policy_runs(tmp_path: Path, policy: str) -> None:
     stream = small_stream(12)
     run = sg.run(stream, sg.learner("er", policy=policy, memory=20), out=tmp_path)
     assert run.done
-    assert isinstance(Loop, type)
+    assert run.training["value"][run.training["name"] == "memory"].max() > 0
+
+
+def test_flips_are_drawn_for_each_image_or_for_all() -> None:
+    x = torch.arange(6.0).reshape(1, 1, 1, 6).expand(400, 1, 1, 6)
+    each = augment(x, "flip", torch.Generator().manual_seed(0))[:, 0, 0, 0] == 5
+    assert 150 < int(each.sum()) < 250
+    # The published code's second flip turns all images of the batch or none: against the same
+    # first draws, either nothing or everything differs.
+    turned = set()
+    for seed in range(12):
+        first = augment(x, "flip", torch.Generator().manual_seed(seed))
+        both = augment(x, "flip_batch", torch.Generator().manual_seed(seed))
+        differ = (first != both).any(dim=3).flatten()
+        assert bool(differ.all()) or not bool(differ.any())
+        turned.add(bool(differ.all()))
+    assert turned == {True, False}

@@ -51,6 +51,17 @@ def test_versions_follow_the_clock(tmp_path: Path, cost: str) -> None:
     assert trained == finished
 
 
+@pytest.mark.parametrize("cost", ["4/3", "5/2", "3"])
+def test_versions_follow_the_published_pattern_if_asked(tmp_path: Path, cost: str) -> None:
+    found = run(small_stream(20), tmp_path, evaluate="never", cost=cost, as_published=True)
+    expected = schedule(cost, 20, as_published=True)
+    assert found.predictions["version"][::5].tolist() == expected.version.tolist()
+    trained = np.flatnonzero(expected.trained).tolist()
+    assert found.jobs["step"].tolist() == trained[: found.jobs.rows]
+    with pytest.raises(StreamgaugeError, match="exact clock"):
+        run(small_stream(5), tmp_path, cost="7/3", as_published=True)
+
+
 def _end(step: int, cost: str, trained: list[int]) -> Fraction:
     free = Fraction(0)
     for t in [t for t in range(step + 1) if schedule(cost, step + 1).trained[t]]:

@@ -112,6 +112,40 @@ class Clock:
         self._ends = [Fraction(end) for end in state["ends"]]
 
 
+class PublishedClock(Clock):
+    """The pattern of the real-time paper's code at its two fractional costs: versions become
+    visible earlier than training takes (`schedule(..., as_published=True)`)."""
+
+    def __init__(self, cost: Fraction) -> None:
+        super().__init__()
+        if cost not in _PUBLISHED:
+            known = " and ".join(str(c) for c in _PUBLISHED)
+            raise StreamgaugeError(
+                f"The published code has whole costs and {known} only; {cost} needs the exact "
+                "clock."
+            )
+        self._trained, self._version = _PUBLISHED[cost]
+        self._begun = self._reported = 0
+
+    def free_within(self, step: int) -> bool:
+        return self._trained[step % len(self._trained)]
+
+    def begin(self, step: int, cost: Fraction) -> None:
+        self._begun += 1  # when it ends is in the pattern
+
+    def finished(self, step: int) -> int:
+        cycle, place = divmod(step, len(self._trained))
+        visible = min(cycle * sum(self._trained) + self._version[place], self._begun)
+        new, self._reported = visible - self._reported, visible
+        return new
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"begun": self._begun, "reported": self._reported}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._begun, self._reported = state["begun"], state["reported"]
+
+
 def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     """Which batches are trained and which version answers, for a method of a given relative cost.
 
@@ -121,9 +155,7 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     [0, 1, 2, 2, 3, 4, 5, 5]
     """
     exact = as_cost(cost)
-    if as_published and exact.denominator > 1:
-        return _published(exact, steps)
-    clock = Clock()
+    clock = PublishedClock(exact) if as_published and exact.denominator > 1 else Clock()
     trained = np.zeros(steps, bool)
     version = np.zeros(steps, np.int64)
     done = 0
@@ -134,20 +166,6 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
             clock.begin(step, exact)
             trained[step] = True
     return Schedule(trained, version)
-
-
-def _published(cost: Fraction, steps: int) -> Schedule:
-    if cost not in _PUBLISHED:
-        known = " and ".join(str(c) for c in _PUBLISHED)
-        raise StreamgaugeError(
-            f"The published code has whole costs and {known} only; {cost} needs the exact clock."
-        )
-    trained, version = _PUBLISHED[cost]
-    cycle = np.arange(steps) // len(trained)
-    place = np.arange(steps) % len(trained)
-    return Schedule(
-        np.array(trained)[place], cycle * sum(trained) + np.array(version, np.int64)[place]
-    )
 
 
 def steps_on(trained: int, steps_each: Cost) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.clock import Clock, as_cost
+from streamgauge.clock import Clock, PublishedClock, as_cost
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
 from streamgauge.learners.base import NEEDS, Batch, Learner
@@ -46,6 +46,7 @@ class Protocol:
     busy: Literal["drop", "store", "queue"] = "drop"  # a batch that comes while the learner trains
     preempt: bool = False  # give up a job that is still running when the next batch comes
     label_delay: int = 0  # steps after which labels become known
+    as_published: bool = False  # the real-time paper's own patterns at the costs 4/3 and 5/2
     # Shares of the stream after which the answer to every held-out sample is kept. None = at the
     # end, and, where a stream has no tasks, after each third too (transfer curves).
     milestones: tuple[float, ...] | None = None
@@ -110,8 +111,10 @@ class Loop:
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
             raise StreamgaugeError(f"A learner cannot need {unknown}; known: {sorted(NEEDS)}.")
-        self.clock = Clock(protocol.predict_cost)
         self._costs = job_costs(protocol)
+        self.clock = Clock(protocol.predict_cost)
+        if protocol.as_published and self._costs["learn"].denominator > 1:
+            self.clock = PublishedClock(self._costs["learn"])
         self.step = 0
         self.version = 0
         self.right = self.asked = 0

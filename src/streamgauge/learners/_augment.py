@@ -10,11 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Augmentation = Literal["none", "flip", "crop_flip", "resized_crop_flip"]
+Augmentation = Literal["none", "flip", "flip_batch", "crop_flip", "resized_crop_flip"]
 
 
 def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """`flip`: mirrored left to right, each image with probability one half. `crop_flip`: padded
+    """`flip`: mirrored left to right, each image with probability one half; `flip_batch`: then the
+    whole batch once more by one draw, as the real-time paper's code does. `crop_flip`: padded
     with zeros, cut to its size again at a random place, then flipped. `resized_crop_flip`: a random
     cut of 8 to 100 % of the area stretched to the old size, then flipped (ImageNet's usual one)."""
     if how == "none" or x.ndim != 4 or len(x) == 0:
@@ -26,7 +27,10 @@ def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: i
 
         cut = resized_crop(x.float(), draw_boxes(x, generator, scale=(0.08, 1.0)))
         x = cut if x.is_floating_point() else cut.round().to(x.dtype)
-    return flip(x, generator)
+    x = flip(x, generator)
+    if how == "flip_batch":
+        x = torch.where(torch.rand((), generator=generator, device=x.device) < 0.5, x.flip(3), x)
+    return x
 
 
 def flip(x: Tensor, generator: torch.Generator) -> Tensor:
