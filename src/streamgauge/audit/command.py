@@ -14,50 +14,21 @@ from streamgauge.audit.gate import holds
 def run_audit(
     path: str | Path | Mapping[str, Any],
     *,
-    label: str | None = None,
-    prediction: str | None = None,
-    time: str | None = None,
-    user: str | None = None,
-    album: str | None = None,
-    shift: str | None = None,
-    age: str | None = None,
-    step: int | str | None = None,
-    features: Sequence[str] = (),
-    shifts: Sequence[int | str] | None = None,
-    every: str | float | None = None,
-    ties: str = "recent",
-    margin: float = 0.005,
-    sort: bool = False,
     fail_if: Sequence[str] | str = (),
     report: str | Path | None = None,
     as_json: bool = False,
     console: Any = None,
+    **options: Any,
 ) -> int:
     """Audit a log and print what was found; 0 is fine, 1 means that a condition holds.
 
     Every condition of ``fail_if`` is read and judged before anything is written, so a condition
     that cannot be read or judged, like any bad input, raises ``StreamgaugeError`` and leaves no
     report behind. ``report`` is where the HTML page goes; ``as_json`` prints JSON instead of
-    words. The other arguments are those of :func:`audit`.
+    words. ``options`` are those of :func:`audit`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
-    found = audit(
-        path,
-        label=label,
-        prediction=prediction,
-        time=time,
-        user=user,
-        album=album,
-        shift=shift,
-        age=age,
-        step=step,
-        features=features,
-        shifts=shifts,
-        every=every,
-        ties=ties,
-        margin=margin,
-        sort=sort,
-    )
+    found = audit(path, **options)
     gates = [(condition, holds(condition, found.values)) for condition in conditions]
     written = None
     if report is not None:
