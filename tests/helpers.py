@@ -8,8 +8,12 @@ import numpy as np
 import torch
 
 import streamgauge as sg
+from streamgauge import catalogue
+from streamgauge.learners.base import Batch
 from streamgauge.record import TABLES, Run
-from streamgauge.streams import Stream
+from streamgauge.streams import Gate, Stream
+
+CPU = torch.device("cpu")
 
 
 def small_stream(steps: int = 30, batch: int = 5, classes: int = 4, **settings: Any) -> Stream:
@@ -22,6 +26,20 @@ def small_stream(steps: int = 30, batch: int = 5, classes: int = 4, **settings: 
     return sg.stream(
         x, label, time=np.arange(count), user=np.arange(count) // 3, batch=batch, **settings
     )
+
+
+def build(stream: Stream, name: str, **settings: Any) -> tuple[Any, Gate]:
+    """A learner and the gate that it sees its source through."""
+    gate = Gate(stream.source, stream.preparation, CPU)
+    return catalogue.learner(name, **settings).build(stream.spec, gate, 0, CPU), gate
+
+
+def batch_of(stream: Stream, step: int, gate: Gate) -> Batch:
+    """A step's batch, revealed and with its labels due."""
+    index = stream.index(step).astype(np.int64)
+    gate.reveal(index)
+    gate.label_due(index)
+    return Batch(gate.read(index), gate.label(index), index)
 
 
 def same_log(a: Run, b: Run) -> bool:

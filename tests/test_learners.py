@@ -8,26 +8,11 @@ import torch
 import torch.nn.functional as F
 
 import streamgauge as sg
-from helpers import small_stream
-from streamgauge import catalogue
+from helpers import batch_of, build, small_stream
 from streamgauge.audit import blind_accuracy
 from streamgauge.learners._augment import augment
 from streamgauge.learners.base import Batch
-from streamgauge.streams import Gate, Stream
-
-CPU = torch.device("cpu")
-
-
-def build(stream: Stream, name: str, **settings: object) -> tuple[object, Gate]:
-    gate = Gate(stream.source, stream.preparation, CPU)
-    return catalogue.learner(name, **settings).build(stream.spec, gate, 0, CPU), gate
-
-
-def batch_of(stream: Stream, step: int, gate: Gate) -> Batch:
-    index = stream.index(step).astype(np.int64)
-    gate.reveal(index)
-    gate.label_due(index)
-    return Batch(gate.read(index), gate.label(index), index)
+from streamgauge.streams import Gate
 
 
 @pytest.mark.parametrize("window", [1, 3, 10, 40])

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamgauge as sg
-from helpers import same_log, small_stream
+from helpers import CPU, batch_of, build, same_log, small_stream
 from streamgauge import catalogue, features, models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners import _neighbours, acm, ncm, slda
@@ -28,20 +28,7 @@ from streamgauge.learners._neighbours import Exact, Graph, vote
 from streamgauge.learners.base import Batch
 from streamgauge.streams import Gate, Stream
 
-CPU = torch.device("cpu")
 PRESETS = Path(features.__file__).parent / "learners" / "presets" / "near_future.toml"
-
-
-def build(stream: Stream, name: str, **settings: Any) -> tuple[Any, Gate]:
-    gate = Gate(stream.source, stream.preparation, CPU)
-    return catalogue.learner(name, **settings).build(stream.spec, gate, 0, CPU), gate
-
-
-def batch_of(stream: Stream, step: int, gate: Gate) -> Batch:
-    index = stream.index(step).astype(np.int64)
-    gate.reveal(index)
-    gate.label_due(index)
-    return Batch(gate.read(index), gate.label(index), index)
 
 
 def normalised(x: torch.Tensor) -> torch.Tensor:

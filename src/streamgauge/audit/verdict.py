@@ -390,7 +390,10 @@ def explain(
             "label correlation to shift away"
         )
     if shift is not None:
-        return f"from {say(shift)} on, recent labels predict no better than all labels so far"
+        return (
+            f"from {say(shift)} on, recent labels in the window chosen on earlier ones predict no "
+            "better than all labels so far"
+        )
     loud = np.flatnonzero(found.known & (found.excess > found.margins))
     last = int(loud[-1]) if loud.size else int(np.flatnonzero(found.known)[-1])
     still = (
