@@ -297,9 +297,10 @@ class Loop:
     def _batch(self, step: int) -> Batch:
         index = self.stream.index(step)
         labels = fetch_labels(self.stream.source, index, self.device)
+        on_host = self.stream.source.label[index].astype(np.int64, copy=False)
         known = self._newest
         x = known[1] if known is not None and known[0] == step else self.inputs(index)
-        return Batch(x, labels, index.astype(np.int64, copy=False))
+        return Batch(x, labels, index.astype(np.int64, copy=False), on_host)
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""

@@ -34,6 +34,11 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     index: NDArray[np.int64]  # type: ignore[assignment]  # addresses in the source
+    label: NDArray[np.int64] | None = None  # y on the host, where it is known there
+
+    def labels(self) -> NDArray[np.int64]:
+        """The labels for what is decided on the host, without waiting for the device if possible."""
+        return self.y.cpu().numpy() if self.label is None else self.label
 
 
 class Learner(Protocol):
