@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.clock import Clock, PublishedClock, as_cost
+from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
+from streamgauge.evaluation import Evaluator, blank
 from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
@@ -100,13 +101,17 @@ class Loop:
         protocol: Protocol,
         recorder: Record,
         device: torch.device,
+        engine: Eager | None = None,
     ) -> None:
+        self.engine = engine or Eager()
         self.stream = stream
         self.protocol = protocol
         self.recorder = recorder
         self.device = device
         self.gate = Gate(stream.source, stream.preparation, device)
-        self.learner = build(self.gate)
+        with self.engine.scope():
+            self.learner = build(self.gate)
+        self.engine.adopt(self.learner, stream.spec.classes)
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
@@ -125,7 +130,7 @@ class Loop:
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
-        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device)
+        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
 
     def run(
         self,
@@ -134,27 +139,44 @@ class Loop:
         until: int | None = None,
     ) -> None:
         """From where it stands to the end of the stream, or to a step before it."""
+        for _ in self.steps(checkpoint_seconds, progress, until):
+            pass
+
+    def steps(
+        self,
+        checkpoint_seconds: float = 30.0,
+        progress: Callable[[Loop], None] | None = None,
+        until: int | None = None,
+    ) -> Iterator[None]:
+        """The same one step at a time, so that several loops can take turns."""
         last = time.monotonic()
-        if self.step == 0:
-            self._tell_start()
         end = len(self.stream) if until is None else min(until, len(self.stream))
         while self.step < end:
-            self._one_step(self.step)
-            self.step += 1
-            self._work(self.clock.finished(self.step))
-            if self.evaluator.due(self.step):
-                with self._timed("evaluate"):
-                    self._prepare()
-                    self.evaluator.evaluate(self.step, self.version)
-            if progress is not None:
-                progress(self)
-            now = time.monotonic()
-            if now - last >= checkpoint_seconds or self.recorder.full:
-                self.save()
-                last = time.monotonic()
-        self.save(done=self.step == len(self.stream))
+            with self.engine.scope():
+                self._advance()
+                if progress is not None:
+                    progress(self)
+                if time.monotonic() - last >= checkpoint_seconds or self.recorder.full:
+                    self.save()
+                    last = time.monotonic()
+            yield
+        with self.engine.scope():
+            self.save(done=self.step == len(self.stream))
+
+    def _advance(self) -> None:
+        if self.step == 0:
+            self._tell_start()
+        self._one_step(self.step)
+        self.step += 1
+        self._work(self.clock.finished(self.step))
+        if self.evaluator.due(self.step):
+            with self._timed("evaluate"):
+                self._prepare()
+                self.evaluator.evaluate(self.step, self.version)
 
     def save(self, done: bool = False) -> None:
+        right, asked = self.engine.drain()
+        self.right, self.asked = self.right + right, self.asked + asked
         for part, seconds in self._seconds.items():
             self.recorder.rows["timing"].append(1, step=self.step, part=part, seconds=seconds)
         self._seconds.clear()
@@ -217,17 +239,10 @@ class Loop:
         if shift == 0:
             self._newest = (step, x)
         with self._timed("predict"):
-            scores = ask(self.learner, x, self.stream)
-        table = as_table(scores)
-        prediction = table.argmax(axis=1)  # the first among equals
-        sure = confidence(table, prediction)
-        if np.isnan(sure).any():
-            raise StreamgaugeError(
-                f"The learner's scores at step {self.step} hold a NaN, or no finite value at all."
-            )
+            label = self.stream.source.label[index]
+            scores, prediction, sure = self.engine.answer(x, label if shift == 0 else None)
         source, stream = self.stream.source, self.stream
-        label = source.label[index]
-        if shift == 0:
+        if shift == 0 and isinstance(prediction, np.ndarray):
             self.right += int((prediction == label).sum())
             self.asked += len(index)
         columns = {name: source.columns[name][index] for name in ("user", "time")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.resident import Resident
 from streamgauge.streams.source import IntArray, Source, Spec
 
 if TYPE_CHECKING:
@@ -65,10 +66,14 @@ class Gate:
 
 def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:
     """Inputs as a tensor; for the loop itself, which stands above the gate."""
+    if isinstance(source, Resident) and source.device == device:
+        return source.fetch(to_device(index, device))
     return to_device(source.read(index), device)
 
 
 def fetch_labels(source: Source, index: IntArray, device: torch.device) -> Tensor:
+    if isinstance(source, Resident) and source.device == device:
+        return source.fetch_labels(to_device(index, device))
     return to_device(source.label[index].astype(np.int64, copy=False), device)
 
 
