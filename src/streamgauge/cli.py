@@ -220,6 +220,43 @@ def run(
     print(f"\nFor a report with curves: streamgauge report {folder}")
 
 
+@app.command()
+def realtime(
+    context: typer.Context,
+    stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")] = "albums",
+    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 2,
+    speeds: Annotated[str, typer.Option(help="Of fast, slow, faster, 2, ...")] = "fast,slow",
+    out: Out = Path("runs/realtime"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw the real-time paper's pictures: its methods on a fast and on a slow stream.
+
+    Each method stands beside the ER that may spend as much. What is complete already is not run
+    again; any setting is given by its dotted name, as for `run`.
+
+    Examples:
+
+        streamgauge realtime
+
+        streamgauge realtime --seeds 5 --speeds fast,faster,slow --out runs/realtime
+    """
+    from streamgauge.realtime import realtime as run_realtime
+    from streamgauge.realtime import text
+
+    pictures, path = run_realtime(
+        out,
+        stream=stream,
+        seeds=seeds,
+        speeds=[name for name in speeds.split(",") if name],
+        settings=context.obj,
+        quiet=as_json,
+    )
+    if as_json:
+        _print_json({"pictures": [one.as_plain() for one in pictures], "page": str(path)})
+        return
+    print(f"\n{text(pictures)}\n\nPictures: {path.resolve()}")
+
+
 def _set_threads(threads: int | None) -> None:
     if threads is not None:
         if threads < 1:

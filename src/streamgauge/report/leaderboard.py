@@ -160,7 +160,7 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
 
     rows.sort(key=height)
     by = next((c.title for c in columns if c.score == order), "")
-    timing = _timing([(name, run) for name, (run, *_) in zip(names, groups, strict=True)])
+    timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
     return Board(title, groups[0][0].stream, columns, tuple(rows), by, timing)
 
 
@@ -171,7 +171,9 @@ def _timing(learners: Sequence[tuple[str, Run]]) -> str:
         values = [run.header["config"]["protocol"].get(name, ordinary) for _, run in learners]
         shown = [",".join(value) if isinstance(value, list) else str(value) for value in values]
         if len(set(shown)) > 1:
-            each = (f"{who} {value or '–'}" for (who, _), value in zip(learners, shown, strict=True))
+            each = (
+                f"{who} {value or '–'}" for (who, _), value in zip(learners, shown, strict=True)
+            )
             differing.append(f"protocol.{name} by learner: {', '.join(each)}")
         elif str(values[0]) != str(ordinary):
             told.append(f"protocol.{name}={shown[0]}")
