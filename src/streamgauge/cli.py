@@ -226,6 +226,7 @@ def realtime(
     stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")] = "albums",
     seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 2,
     speeds: Annotated[str, typer.Option(help="Of fast, slow, faster, 2, ...")] = "fast,slow",
+    methods: Annotated[str | None, typer.Option(help="Some of them, such as er,lwf,mir.")] = None,
     out: Out = Path("runs/realtime"),
     as_json: AsJson = False,
 ) -> None:
@@ -240,14 +241,15 @@ def realtime(
 
         streamgauge realtime --seeds 5 --speeds fast,faster,slow --out runs/realtime
     """
+    from streamgauge.realtime import METHODS, text
     from streamgauge.realtime import realtime as run_realtime
-    from streamgauge.realtime import text
 
     pictures, path = run_realtime(
         out,
         stream=stream,
         seeds=seeds,
-        speeds=[name for name in speeds.split(",") if name],
+        speeds=coerce(speeds, tuple[str, ...], "--speeds"),
+        methods=METHODS if methods is None else coerce(methods, tuple[str, ...], "--methods"),
         settings=context.obj,
         quiet=as_json,
     )

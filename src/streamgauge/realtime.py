@@ -94,6 +94,7 @@ def realtime(
     stream: str = "albums",
     seeds: int = 2,
     speeds: Sequence[str] = ("fast", "slow"),
+    methods: Sequence[str] = METHODS,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> tuple[list[Picture], Path]:
@@ -101,7 +102,7 @@ def realtime(
     import torch
 
     wanted = [
-        (speed, experiment(speed, stream=stream, seeds=seeds, settings=settings))
+        (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
         for speed in dict.fromkeys(speeds)
     ]
     if not wanted:
@@ -128,7 +129,12 @@ def realtime(
 
 
 def experiment(
-    speed: str, *, stream: str = "albums", seeds: int = 2, settings: Mapping[str, Any] | None = None
+    speed: str,
+    methods: Sequence[str] = METHODS,
+    *,
+    stream: str = "albums",
+    seeds: int = 2,
+    settings: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """The paper's methods at one speed. Warm-ups and PoLRS's interval are the paper's shares of the
     stream, in samples that the method gets to train on; as many samples are recalled as are new."""
@@ -151,7 +157,8 @@ def experiment(
         "rwalk.warmup": share("rwalk", WARMUP),
         "polrs.rate_interval": share("polrs", INTERVAL),
     }
-    return Experiment(stream, METHODS, seeds, {**chosen, **given}, speed=speed, baselines=True)
+    here = {k: v for k, v in chosen.items() if k.partition(".")[0] in ("learner", *methods)}
+    return Experiment(stream, tuple(methods), seeds, {**here, **given}, speed=speed, baselines=True)
 
 
 def picture(speed: str, made: Made) -> Picture:
@@ -208,7 +215,7 @@ def picture(speed: str, made: Made) -> Picture:
         tuple(lines),
         correlation,
         tuple(_sentences(lines, correlation, delayed)),
-        _figure(TITLES.get(speed, f"Stream speed {speed}"), lines, delayed),
+        _figure(lines, delayed),
     )
 
 
@@ -258,14 +265,14 @@ def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list
         exceptions = [(name, gap) for name, gap in known if gap.difference >= 0]
         if not known:
             continue
-        if not exceptions:
-            said.append(f"{baseline} wins against all {len(known)} methods beside it.")
-            continue
-        told = "; ".join(_gap(name, gap) for name, gap in exceptions)
-        said.append(
-            f"{baseline} wins against {len(known) - len(exceptions)} of the {len(known)} methods "
-            f"beside it. Exceptions: {told}."
+        won = "all" if not exceptions else f"{len(known) - len(exceptions)} of the"
+        sure = sum(gap.high < 0 for _, gap in known)
+        text = (
+            f"{baseline} wins against {won} {len(known)} methods beside it, against {sure} of them "
+            "by more than chance explains (95 % intervals)."
         )
+        told = "; ".join(_gap(name, gap) for name, gap in exceptions)
+        said.append(f"{text} Exceptions: {told}." if told else text)
     return said
 
 
@@ -279,21 +286,23 @@ def _gap(name: str, gap: Comparison) -> str:
     return f"{text} (95 % interval {100 * gap.low:.1f} to {100 * gap.high:.1f}{sure})"
 
 
-def _figure(title: str, lines: Sequence[Line], delayed: bool) -> Figure:
+def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
     """Points with bars of one deviation, methods in order of cost, baselines beside them."""
-    kinds: list[tuple[str, list[Spread | None]]] = [("method", [li.accuracy for li in lines])]
+    kinds: list[tuple[str, int, list[Spread | None]]] = [
+        ("method", 0, [line.accuracy for line in lines]),
+        ("ER++", 1, [line.plus for line in lines]),
+    ]
     if delayed:
-        kinds.append(("ER−−", [line.minus for line in lines]))
-    kinds.append(("ER++", [line.plus for line in lines]))
+        kinds.insert(1, ("ER−−", 2, [line.minus for line in lines]))
     data = []
-    for colour, (name, values) in enumerate(kinds):
+    for place, (name, colour, values) in enumerate(kinds):
         shown = [(i, value) for i, value in enumerate(values) if value is not None]
         data.append(
             {
                 "name": name,
                 "meta": {"colour": colour},
                 "mode": "markers",
-                "x": [i + 0.16 * (colour - (len(kinds) - 1) / 2) for i, _ in shown],
+                "x": [i + 0.16 * (place - (len(kinds) - 1) / 2) for i, _ in shown],
                 "y": [round(100 * value.mean, 3) for _, value in shown],
                 "error_y": {
                     "array": [round(100 * v.deviation, 3) if v.seeds > 1 else 0 for _, v in shown],
@@ -303,8 +312,7 @@ def _figure(title: str, lines: Sequence[Line], delayed: bool) -> Figure:
                 "hovertemplate": "%{y:.1f}",
             }
         )
-    caption = "Average online accuracy of the paper's methods, in order of their relative cost. "
-    caption += (
+    caption = (
         "A learner that trains misses the batches that come meanwhile. ER−− spends what the stream "
         "allows, as the method does; ER++ misses nothing and so spends as many times more as the "
         "method costs."
@@ -320,9 +328,8 @@ def _figure(title: str, lines: Sequence[Line], delayed: bool) -> Figure:
         "showgrid": False,
         "zeroline": False,
     }
-    return Figure(
-        title, caption, data, {"xaxis": x, "yaxis": {"title": {"text": "online accuracy, %"}}}
-    )
+    layout = {"xaxis": x, "yaxis": {"title": {"text": "online accuracy, %"}}}
+    return Figure("Average online accuracy, methods in order of cost", caption, data, layout)
 
 
 def text(pictures: Sequence[Picture]) -> str:

@@ -32,9 +32,9 @@ SPEEDS = {"fast": Fraction(1), "faster": Fraction(2), "slow": None}
 NAMED = ("paper", "measured")
 # What costs nothing is done within any step; a clock wants a job to last nevertheless.
 LEAST = Fraction(1, 1000)
-# A job's FLOPs depend on what is recalled, not on what else is remembered: a larger memory than
-# this need not be filled to measure them.
-FILLED = 2000
+# A job's FLOPs depend on what is recalled, not on what else is remembered: a memory of more batches
+# than this need not be filled to measure them.
+FILLED = 50
 # ER with another number of steps a batch: it is told how many, and has no use for passes.
 STEPPED = ("er_plus", "er_minus")
 # What a method shares with the ER beside it if there is no ER in the experiment to take it from.
@@ -101,10 +101,15 @@ class Asked:
 
     def settings(self, recipe: Recipe, own: Mapping[str, Any]) -> dict[str, Any]:
         """A learner's settings with the gradient steps asked for."""
-        settings = dict(own)
+        settings, name = dict(own), recipe.name
+        if "passes" in own and (self.budget is not None or self.gradient_steps is not None):
+            raise StreamgaugeError(
+                f"{name}.passes and a budget or gradient steps both say how many steps a batch "
+                "gets; leave one of them out."
+            )
         if self.gradient_steps is None:
             return settings
-        settings["passes"] = self._passes(recipe, own, self.gradient_steps)
+        settings["passes"] = _passes(recipe, self.gradient_steps)
         # With several steps a batch, what is replayed is chosen once (real-time paper).
         if "select" in _settings_of(recipe):
             settings.setdefault("select", "batch")
@@ -132,32 +137,11 @@ class Asked:
         steps = relative.cost
         if self.budget is not None and relative.cost:
             updates = _updates(recipe, as_budget(self.budget), relative.cost)
-            passes = getattr(recipe.config, "passes", 1)
-            if updates != passes:
-                passes = self._passes(recipe, own, updates)
-                config = dataclasses.replace(recipe.config, passes=passes)
+            if updates != getattr(recipe.config, "passes", 1):
+                config = dataclasses.replace(recipe.config, passes=_passes(recipe, updates))
                 recipe = dataclasses.replace(recipe, config=config)
             steps = as_budget(self.budget)
         return Timed(recipe, timed, relative, steps)
-
-    def _passes(self, recipe: Recipe, own: Mapping[str, Any], number: int) -> int:
-        """So many gradient steps a batch, if the learner can be told."""
-        name = recipe.name
-        if recipe.where in STEPPED:
-            raise StreamgaugeError(
-                f"{name} takes its number of gradient steps from {name}.steps; leave it out, or "
-                "give it in a command of its own."
-            )
-        if "passes" not in _settings_of(recipe):
-            raise StreamgaugeError(
-                f"{name} has no setting 'passes', so it cannot take {number} steps a batch."
-            )
-        if "passes" in own:
-            raise StreamgaugeError(
-                f"{name}.passes and a budget or gradient steps both say how many steps a batch "
-                "gets; leave one of them out."
-            )
-        return number
 
 
 def as_speed(speed: Cost) -> Fraction | None:
@@ -222,15 +206,15 @@ def published(recipe: Recipe) -> Fraction:
 
 
 def measured(recipe: Recipe, stream: Stream) -> Relative:
-    """What `streamgauge cost` counts for the run's own network, batch and memory (or one of 2,000
-    samples, if that is smaller), past any warm-up. FLOPs, not seconds: those vary."""
+    """What `streamgauge cost` counts for the run's own network, batch and memory (or one of 50
+    batches, if that is smaller), past any warm-up. FLOPs, not seconds: those vary."""
     from streamgauge.cost import measure
 
     changes: dict[str, Any] = {}
     if hasattr(recipe.config, "warmup"):
         changes["warmup"] = 0
-    if (getattr(recipe.config, "memory", 0) or 0) > FILLED:
-        changes["memory"] = FILLED
+    if (getattr(recipe.config, "memory", 0) or 0) > FILLED * stream.size:
+        changes["memory"] = FILLED * stream.size
     like = recipe
     if changes:
         like = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, **changes))
@@ -348,6 +332,21 @@ def _updates(recipe: Recipe, budget: Fraction, cost: Fraction) -> int:
             f"whose updates costs {cost} of them."
         )
     return updates
+
+
+def _passes(recipe: Recipe, number: int) -> int:
+    """So many gradient steps a batch, if the learner can be told."""
+    name = recipe.name
+    if recipe.where in STEPPED:
+        raise StreamgaugeError(
+            f"{name} takes its number of gradient steps from {name}.steps; leave it out, or give "
+            "it in a command of its own."
+        )
+    if "passes" not in _settings_of(recipe):
+        raise StreamgaugeError(
+            f"{name} has no setting 'passes', so it cannot take {number} steps a batch."
+        )
+    return number
 
 
 def _settings_of(recipe: Recipe) -> dict[str, Any]:
