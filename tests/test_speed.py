@@ -383,6 +383,20 @@ def test_baselines_have_the_settings_of_the_experiments_er() -> None:
     assert planned[1].recipe.config.lr == preset["lr"] != planned[0].recipe.config.lr
 
 
+def test_baselines_go_by_the_papers_code_where_the_clock_does(tmp_path: Path) -> None:
+    made = experiment("lwf", speed="fast", baselines=True, settings={"protocol.as_published": True})
+    runs = {run.learner: run for run in run_all(made, out=tmp_path, said=quiet)}
+    steps = runs["lwf"].stream["steps"]
+    # RealtimeOCL: of every four batches the first three are trained; 2, 1 and 1 steps on them.
+    assert (
+        trained(runs["er--(lwf)"])
+        == [t for t in range(steps) if t % 4 < 3][: len(trained(runs["lwf"]))]
+    )
+    assert versions(runs["er--(lwf)"]) == versions(runs["lwf"])
+    assert steps_in_log(runs["er--(lwf)"])[:6] == [2, 1, 1, 2, 1, 1]
+    assert steps_in_log(runs["er++(lwf)"])[:6] == [2, 1, 1, 2, 1, 1]
+
+
 def test_baselines_of_measured_costs_and_budgets() -> None:
     planned, _ = plan(experiment("lwf", baselines=True, settings={"protocol.cost": "measured"}))
     measured = planned[0].protocol.cost

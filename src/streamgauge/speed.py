@@ -258,8 +258,10 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
     all whom it belongs to; so where the method is not delayed there is ER++ only, and where a
     method costs as much as the experiment's ER, that ER is its baseline.
     """
+    from streamgauge.learners.er_plus import PUBLISHED
+
     ers = [method for method in methods if method.recipe.where == "er"]
-    found: dict[tuple[Any, ...], tuple[str, str, Timed]] = {}
+    found: dict[tuple[Any, Protocol], Timed] = {}
     for method in methods:
         steps, name = method.steps, method.recipe.name
         if not steps or method.recipe.where in STEPPED:
@@ -272,6 +274,8 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
         like = _er_of(method, ers)
         settings = _er_settings(method, like, texts[name])
         settings |= {"steps": str(steps), "passes": 1}
+        if method.protocol.as_published:  # what the paper's code did goes with its clock
+            settings["as_published"] = steps in PUBLISHED
         config = catalogue.learner("er_plus", **settings).config
         undelayed = dataclasses.replace(method.protocol, cost="1", predict_cost="0")
         for kind, where, protocol in (
@@ -280,25 +284,20 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
         ):
             if any(_is_same(er, config, protocol) for er in ers):
                 continue  # it stands there already, as ER
-            key = (config, protocol)
-            _, _, known = found.get(key, ("", "", None))
-            owners = (name,) if known is None else tuple(dict.fromkeys((*known.baseline_of, name)))
+            known = found.get((config, protocol))
             if known is not None:
-                kind, where, _ = found[key]
-            alias = f"{kind}({','.join(owners)})"
-            found[key] = (
-                kind,
-                where,
-                Timed(
-                    catalogue.learner(f"{alias}={where}", **settings),
-                    protocol,
-                    Relative(steps),
-                    steps,
-                    owners,
-                    "" if like is None else like.recipe.name,
-                ),
+                kind, _, _ = known.recipe.name.partition("(")
+                where = known.recipe.where
+            owners = tuple(dict.fromkeys((*(known.baseline_of if known else ()), name)))
+            found[config, protocol] = Timed(
+                catalogue.learner(f"{kind}({','.join(owners)})={where}", **settings),
+                protocol,
+                Relative(steps),
+                steps,
+                owners,
+                "" if like is None else like.recipe.name,
             )
-    return [baseline for _, _, baseline in found.values()]
+    return list(found.values())
 
 
 def _relative(recipe: Recipe, asked: Cost, measure: Measure) -> Relative:
