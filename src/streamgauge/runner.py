@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge import catalogue
+from streamgauge import catalogue, speed
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.loop import Loop, Protocol
@@ -41,13 +42,14 @@ def run(
     checkpoint: float = 30.0,
     progress: Progress | None = None,
     origin: str | None = None,
+    notes: Mapping[str, Any] | None = None,
     said: Said = print,
 ) -> Run:
     """Run a learner on a stream and return the stored run.
 
     A run that is already complete is returned as it is; one that was interrupted goes on from its
     last checkpoint (made every `checkpoint` seconds); `said` is told so. `origin` names the stream
-    for `resume`.
+    for `resume`. `notes` are kept in the configuration and change nothing.
     """
     import torch
 
@@ -62,6 +64,7 @@ def run(
         "protocol": as_plain(protocol),
         "seed": seed,
         "device": torch.device(place).type,
+        **(notes or {}),
     }
     described = stream.describe()
     run_id = identity(config, described)
@@ -165,12 +168,21 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Several learners on one kind of stream, over seeds; settings by dotted name."""
+    """Several learners on one kind of stream, over seeds; settings by dotted name.
+
+    `protocol.cost` and `LEARNER.cost` may be a number, `paper` or `measured`. What `speed`,
+    `budget` and `gradient_steps` do is said in `streamgauge.speed`; `baselines` adds ER++ and ER--
+    to every learner.
+    """
 
     stream: str
     learners: tuple[str, ...]
     seeds: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
+    speed: str | float | Fraction | None = None  # fast, slow, faster, or times as fast as ER
+    budget: str | float | Fraction | None = None  # updates of ER a batch
+    gradient_steps: int | None = None  # a batch
+    baselines: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,10 +192,19 @@ class Planned:
     recipe: Recipe
     stream_seed: int
     learner_seed: int
+    protocol: Protocol = field(default_factory=Protocol)
+    relative: speed.Relative | None = None  # what its job costs, where that was asked for
+    baseline_of: tuple[str, ...] = ()  # the learners whose compute it matches
 
 
-def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protocol]:
-    """Check every setting before anything runs; all learners of one seed see the same stream."""
+def plan(
+    experiment: Experiment, out: str | Path | None = None
+) -> tuple[list[Planned], dict[str, Any]]:
+    """Check every setting before anything runs; all learners of one seed see the same stream.
+
+    What a learner costs is found here, once for all its seeds; `out` is where an earlier run may
+    have kept what was measured.
+    """
     if experiment.seeds < 1:
         raise StreamgaugeError(f"seeds must be at least 1, not {experiment.seeds}.")
     if not experiment.learners:
@@ -199,18 +220,64 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
             )
         kinds[recipe.name] = (text, recipe)
     groups = _grouped(experiment, {name: recipe for name, (_, recipe) in kinds.items()})
-    protocol = configure(Protocol, groups["protocol"], "protocol")
-    planned = []
-    for seed in range(experiment.seeds):
-        for name, (text, _) in kinds.items():
-            own = dict(groups[name])
-            learner_seed = check_seed(own.pop("seed", seed), f"{name}.seed")
-            stream_seed = check_seed(groups["stream"].get("seed", seed), "stream.seed")
-            planned.append(Planned(catalogue.learner(text, **own), stream_seed, learner_seed))
     stream_settings = dict(groups["stream"])
     if groups["features"]:
         stream_settings["features"] = groups["features"]
-    return planned, stream_settings, protocol
+    asked = speed.Asked(
+        groups["protocol"].pop("cost", None),
+        experiment.speed,
+        experiment.budget,
+        experiment.gradient_steps,
+        experiment.baselines,
+    )
+    protocol = configure(Protocol, groups["protocol"], "protocol")
+    measure = _Measure(experiment.stream, stream_settings, out)
+    timed = []
+    for name, (text, recipe) in kinds.items():
+        own = groups[name]
+        ours = {"seed", "cost"} if speed.takes_cost(recipe) else {"seed"}
+        settings = {k: v for k, v in asked.settings(recipe, own).items() if k not in ours}
+        timed.append(asked.timed(catalogue.learner(text, **settings), own, protocol, measure))
+    if experiment.baselines:
+        timed += speed.baselines(timed, {name: text for name, (text, _) in kinds.items()})
+    planned = []
+    for seed in range(experiment.seeds):
+        stream_seed = check_seed(groups["stream"].get("seed", seed), "stream.seed")
+        for one in timed:
+            name = one.like or one.recipe.name
+            learner_seed = check_seed(groups.get(name, {}).get("seed", seed), f"{name}.seed")
+            planned.append(
+                Planned(
+                    one.recipe,
+                    stream_seed,
+                    learner_seed,
+                    one.protocol,
+                    one.relative,
+                    one.baseline_of,
+                )
+            )
+    return planned, stream_settings
+
+
+class _Measure:
+    """Measures what learners cost on an experiment's stream, or finds what was measured before."""
+
+    def __init__(self, stream: str, settings: Mapping[str, Any], out: str | Path | None) -> None:
+        self._where, self._settings = stream, settings
+        self._out = None if out is None else Path(out)
+        self._stream: Stream | None = None
+
+    def __call__(self, recipe: Recipe) -> speed.Relative:
+        if self._stream is None:
+            self._stream = catalogue.stream(self._where, **{"seed": 0, **self._settings})
+        stored = speed.stored(self._headers(), recipe, self._stream)
+        return stored or speed.measured(recipe, self._stream)
+
+    def _headers(self) -> Iterator[dict[str, Any]]:
+        files = [] if self._out is None else sorted(self._out.glob("*/run.json"))
+        for file in files:
+            with suppress(StreamgaugeError):  # a damaged run is no reason not to make another
+                yield Run(file.parent).header
 
 
 def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Any]]:
@@ -222,7 +289,7 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
     }
     for name, recipe in recipes.items():
         kind = catalogue.config_type_of(recipe.kind)
-        known[name] = {"seed"} | (set() if kind is None else set(setting_types(kind)))
+        known[name] = {"seed", "cost"} | (set() if kind is None else set(setting_types(kind)))
     everyone = {f"{group}.{s}" for group, settings in known.items() for s in settings}
     shared = set().union(*(known[name] for name in recipes))
     groups: dict[str, dict[str, Any]] = {name: {} for name in known}
@@ -250,25 +317,46 @@ def run_all(
     said: Said = print,
 ) -> Iterator[Run]:
     """Do what is missing of an experiment, one run after the other, and yield every run."""
-    planned, stream_settings, protocol = plan(experiment)
+    for _, made in carry_out(
+        experiment, out=out, device=device, checkpoint=checkpoint, watch=watch, said=said
+    ):
+        yield made
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    out: str | Path = "runs",
+    device: str = "auto",
+    checkpoint: float = 30.0,
+    watch: Callable[[Planned, Stream], Progress | None] | None = None,
+    said: Said = print,
+) -> Iterator[tuple[Planned, Run]]:
+    """As `run_all`, and say of each run what it was planned as."""
+    planned, stream_settings = plan(experiment, out)
     stream, built_for = None, None
     for one in planned:
         if built_for != one.stream_seed or stream is None:
             settings = {**stream_settings, "seed": one.stream_seed}
             stream = catalogue.stream(experiment.stream, **settings)
             built_for = one.stream_seed
-        yield run(
+        notes = None
+        if one.relative is not None and one.relative.measured:
+            notes = {"measured_cost": one.relative.as_plain()}
+        made = run(
             stream,
             one.recipe,
-            protocol=protocol,
+            protocol=one.protocol,
             seed=one.learner_seed,
             out=out,
             device=device,
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
             origin=_origin(experiment.stream),
+            notes=notes,
             said=said,
         )
+        yield one, made
 
 
 def _origin(stream: str) -> str:
