@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from streamgauge.clock import Clock, PublishedClock, as_cost
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
+from streamgauge.flops import Meter
 from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
@@ -107,6 +108,7 @@ class Loop:
         self.device = device
         self.gate = Gate(stream.source, stream.preparation, device)
         self.learner = build(self.gate)
+        self.meter = Meter(self.learner)
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
@@ -266,7 +268,9 @@ class Loop:
 
     def _learn(self, job: Job) -> None:
         with self._timed("learn"):
-            scalars = dict(self.learner.learn(self._batch(job.step), job.predicted) or {})
+            batch = self._batch(job.step)
+            with self.meter.job("learn", len(batch.y), job.predicted is None):
+                scalars = dict(self.learner.learn(batch, job.predicted) or {})
         self.version += 1
         recalled = scalars.pop("recalled", np.nan)
         rows = self.recorder.rows["training"]
@@ -279,7 +283,9 @@ class Loop:
     def _store(self, job: Job) -> None:
         store = getattr(self.learner, "store", None)
         if store is not None:
-            store(self._batch(job.step))
+            batch = self._batch(job.step)
+            with self.meter.job("store", len(batch.y)):
+                store(batch)
             self._record_job(job.step, "store", 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
@@ -289,7 +295,7 @@ class Loop:
             step=step,
             version=self.version,
             kind=kind,
-            flops=np.nan,
+            flops=self.meter.flops,
             bytes=np.nan if held is None else held(),
             recalled=recalled,
         )
@@ -310,7 +316,8 @@ class Loop:
     def _prepare(self) -> None:
         prepare = getattr(self.learner, "prepare", None)
         if prepare is not None:
-            prepare()
+            with self.meter.job("prepare"):
+                prepare()
             if "prepare" in self._costs:
                 self.clock.charge(self.step - 1, self._costs["prepare"])
             self._record_job(self.step - 1, "prepare", np.nan)
@@ -346,6 +353,7 @@ class Loop:
             "right": self.right,
             "asked": self.asked,
             "clock": self.clock.state_dict(),
+            "flops": self.meter.state_dict(),
             **{
                 name: [job._asdict() for job in getattr(self, f"_{name}")]
                 for name in ("jobs", "unlabelled", "backlog")
@@ -358,6 +366,7 @@ class Loop:
         self.evaluator.number = state["evaluations"]
         self.right, self.asked = state["right"], state["asked"]
         self.clock.load_state_dict(state["clock"])
+        self.meter.load_state_dict(state["flops"])
         for name in ("jobs", "unlabelled", "backlog"):
             setattr(self, f"_{name}", [self._load_job(job) for job in state[name]])
         past = self.stream.order[: self.stream.starts[self.step]]

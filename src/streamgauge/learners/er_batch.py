@@ -54,6 +54,10 @@ class ERBatch(er.ER):
         self.waiting = left if len(left.y) else None
         return {**said, "recalled": recalled, "steps": steps}
 
+    def work(self) -> tuple[int, ...]:
+        waiting = 0 if self.waiting is None else len(self.waiting.y)
+        return (*super().work(), waiting)
+
     def state_dict(self) -> dict[str, Any]:
         waiting = np.empty(0, np.int64) if self.waiting is None else self.waiting.index
         return {**super().state_dict(), "waiting": waiting}

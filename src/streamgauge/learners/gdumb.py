@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 import torch.nn.functional as F
 
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from streamgauge.streams import Gate, Spec
@@ -66,6 +69,14 @@ class GDumb(er.ER):
         whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
         self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
         self.model.train()
+        with part("training", len(slots)):
+            self._train(slots, whole)
+
+    def work(self) -> tuple[int, ...]:
+        return ()  # nothing is recalled on the way
+
+    def _train(self, slots: NDArray[np.int64], whole: int) -> None:
+        batch = self.config.batch
         for epoch in range(self.config.epochs):
             self._set_rate(epoch / self.config.epochs)
             order = torch.randperm(len(slots), generator=self.generator, device=self.device)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge import models
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners._contrast import NearestMean, Projection
 from streamgauge.learners._losses import supervised_contrastive
@@ -17,6 +18,9 @@ from streamgauge.learners._views import contrastive_view
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from streamgauge.streams import Gate, Spec
 
 
@@ -81,9 +85,13 @@ class SCR(er.ER):
 
     def _refresh(self) -> None:
         held = self.memory.index[self.memory.slots()]
+        with part("means", len(held)):
+            self._renew(held)
+        self.age = 0
+
+    def _renew(self, held: NDArray[np.int64]) -> None:
         blocks = (self.read(held[i : i + 256]) for i in range(0, len(held), 256))
         self.nearest.renew((self.features(block.x), block.y) for block in blocks)
-        self.age = 0
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))
