@@ -96,7 +96,8 @@ def test_figures_used_again_are_those_of_counting_every_job(
     assert np.isfinite(flops).all()
     has_network = hasattr(drive.loop.learner, "model")
     assert (flops.sum() > 0) == (has_network or extra.get("model") == "cnn4" or name == "slda")
-    assert max(drive.loop.meter.seen.values()) > 2  # so that something was used again
+    times = drive.loop.meter.seen.values()
+    assert max(times, default=0) > 2 or name in ("blind", "majority", "random")  # used again
 
 
 def test_the_rarer_half_of_gss_is_met(monkeypatch: pytest.MonkeyPatch) -> None:

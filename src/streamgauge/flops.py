@@ -11,7 +11,8 @@ shape, and its figure is used again for those that follow. What a shape is:
   learner, `with part("name", size):`, and has a figure of its own that is added.
 
 No learner is taken at its word: of each shape the first, second, fourth, eighth ... job is counted,
-and from the first figure that is another one on, every job of that shape is.
+and from the first figure that is another one on, every job of that shape is. Only a learner that
+never sees an input (`sees_input = False`) has 0 without being counted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class Meter:
 
     def __init__(self, learner: Any) -> None:
         self._work = getattr(learner, "work", None)
+        # Labels alone are nothing to multiply. And the counter's first use loads a good part of
+        # torch, a second that is not to be paid for nothing.
+        self._nothing = not getattr(learner, "sees_input", True)
         self.known: dict[str, float] = {}
         self.seen: dict[str, int] = {}  # jobs of each shape
         self.varies: set[str] = set()  # shapes whose figures were not equal
@@ -62,6 +66,9 @@ class Meter:
         self.flops = self.known.get(self._key, float("nan")) + self._apart
 
     def _is_due(self, key: str) -> bool:
+        if self._nothing:
+            self.known[key] = 0.0
+            return False
         self.seen[key] = times = self.seen.get(key, 0) + 1
         return times & (times - 1) == 0 or key in self.varies
 
