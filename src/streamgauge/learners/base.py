@@ -12,6 +12,8 @@ has no such parameter. Optional members, each used only where present:
 - `prepare()`: work that belongs before an evaluation
 - `work()`: what the FLOPs of its next job depend on beside the kind of job and the size of the
   batch, such as how many samples it will recall (see `flops.py`)
+- `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`
+  measures whole cycles
 - `memory_bytes()`: what it holds beside its weights
 - `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
 - `features(x, generator)`: what a linear probe is trained on; of a random view of x where a

@@ -49,6 +49,9 @@ class ERPlus(er.ER):
             return self.pattern[i % len(self.pattern)]
         return floor((i + 1) * self.pace) - floor(i * self.pace)
 
+    def cycle(self, batch: int) -> int:
+        return self.pace.denominator
+
     def work(self) -> tuple[int, ...]:
         return (*super().work(), self.steps_of(self.progress.batches))
 

@@ -73,6 +73,9 @@ class SCR(er.ER):
         view = contrastive_view(x / 255, self.generator)
         return (view - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
+    def cycle(self, batch: int) -> int:
+        return self.config.refresh
+
     def store(self, batch: Batch) -> None:
         super().store(batch)
         self.age += 1
