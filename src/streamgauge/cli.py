@@ -407,6 +407,9 @@ def live(
     ] = None,
     shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
     trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
+    hang: Annotated[
+        float | None, typer.Option(help="Seconds on one batch after which a trainer is restarted.")
+    ] = None,
     out: Out = Path("runs"),
     device: Device = "auto",
 ) -> None:
@@ -446,7 +449,14 @@ def live(
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         run = serve(
-            spec, recipe, port=port, shifts=ahead, trainer=trained_by, out=out, device=device
+            spec,
+            recipe,
+            port=port,
+            shifts=ahead,
+            trainer=trained_by,
+            hang=hang,
+            out=out,
+            device=device,
         )
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
@@ -465,6 +475,7 @@ def live(
         seconds=seconds,
         shifts=ahead,
         trainer=trained_by,
+        hang=hang,
         out=out,
         device=device,
         origin=stream,

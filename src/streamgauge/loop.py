@@ -22,6 +22,7 @@ from streamgauge.clock import Clock, PublishedClock, as_cost
 from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, blank
+from streamgauge.flops import Meter
 from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
@@ -112,6 +113,7 @@ class Loop:
         with self.engine.scope():
             self.learner = build(self.gate)
         self.engine.adopt(self.learner, stream.spec.classes)
+        self.meter = Meter(self.learner)
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
@@ -281,7 +283,9 @@ class Loop:
 
     def _learn(self, job: Job) -> None:
         with self._timed("learn"):
-            scalars = dict(self.learner.learn(self._batch(job.step), job.predicted) or {})
+            batch = self._batch(job.step)
+            with self.meter.job("learn", len(batch.y), job.predicted is None):
+                scalars = dict(self.learner.learn(batch, job.predicted) or {})
         self.version += 1
         recalled = scalars.pop("recalled", np.nan)
         rows = self.recorder.rows["training"]
@@ -294,7 +298,9 @@ class Loop:
     def _store(self, job: Job) -> None:
         store = getattr(self.learner, "store", None)
         if store is not None:
-            store(self._batch(job.step))
+            batch = self._batch(job.step)
+            with self.meter.job("store", len(batch.y)):
+                store(batch)
             self._record_job(job.step, "store", 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
@@ -304,7 +310,7 @@ class Loop:
             step=step,
             version=self.version,
             kind=kind,
-            flops=np.nan,
+            flops=self.meter.flops,
             bytes=np.nan if held is None else held(),
             recalled=recalled,
         )
@@ -326,7 +332,8 @@ class Loop:
     def _prepare(self) -> None:
         prepare = getattr(self.learner, "prepare", None)
         if prepare is not None:
-            prepare()
+            with self.meter.job("prepare"):
+                prepare()
             if "prepare" in self._costs:
                 self.clock.charge(self.step - 1, self._costs["prepare"])
             self._record_job(self.step - 1, "prepare", np.nan)
@@ -362,6 +369,7 @@ class Loop:
             "right": self.right,
             "asked": self.asked,
             "clock": self.clock.state_dict(),
+            "flops": self.meter.state_dict(),
             **{
                 name: [job._asdict() for job in getattr(self, f"_{name}")]
                 for name in ("jobs", "unlabelled", "backlog")
@@ -374,6 +382,7 @@ class Loop:
         self.evaluator.number = state["evaluations"]
         self.right, self.asked = state["right"], state["asked"]
         self.clock.load_state_dict(state["clock"])
+        self.meter.load_state_dict(state["flops"])
         for name in ("jobs", "unlabelled", "backlog"):
             setattr(self, f"_{name}", [self._load_job(job) for job in state[name]])
         past = self.stream.order[: self.stream.starts[self.step]]

@@ -91,7 +91,8 @@ class Graph(Eager):
         with self._quick():
             scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])
         self._unsure |= scores.isnan().any()
-        return member @ (scores.argmax(1) == y).to(member.dtype)
+        right: Tensor = member @ (scores.argmax(1) == y).to(member.dtype)
+        return right
 
     @contextmanager
     def _quick(self) -> Iterator[None]:

@@ -108,6 +108,11 @@ class Network:
         with torch.no_grad():
             return self.model.features(self.normalise(x))
 
+    def work(self) -> tuple[int, ...]:
+        """What the FLOPs of the next job depend on beside its batch: how many it will recall. A
+        method whose jobs differ in more says so here, or marks the part (see `flops.py`)."""
+        return (min(len(self.memory), self.config.recall),)
+
     def memory_bytes(self) -> int:
         return self.memory.nbytes()
 

@@ -80,6 +80,9 @@ class ERLwF(er.ER):
         self.scalars["distillation"] = kept.detach()
         return loss + config.alpha * kept
 
+    def work(self) -> tuple[int, ...]:
+        return (*super().work(), int(self.teacher is not None))
+
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.teacher is not None:

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from streamgauge.streams import Gate, Spec
@@ -53,7 +55,7 @@ class GDumb(er.ER):
             weight_decay=config.weight_decay,
             fused=True,  # which takes the rate from a tensor without fetching it
         )
-        self.first = {name: part.clone() for name, part in self.model.state_dict().items()}
+        self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.store(batch)
@@ -71,8 +73,8 @@ class GDumb(er.ER):
         order = np.random.default_rng([self.seed, self.stored])
         self.model.load_state_dict(self.first)
         for state in self.optimizer.state.values():  # momentum begins anew
-            for part in state.values():
-                part.zero_()
+            for speed in state.values():
+                speed.zero_()
         slots, batch = self.memory.slots(), self.config.batch
         whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
         self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
@@ -82,7 +84,11 @@ class GDumb(er.ER):
             shuffled = self.memory.index[order.permutation(slots)][:whole]
             for start in range(0, len(shuffled), batch):
                 some = self.read(shuffled[start : start + batch])
-                self.execute(self.fit, some.x, some.y)
+                with part("fit", len(some.y)):
+                    self.execute(self.fit, some.x, some.y)
+
+    def work(self) -> tuple[int, ...]:
+        return ()  # nothing is recalled on the way
 
     def fit(self, x: Tensor, y: Tensor) -> None:
         self.model.train()

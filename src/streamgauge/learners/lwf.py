@@ -64,6 +64,10 @@ class LwF(er.ER):
         self.scalars["distillation"] = kept.detach()
         return loss + config.alpha * kept
 
+    def work(self) -> tuple[int, ...]:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return (*super().work(), int(begun))
+
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "teacher": self.teacher.state_dict()}
 

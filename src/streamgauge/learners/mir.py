@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -105,6 +106,13 @@ class MIR(er.ER):
         if loss.requires_grad:  # added to the gradient of the new batch
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+
+    def work(self) -> tuple[int, ...]:
+        memory, most = self.memory, self.config.candidates * self.config.passes
+        held = len(memory)
+        if self._as("survey"):
+            held -= int(np.isin(memory.label[memory.slots()], self.before).sum())
+        return (*super().work(), min(held, most))
 
     def _as(self, code: str) -> bool:
         return self.config.as_published and self.config.code == code

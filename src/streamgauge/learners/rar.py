@@ -101,6 +101,10 @@ class RAR(er.ER):
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
+    def work(self) -> tuple[int, ...]:
+        most = self.config.recall * self.config.passes
+        return (*super().work(), min(len(self.left), most), min(len(self.memory), most))
+
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"left": self.left}
 

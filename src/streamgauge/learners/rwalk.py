@@ -87,6 +87,10 @@ class RWalk(er.ER):
             distance = 0.5 * walk["fisher"] * (after - walk["start"]).square()
             walk["score"] = walk["score"] + walk["path"] / (distance + EPSILON)
 
+    def work(self) -> tuple[int, ...]:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return (*super().work(), int(begun))
+
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "walk": dict(self.walk), "steps": self.steps}
 

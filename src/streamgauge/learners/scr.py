@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge import models
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners._contrast import NearestMean, Projection
 from streamgauge.learners._losses import supervised_contrastive
@@ -73,6 +74,9 @@ class SCR(er.ER):
         view = contrastive_view(x / 255, self.generator)
         return (view - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
+    def cycle(self, batch: int) -> int:
+        return self.config.refresh
+
     def store(self, batch: Batch) -> None:
         super().store(batch)
         self.age += 1
@@ -87,13 +91,14 @@ class SCR(er.ER):
         """Of all that the memory holds, in blocks that are always full: what is missing in the last
         is a sample again, with a label that counts for nothing."""
         held = self.memory.index[self.memory.slots()]
-        blocks = []
+        blocks: list[Tensor] = []
         for start in range(0, len(held), BLOCK):
             some = held[start : start + BLOCK]
             block = self.read(np.resize(some, BLOCK) if self.memory.bounded else some)
             block.y[len(some) :] = -1
             blocks += [block.x, block.y]
-        self.execute(self.renew, *blocks)
+        with part("means", len(blocks)):
+            self.execute(self.renew, *blocks)
         self.age = 0
 
     def renew(self, *blocks: Tensor) -> None:
