@@ -81,6 +81,7 @@ class Stream:
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what was found and counted on opening
     known: kept.Known | None = None  # the hash of an order that was checked and stored before
 
     def __post_init__(self) -> None:
@@ -175,6 +176,7 @@ class Stream:
             "preparation": len(self.preparation),
             "data_hash": self.source.fingerprint,
             "order_hash": self.order_hash,
+            "notes": dict(self.notes),
         }
 
 
@@ -185,11 +187,13 @@ def arrange(
     name: str = "arrays",
     test: IntArray | None = None,
     settings: Mapping[str, Any] | None = None,
+    notes: Mapping[str, Any] | None = None,
     cache: Path | None = None,
 ) -> Stream:
     """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
 
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
+    `notes` is stored with every run: what was found in the data, and what was left out of it.
     `cache` is a folder where the order of a long source is kept, so that it is made once and then
     mapped from the disk; the stream is the same with and without.
     """
@@ -197,44 +201,47 @@ def arrange(
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
     _check(how)
+    told: dict[str, Any] = {
+        "name": name,
+        "size": int(how.batch),
+        "albums": how.step == "album",
+        "settings": dict(settings if settings is not None else vars(how)),
+        "notes": dict(notes or {}),
+    }
     if cache is None or len(source) < kept.LONG:
-        return _arrange(source, how, name, test, settings)
-    chosen = {name: getattr(how, name) for name in get_type_hints(Arrangement)}
+        return _arrange(source, how, test, told)
+    chosen = {setting: getattr(how, setting) for setting in get_type_hints(Arrangement)}
     folder = kept.folder(cache, source, chosen, test)
     found = kept.load(folder)
     if found is None:
-        made = _arrange(source, how, name, test, settings)
+        made = _arrange(source, how, test, told)
         kept.save(folder, made.parts(), made.class_task, made.order_hash)
         return made
     parts = found.parts
     splits = {}
-    for label in [name for name in parts if name.endswith((" True", " False"))]:
+    for label in [part for part in parts if part.endswith((" True", " False"))]:
         split, _, boundaries = label.rpartition(" ")
-        position = parts[f"{split} position"]
-        assert position is not None
-        splits[split] = Split(parts[label], position, parts[f"{split} task"], boundaries == "True")
+        splits[split] = Split(
+            parts[label],
+            parts[f"{split} position"],
+            parts[f"{split} task"],
+            boundaries == "True",
+        )
     return Stream(
-        name=name,
         source=source,
         order=parts["order"],
         starts=parts["starts"],
-        size=int(how.batch),
         task=parts["task"],
         splits=splits,
         preparation=parts["preparation"],
         class_task=found.class_task,
-        albums=how.step == "album",
-        settings=dict(settings if settings is not None else vars(how)),
         known=found.known,
+        **told,
     )
 
 
 def _arrange(
-    source: Source,
-    how: Arrangement,
-    name: str,
-    test: IntArray | None,
-    settings: Mapping[str, Any] | None,
+    source: Source, how: Arrangement, test: IntArray | None, told: Mapping[str, Any]
 ) -> Stream:
     ordered = _order(source, how)
     if test is not None:
@@ -266,17 +273,14 @@ def _arrange(
 
     starts = _starts(source, index, task, how)
     return Stream(
-        name=name,
         source=source,
         order=index,
         starts=starts,
-        size=int(how.batch),
         task=None if task is None else task[starts[:-1]],
         splits=splits,
         preparation=preparation,
         class_task=class_task,
-        albums=how.step == "album",
-        settings=dict(settings if settings is not None else vars(how)),
+        **told,
     )
 
 
