@@ -79,6 +79,7 @@ class Stream:
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what was found and counted on opening
 
     def __post_init__(self) -> None:
         for part in (self.order, self.preparation, *(s.index for s in self.splits.values())):
@@ -163,6 +164,7 @@ class Stream:
             "preparation": len(self.preparation),
             "data_hash": self.source.fingerprint,
             "order_hash": self.order_hash,
+            "notes": dict(self.notes),
         }
 
 
@@ -173,10 +175,12 @@ def arrange(
     name: str = "arrays",
     test: IntArray | None = None,
     settings: Mapping[str, Any] | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Stream:
     """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
 
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
+    `notes` is stored with every run: what was found in the data, and what was left out of it.
     """
     how = how or Arrangement()
     if len(source) == 0:
@@ -223,6 +227,7 @@ def arrange(
         class_task=class_task,
         albums=how.step == "album",
         settings=dict(settings if settings is not None else vars(how)),
+        notes=dict(notes or {}),
     )
 
 
