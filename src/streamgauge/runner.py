@@ -148,12 +148,16 @@ def check_seed(seed: Any, name: str) -> int:
 def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     """Hash of what determines the result: equal commands have equal identities.
 
-    The name a learner is shown under, where its file lies, and the machine do not count; the
-    stream's data and order, the learner's code and settings, protocol, seed and kind of device do.
+    The name a learner is shown under, where files lie, and the machine do not count; the stream's
+    data and order, the learner's code and settings, protocol, seed and kind of device do.
     """
     learner = config["learner"]
+    settings = {k: v for k, v in stream["settings"].items() if k != "path"}  # the data are hashed
     determines = {
-        "stream": {k: stream[k] for k in ("name", "settings", "data_hash", "order_hash")},
+        "stream": {
+            "settings": settings,
+            **{k: stream[k] for k in ("name", "data_hash", "order_hash")},
+        },
         "learner": {k: learner[k] for k in ("settings", "needs", "code", "weights")},
         "protocol": config["protocol"],
         "seed": config["seed"],

@@ -65,6 +65,7 @@ class PackedSource:
         request, about = _facts(self.path, partial)
         self.request = request
         self.form: str = request["form"]
+        self.settings: Mapping[str, Any] = request["decode"]  # of images, for whoever packs again
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
