@@ -326,9 +326,12 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
         facts = read_shard(path, number)
         if facts is None:
             if (path / "about.json").exists():
-                wrong.append(f"Shard {number} of {path} is missing or has another length.")
+                wrong.append(f"Shard {number} of {path} is missing or has another length: pack again.")
         elif file_checksum(shard_file(path, number)) != facts["checksum"]:
-            wrong.append(f"Shard {number} of {path} is not what was packed.")
+            wrong.append(
+                f"Shard {number} of {path} is not what was packed: delete "
+                f"{shard_file(path, number).name} and pack again."
+            )
         if progress is not None:
             progress(number + 1, request["shards"])
     if (path / "about.json").exists():

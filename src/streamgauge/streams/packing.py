@@ -93,6 +93,8 @@ def pack(
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder) as lock:
             _begin(folder, request)
+            if any(read_shard(folder, number) is None for number in range(request["shards"])):
+                (folder / "about.json").unlink(missing_ok=True)  # a shard was lost: make it again
             if not (folder / "about.json").exists():
                 _columns(folder, source, request, test)
                 _shards(folder, source, request, on_bad, workers, lock, progress)
@@ -133,10 +135,10 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
         "name": name,
         "form": form,
         "items": items,
+        "input_shape": list(shape),
+        "quality": how.quality if form == "jpeg" else None,
         "shard": shard,
         "shards": 0 if each == 0 else -(-items // shard),
-        "quality": how.quality if form == "jpeg" else None,
-        "input_shape": list(shape),
         "resize": bool(how.size) and not images,
         "dtype": kind.str,
         "classes": source.spec.classes,
