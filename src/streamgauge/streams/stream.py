@@ -417,7 +417,8 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
             raise StreamgaugeError("Albums need a column 'user', and this source has none.")
         user = source.columns["user"]
     # Long streams go by in pieces; `begin` is where the run that is not over yet began.
-    found, begin = [], 0
+    starts = np.empty(count + 1, kind)  # as many as there can be; what is not used costs nothing
+    used = begin = 0
     for start in range(0, count, orders.PIECE):
         end = min(start + orders.PIECE, count)
         first = max(start - 1, 0)  # the sample before the piece, to compare its first with
@@ -436,5 +437,7 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
         begin = int(runs[-1])
         if end < count:  # the last run may go on in the next piece, which cuts it
             steps = steps[: np.searchsorted(steps, begin)]
-        found.append(steps.astype(kind))
-    return np.concatenate([*found, np.array([count], kind)])
+        starts[used : used + len(steps)] = steps
+        used += len(steps)
+    starts[used] = count
+    return starts[: used + 1]
