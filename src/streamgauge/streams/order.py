@@ -13,7 +13,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.source import Array, IntArray, Source
 
-PIECE = 1 << 18  # samples of a long stream that are looked at together
+PIECE = 1 << 16  # samples of a long stream that are looked at together
 
 
 class Order(NamedTuple):
