@@ -440,4 +440,5 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
         starts[used : used + len(steps)] = steps
         used += len(steps)
     starts[used] = count
-    return starts[: used + 1]
+    found = starts[: used + 1]
+    return found if 2 * used > count else found.copy()  # a view would keep all of the room
