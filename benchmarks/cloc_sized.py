@@ -307,7 +307,9 @@ def main() -> None:
         if done.returncode:
             sys.exit(f"{part} failed")
         found = json.loads(done.stdout.strip().splitlines()[-1])
-        print(f"{part:10s} {found['seconds']:8.1f} {found['peak']:8.0f}  {found['said']}", flush=True)
+        print(
+            f"{part:10s} {found['seconds']:8.1f} {found['peak']:8.0f}  {found['said']}", flush=True
+        )
 
 
 def one(folder: Folder, part: str) -> None:

@@ -46,6 +46,12 @@ Threads = Annotated[
     int | None,
     typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
 ]
+ReadAhead = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", help="Processes that decode images ahead [one a core]; changes no result."
+    ),
+]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 
@@ -148,6 +154,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",
     threads: Threads = None,
+    workers: ReadAhead = None,
     checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -197,6 +204,7 @@ def run(
                 device=device,
                 checkpoint=checkpoint,
                 watch=watcher.watch,
+                workers=workers,
                 said=watcher.say,
             )
         )
@@ -416,6 +424,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
     device: Device = "auto",
     threads: Threads = None,
+    workers: ReadAhead = None,
     checkpoint: Checkpoint = 30.0,
 ) -> None:
     """Finish runs that were interrupted; the log comes out as if they never had been.
@@ -435,6 +444,7 @@ def resume(
             device=device,
             checkpoint=checkpoint,
             watch=watcher.watch_run,
+            workers=workers,
             said=watcher.say,
         )
     print(leaderboard_text(runs))

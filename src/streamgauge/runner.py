@@ -15,6 +15,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.loop import Loop, Protocol
+from streamgauge.reading import announcing, reading_ahead
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
@@ -41,13 +42,15 @@ def run(
     checkpoint: float = 30.0,
     progress: Progress | None = None,
     origin: str | None = None,
+    workers: int | None = None,
     said: Said = print,
 ) -> Run:
     """Run a learner on a stream and return the stored run.
 
     A run that is already complete is returned as it is; one that was interrupted goes on from its
     last checkpoint (made every `checkpoint` seconds); `said` is told so. `origin` names the stream
-    for `resume`.
+    for `resume`. `workers` processes decode images ahead of time (by default one a core where the
+    stream's samples are encoded images, none elsewhere); their number changes no result.
     """
     import torch
 
@@ -78,7 +81,10 @@ def run(
     absent = OPTIONAL - set(stream.source.columns)
     if stream.task is not None:
         absent -= {"task"}
-    with closing(Recorder(path, header, frozenset(absent))) as recorder:
+    with (
+        reading_ahead(stream, workers) as stream,
+        closing(Recorder(path, header, frozenset(absent))) as recorder,
+    ):
         try:
             loop = Loop(
                 stream,
@@ -95,7 +101,7 @@ def run(
             if state is not None:
                 loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
-            loop.run(checkpoint, progress)
+            loop.run(checkpoint, announcing(loop, progress))
     return Run(path)
 
 
@@ -251,6 +257,7 @@ def run_all(
     device: str = "auto",
     checkpoint: float = 30.0,
     watch: Callable[[Planned, Stream], Progress | None] | None = None,
+    workers: int | None = None,
     said: Said = print,
 ) -> Iterator[Run]:
     """Do what is missing of an experiment, one run after the other, and yield every run."""
@@ -271,6 +278,7 @@ def run_all(
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
             origin=_origin(experiment.stream),
+            workers=workers,
             said=said,
         )
 
@@ -286,6 +294,7 @@ def resume(
     device: str = "auto",
     checkpoint: float = 30.0,
     watch: Callable[[Run], Progress | None] | None = None,
+    workers: int | None = None,
     said: Said = print,
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs.
@@ -301,7 +310,7 @@ def resume(
             continue
         try:
             progress = None if watch is None else watch(stored)
-            runs.append(_resume(stored, device, checkpoint, progress, said))
+            runs.append(_resume(stored, device, checkpoint, progress, workers, said))
         except StreamgaugeError as problem:
             problems.append(str(problem))
     if problems:
@@ -310,7 +319,12 @@ def resume(
 
 
 def _resume(
-    stored: Run, device: str, checkpoint: float, progress: Progress | None, said: Said
+    stored: Run,
+    device: str,
+    checkpoint: float,
+    progress: Progress | None,
+    workers: int | None,
+    said: Said,
 ) -> Run:
     config = stored.header["config"]
     if "live" in config:
@@ -344,6 +358,7 @@ def _resume(
         checkpoint=checkpoint,
         progress=progress,
         origin=config["stream"]["origin"],
+        workers=workers,
         said=said,
     )
 

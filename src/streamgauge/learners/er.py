@@ -15,6 +15,8 @@ from streamgauge.learners.base import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from streamgauge.memory import Memory
+
 
 @dataclass(frozen=True)
 class Config:
@@ -63,6 +65,14 @@ class ER(Network):
         few = self.config.wait and len(self.memory) < self.config.recall
         slots = self.memory.recall(0 if few else self.config.recall)
         return self.read(self.memory.index[slots])
+
+    def foresee(self, memory: Memory, index: Any, label: Any) -> list[Any]:
+        """The addresses that learning a batch will recall, played on a copy of the memory, so that
+        they can be read ahead. Who changes what is recalled says this anew, or is not foreseen."""
+        n = 0 if self.config.wait and len(memory) < self.config.recall else self.config.recall
+        recalled = [memory.index[memory.recall(n)] for _ in range(self.config.passes)]
+        memory.add(index, label)
+        return recalled
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """One forward pass over both, so that batch norm sees them together."""

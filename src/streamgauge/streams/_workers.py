@@ -25,23 +25,19 @@ class Failed(Exception):
 class Workers:
     """`count` processes that each call `work(task)` for what they are sent.
 
-    Where the system can fork, they share what the parent holds (tens of millions of paths are not
-    copied); elsewhere `work` is pickled. `close` names file descriptors of the parent that they
-    must not keep open, such as a lock.
+    They are forked, so they share what the parent holds: tens of millions of paths are not copied.
+    `close` names file descriptors of the parent that they must not keep open, such as a lock.
     """
 
     def __init__(self, count: int, work: Work, close: Iterable[int] = ()) -> None:
-        forks = "fork" in multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+        context: Any = multiprocessing.get_context("fork")
         self.pipes: list[Any] = []
         self.processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            inherited = [*self.pipes, ours] if forks else []
+            inherited = [*self.pipes, ours]
             process = context.Process(
-                target=_serve,
-                args=(theirs, work, inherited, tuple(close) if forks else ()),
-                daemon=True,
+                target=_serve, args=(theirs, work, inherited, tuple(close)), daemon=True
             )
             with warnings.catch_warnings():
                 # Python warns where a process with threads is forked, since a child could wait for

@@ -326,7 +326,9 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
         facts = read_shard(path, number)
         if facts is None:
             if (path / "about.json").exists():
-                wrong.append(f"Shard {number} of {path} is missing or has another length: pack again.")
+                wrong.append(
+                    f"Shard {number} of {path} is missing or has another length: pack again."
+                )
         elif file_checksum(shard_file(path, number)) != facts["checksum"]:
             wrong.append(
                 f"Shard {number} of {path} is not what was packed: delete "
