@@ -18,7 +18,7 @@ from streamgauge.streams._workers import Failed, Workers, cores
 from streamgauge.streams.source import Array, IntArray, Source
 
 ROOM = 256 << 20  # bytes of decoded samples that may wait
-ROWS = 8  # samples that a worker decodes at a time
+ROWS = 16  # samples that a worker decodes at a time
 MOST = 256  # pieces that may wait, however small they are
 
 
@@ -270,11 +270,15 @@ class _Decoder:
 
     def __init__(self, source: Source, slots: Array) -> None:
         self.source, self.slots = source, slots
+        self._into = getattr(source, "read_into", None)
 
     def __call__(self, task: tuple[int, int, IntArray]) -> tuple[int, bool]:
         number, slot, index = task
         try:
-            self.slots[slot, : len(index)] = self.source.read(index)
+            if self._into is not None:
+                self._into(index, self.slots[slot])
+            else:
+                self.slots[slot, : len(index)] = self.source.read(index)
         except Exception:  # the parent reads it again, and meets the error where it belongs
             return number, False
         return number, True

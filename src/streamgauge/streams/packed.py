@@ -114,9 +114,10 @@ class PackedSource:
 
     def read(self, index: IntArray) -> Array:
         wanted = np.asarray(index, np.int64)
-        if self.encoded_images:
-            return self._decode(wanted)
         out = np.empty((len(wanted), *self.spec.input_shape), self._type)
+        if self.encoded_images:
+            self.read_into(wanted, out)
+            return out
         if out.nbytes == 0:
             return out
         # Neighbours in a shard are read together.
@@ -143,18 +144,21 @@ class PackedSource:
             raise self._short(number)
         return data
 
-    def decoded(self, index: int) -> Array:
+    def read_into(self, index: IntArray, out: Array) -> None:
+        """Read samples to where they are wanted, without a copy in between."""
+        if not self.encoded_images:
+            out[: len(index)] = self.read(index)
+            return
         from streamgauge.streams.images import decode
 
         _, high, wide = self.spec.input_shape
-        return decode(self.encoded(index), (high, wide), **self.request["decode"])
-
-    def _decode(self, wanted: IntArray) -> Array:
-        unique, place = np.unique(wanted, return_inverse=True)
-        pixels = np.empty((len(unique), *self.spec.input_shape), np.uint8)
-        for row, sample in enumerate(unique.tolist()):
-            pixels[row] = self.decoded(sample)
-        return pixels[place]
+        there: dict[int, int] = {}  # steps are padded by repeating samples
+        for row, sample in enumerate(np.asarray(index).tolist()):
+            if sample in there:
+                out[row] = out[there[sample]]
+                continue
+            there[sample] = row
+            decode(self.encoded(sample), (high, wide), out=out[row], **self.settings)
 
     def _file(self, number: int) -> int:
         file = self._files.pop(number, None)
