@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamgauge import __version__
+from streamgauge.cli_data import data
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import coerce
 
@@ -32,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data, name="data")
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
@@ -39,10 +41,27 @@ _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Engine = Annotated[
+    Literal["auto", "eager", "graph"],
+    typer.Option(help="How steps execute: recorded and replayed on a GPU, or called one by one."),
+]
+EvaluationPrecision = Annotated[
+    Literal["fp32", "tf32", "fp16", "bf16"],
+    typer.Option(help="Of evaluation on a GPU; the share of answers that changes is logged."),
+]
+SideBySide = Annotated[
+    int | None, typer.Option(min=1, help="Runs at once on a GPU [as many as fit].")
+]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Threads = Annotated[
     int | None,
     typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
+]
+ReadAhead = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", help="Processes that decode images ahead [one a core]; changes no result."
+    ),
 ]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
@@ -154,6 +173,10 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",
     threads: Threads = None,
+    workers: ReadAhead = None,
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -210,6 +233,10 @@ def run(
                 device=device,
                 checkpoint=checkpoint,
                 watch=watcher.watch,
+                workers=workers,
+                engine=engine,
+                precision=precision,
+                side_by_side=side_by_side,
                 said=watcher.say,
             )
         )
@@ -489,6 +516,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
     device: Device = "auto",
     threads: Threads = None,
+    workers: ReadAhead = None,
     checkpoint: Checkpoint = 30.0,
 ) -> None:
     """Finish runs that were interrupted; the log comes out as if they never had been.
@@ -508,6 +536,7 @@ def resume(
             device=device,
             checkpoint=checkpoint,
             watch=watcher.watch_run,
+            workers=workers,
             said=watcher.say,
         )
     print(leaderboard_text(runs))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from streamgauge.loop import Protocol, Record
     from streamgauge.streams import Split, Stream
 
-BLOCK = 512  # samples answered at once
+BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
+CHANGED = "changed_by_precision"  # share of held-out answers that fp32 would give otherwise
 # Held-out inputs up to this size stay on the device between evaluations.
 CACHE_BYTES = 256 << 20
 
@@ -66,6 +67,12 @@ class Evaluator:
         """Whether an evaluation is to be taken after so many steps."""
         return bool(self._heldout) and any(self._due(step))
 
+    def rehearse(self) -> None:
+        """Ask everything that may ever be asked, to see what memory that takes; changes nothing."""
+        for heldout in self._heldout.values():
+            for x in self._inputs(heldout, len(heldout)):
+                self.engine.scores(x)
+
     def evaluate(self, step: int, version: int) -> None:
         boundary, _, keep, probe = self._due(step)
         current = -1 if self.stream.task is None else int(self.stream.task[step - 1])
@@ -91,9 +98,13 @@ class Evaluator:
                 self._record_right(name, moment, numbers, counted, count)
                 return
         cumulative = boundary and self.stream.class_task is not None
-        answers, sure, tables = [], [], []
+        answers, sure, tables, changed = [], [], [], []
         for x in self._inputs(heldout, asked):
-            table = as_table(self.engine.scores(x))
+            scores = self.engine.scores(x)
+            table = as_table(scores)
+            exact = self.engine.exact(x) if boundary and not heldout.split.at_boundaries else None
+            if exact is not None:
+                changed.append((exact.argmax(1) != scores.argmax(1)).sum())
             answers.append(table.argmax(axis=1))
             sure.append(confidence(table, answers[-1]))
             if np.isnan(sure[-1]).any():
@@ -105,6 +116,9 @@ class Evaluator:
         prediction = np.concatenate(answers)
         correct = prediction == heldout.label[:asked]
         self._record_counts(name, moment, heldout.task[:seen], correct[:seen])
+        if changed:  # what evaluating in a lower precision costs, where that is done
+            share = sum(changed) / asked
+            self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
         if cumulative:
             self._record_cumulative(name, moment, heldout, np.concatenate(tables)[:seen])
         if keep:
@@ -114,8 +128,9 @@ class Evaluator:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
 
     def _inputs(self, heldout: Heldout, count: int) -> Iterator[Tensor]:
-        for start in range(0, count, BLOCK):
-            end = min(start + BLOCK, count)
+        block = LARGE_BLOCK if self.device.type == "cuda" else BLOCK
+        for start in range(0, count, block):
+            end = min(start + block, count)
             if getattr(self.learner, "sees_input", True):
                 yield heldout.inputs(self.stream, start, end, self.device)
             else:

@@ -156,6 +156,8 @@ class Loop:
         while self.step < end:
             with self.engine.scope():
                 self._advance()
+                if self.step == end:
+                    self._drain()
                 if progress is not None:
                     progress(self)
                 if time.monotonic() - last >= checkpoint_seconds or self.recorder.full:
@@ -176,9 +178,12 @@ class Loop:
                 self._prepare()
                 self.evaluator.evaluate(self.step, self.version)
 
-    def save(self, done: bool = False) -> None:
+    def _drain(self) -> None:
         right, asked = self.engine.drain()
         self.right, self.asked = self.right + right, self.asked + asked
+
+    def save(self, done: bool = False) -> None:
+        self._drain()
         for part, seconds in self._seconds.items():
             self.recorder.rows["timing"].append(1, step=self.step, part=part, seconds=seconds)
         self._seconds.clear()

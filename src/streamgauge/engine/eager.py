@@ -58,6 +58,10 @@ class Eager:
         """Right answers by task among the first held-out samples; None where the caller counts."""
         return None
 
+    def exact(self, x: Tensor) -> Tensor | None:
+        """Scores in fp32, where `scores` are not."""
+        return None
+
     def drain(self) -> tuple[int, int]:
         """Right answers and samples asked since the last call, as far as the engine counted."""
         return 0, 0

@@ -16,6 +16,8 @@ from streamgauge.learners.base import Batch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from streamgauge.memory import Memory
+
 
 @dataclass(frozen=True)
 class Config:
@@ -87,6 +89,14 @@ class ER(Network):
     def variant(self) -> tuple[Any, ...]:
         """What, beside shapes, decides which operations a step takes."""
         return ()
+
+    def foresee(self, memory: Memory, index: Any, label: Any) -> list[Any]:
+        """The addresses that learning a batch will recall, played on a copy of the memory, so that
+        they can be read ahead. Who changes what is recalled says this anew, or is not foreseen."""
+        n = 0 if self.config.wait and len(memory) < self.config.recall else self.config.recall
+        recalled = [memory.index[memory.recall(n)] for _ in range(self.config.passes)]
+        memory.add(index, label)
+        return recalled
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """One forward pass over both, so that batch norm sees them together."""

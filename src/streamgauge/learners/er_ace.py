@@ -50,6 +50,9 @@ class ERACE(er.ER):
         slots, self.left = deal(self.left, self.config.recall, memory.slots(), memory.rng)
         return Drawn((memory.index[slots],))
 
+    def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
+        return [] if self.config.as_published else super().foresee(memory, index, label)
+
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         head, published = self.model.head, self.config.as_published
         allowed = present(batch.y, len(head.seen)) if published else ace_mask(batch.y, head.seen)
