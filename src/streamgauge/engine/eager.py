@@ -58,6 +58,10 @@ class Eager:
         """Right answers by task among the first held-out samples; None where the caller counts."""
         return None
 
+    def keep(self, value: Any) -> Any:
+        """Something that a step returned, for longer than to the next step."""
+        return value
+
     def exact(self, x: Tensor) -> Tensor | None:
         """Scores in fp32, where `scores` are not."""
         return None

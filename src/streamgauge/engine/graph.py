@@ -108,6 +108,9 @@ class Graph(Eager):
         finally:
             learner.model = own
 
+    def keep(self, value: Any) -> Any:
+        return value.clone() if isinstance(value, torch.Tensor) else value
+
     def exact(self, x: Tensor) -> Tensor | None:
         """Scores in fp32, to compare with; None where evaluation is in fp32 anyway."""
         if self._folded is None:

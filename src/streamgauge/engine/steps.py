@@ -156,10 +156,16 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(operation)
         if any(word in name for word in ("_local_scalar_dense", "nonzero", "masked_select")):
             raise CannotRecord(f"{name} waits for the device.")
+        if name == "aten.index.Tensor" and any(_is_mask(one) for one in args[1]):
+            raise CannotRecord("indexing with a mask waits for the device.")
         result = operation(*args, **(kwargs or {}))
         shape = tuple(result.shape) if isinstance(result, torch.Tensor) else None
         self.seen.append((name, shape))
         return result
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 class _Refuse(TorchFunctionMode):
