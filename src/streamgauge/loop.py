@@ -114,6 +114,7 @@ class Loop:
             self.learner = build(self.gate)
         self.engine.adopt(self.learner, stream.spec.classes)
         self.meter = Meter(self.learner)
+        self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
