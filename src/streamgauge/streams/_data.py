@@ -149,14 +149,15 @@ class Stored:
     def source(self) -> ArraySource:
         """The whole data set as a source, official test set last."""
         own = {k: v for k, v in self.arrays.items() if k not in ("x", "label")}
-        return ArraySource(
+        made = ArraySource(
             self.arrays["x"],
             self.arrays["label"],
             classes=self.about["classes"],
             class_names=self.about["class_names"],
-            x_hash=self.about["arrays"]["x"]["md5"],
             **own,
         )
+        made.x_hash = self.about["arrays"]["x"]["md5"]
+        return made
 
     def _open(self, name: str) -> Array:
         """The array, if it is still the one that was stored. Its checksum is only computed again
@@ -303,9 +304,7 @@ def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Conte
     files = Files(path)
     tried = [files]
     if files.kind == "folder":
-        tried += [
-            Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)
-        ]
+        tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
     for one in tried:
         found = data.read(one, scratch, asked)
         if found is not None:
