@@ -42,7 +42,9 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
         return
     print(f"Data folder: {folder}\n")
     for entry in entries:
-        here = f"here: {entry['samples']:,} samples" if entry["here"] else f"get: {entry['get']}"
+        here = f"not here: streamgauge data {'fetch' if entry['files'] else 'info'} {entry['name']}"
+        if entry["here"]:
+            here = f"here: {entry['samples']:,} samples"
         print(f"  {entry['name']:<14} {entry['title']}\n{'':<17}{here}")
 
 
@@ -116,7 +118,9 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
     for key in ("revision", "licence", "citation", "home", "forms"):
         print(f"  {key:<9} {facts[key]}")
     for file in facts["files"]:
-        print(f"  {'file':<9} {file['urls'][0]} ({file['megabytes']} MB, md5 {file['md5'] or '-'})")
+        print(
+            f"  {'file':<9} {file['urls'][0]} ({_size(file['megabytes'])}md5 {file['md5'] or '-'})"
+        )
     if not facts["here"]:
         print(f"  {'here':<9} no. Get it: {facts['get']}")
         return
@@ -128,6 +132,10 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
     print(f"  {'verified':<9} {facts['verified']}")
     for key, value in facts["more"].items():
         print(f"  {key:<9} {value}")
+
+
+def _size(megabytes: int | None) -> str:
+    return "" if megabytes is None else f"{megabytes} MB, "
 
 
 def _found(stored: Stored) -> str:

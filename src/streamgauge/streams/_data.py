@@ -36,7 +36,7 @@ class Remote:
     name: str
     urls: tuple[str, ...]
     md5: str | None
-    megabytes: int
+    megabytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -252,10 +252,7 @@ def fetch(
         try:
             download(remote.urls, place / remote.name, remote.md5, progress, tries, wait)
         except StreamgaugeError as problem:
-            rest = "; ".join(
-                f"{one.name} ({one.megabytes} MB) from {one.urls[0]}"
-                for one in data.remotes[number:]
-            )
+            rest = "; ".join(f"{one.name} from {one.urls[0]}" for one in data.remotes[number:])
             raise StreamgaugeError(
                 f"{problem} Without a network: get {rest} on another machine, put it into {place}"
                 f" and run the same command, or run: streamgauge data add {data.name} PATH."
