@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from streamgauge.streams._data import Stored
 
 data = typer.Typer(
@@ -118,9 +120,8 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
     for key in ("revision", "licence", "citation", "home", "forms"):
         print(f"  {key:<9} {facts[key]}")
     for file in facts["files"]:
-        print(
-            f"  {'file':<9} {file['urls'][0]} ({_size(file['megabytes'])}md5 {file['md5'] or '-'})"
-        )
+        size = "" if file["megabytes"] is None else f"{file['megabytes']} MB, "
+        print(f"  {'file':<9} {file['urls'][0]} ({size}md5 {file['md5'] or '-'})")
     if not facts["here"]:
         print(f"  {'here':<9} no. Get it: {facts['get']}")
         return
@@ -132,10 +133,6 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
     print(f"  {'verified':<9} {facts['verified']}")
     for key, value in facts["more"].items():
         print(f"  {key:<9} {value}")
-
-
-def _size(megabytes: int | None) -> str:
-    return "" if megabytes is None else f"{megabytes} MB, "
 
 
 def _found(stored: Stored) -> str:
@@ -150,31 +147,40 @@ def _found(stored: Stored) -> str:
 
 
 class _Bar:
-    """A progress bar a file, where a person looks on."""
+    """A progress bar for each thing that takes time, where a person looks on."""
 
     def __enter__(self) -> _Bar:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        self.bars: Progress | None = None
         self.tasks: dict[str, TaskID] = {}
-        self.bars.__enter__()
         return self
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
+        if self.bars is None:
+            self.bars = self._start()
         if what not in self.tasks:
             self.tasks[what] = self.bars.add_task(what, total=total)
         self.bars.update(self.tasks[what], completed=done, total=total)
 
+    def _start(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        bars.start()
+        return bars
+
     def __exit__(self, *stopped: Any) -> None:
-        self.bars.__exit__(*stopped)
+        if self.bars is not None:
+            self.bars.stop()
 
 
 def _print_json(value: Any) -> None:

@@ -116,7 +116,7 @@ DATA = DataSet(
     name="clear",
     title="CLEAR",
     revision="CLEAR-10 or CLEAR-100, 2021, images only",
-    licence="photos of YFCC100M: Creative Commons, each its own; labels: CC BY 4.0",
+    licence="photos of YFCC100M: Creative Commons, each its own; see its page for the labels",
     citation="Lin, Z., Shi, J., Pathak, D., Ramanan, D. (2021). The CLEAR Benchmark: Continual"
     " LEArning on Real-World Imagery. NeurIPS Datasets and Benchmarks.",
     home="https://clear-benchmark.github.io/",

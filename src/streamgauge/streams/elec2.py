@@ -45,18 +45,19 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         table = read_csv(raw, what)
         if not {*FEATURES, "class"} <= set(table.column_names):
             continue
-        x = features(table, FEATURES, what)
+        # To the six decimals that are published, so that every form gives the same numbers.
+        exact = np.rint(features(table, FEATURES, what).astype(np.float64) * _MILLION)
         kinds = [str(value).strip("b'\"").upper() for value in table["class"].to_pylist()]
         if not set(kinds) <= {"UP", "DOWN", "1", "0"}:
             raise StreamgaugeError(f"The column 'class' of {what} holds more than UP and DOWN.")
         label = np.array([kind in ("UP", "1") for kind in kinds], np.uint8)
         return Contents(
-            {"x": x, "label": label},
+            {"x": (exact / _MILLION).astype(np.float32), "label": label},
             form,
             2,
             ["down", "up"],
             {
-                "features": _md5(np.rint(x.astype(np.float64) * _MILLION).astype("<i4")),
+                "features": _md5(exact.astype("<i4")),
                 "labels": _md5(label),
             },
         )
