@@ -769,6 +769,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
         ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "no time in row 2"),
         ([["label", "path", "split"], ["0", "a", "elsewhere"]], "The split 'elsewhere'"),
         ([["label", "path"]], "lists no image"),
+        ([["class", "category", "path"], ["0", "1", "a"]], "class or category: rename"),
     ],
 )
 def test_a_csv_with_something_wrong_is_one_sentence(
@@ -795,7 +796,7 @@ def test_a_csv_is_ordered_by_time_and_keeps_users_and_places(tmp_path: Path) -> 
     times = stream.source.columns["time"]
     assert times[stream.preparation].tolist() == [901, 902, 903, 904, 905]
     assert bool(np.all(np.diff(times[stream.order]) > 0))
-    assert np.allclose(stream.source.columns["latitude"], np.arange(100) / 10)
+    assert np.allclose(stream.source.columns["latitude"], np.arange(100)[::-1] / 10)
     assert len(np.unique(stream.source.columns["user"])) == 50
 
 
@@ -819,9 +820,11 @@ def test_cglm_from_its_metadata(tmp_path: Path) -> None:
     times = stream.source.columns["time"]
     assert bool(np.all(np.diff(times[stream.order]) > 0))
     assert stream.source.label[stream.preparation].tolist() == [1] * 11  # the oldest come first
-    assert abs(int(stream.source.read(np.array([0]))[0, 0, 10, 10]) - 200) < 6
-    with pytest.raises(StreamgaugeError, match="cannot be read"):
+    assert abs(int(stream.source.read(np.array([55]))[0, 0, 10, 10]) - 200) < 6  # the newest
+    with pytest.raises(StreamgaugeError, match=r"cannot be used.*cannot be read.*--images"):
         stream.source.read(np.array([1]))
+    left = catalogue.stream("cglm", size="20", on_bad="skip", preparation="0", held_out="0")
+    assert left.samples == 1
 
 
 # CLEAR
@@ -968,5 +971,9 @@ def test_paths_are_kept_as_they_are(tmp_path: Path) -> None:
 
     names = ["a.jpg", "", "ü/ö.jpg", "x" * 300]
     ends, letters = _photos._letters(pa.array(["skipped", *names])[1:])
-    items = _photos.PathItems("", "", "", letters, ends[1:], "")
-    assert [items.name(i) for i in range(len(items))] == names
+    np.save(tmp_path / "paths.npy", letters)
+    np.save(tmp_path / "path_ends.npy", ends[1:])
+    items = _photos.PathItems(tmp_path, "", "", "", "")
+    for one in (items, pickle.loads(pickle.dumps(items))):
+        assert [one.name(i) for i in range(len(one))] == names
+    assert len(pickle.dumps(items)) < 1000  # names are not sent to workers

@@ -212,7 +212,10 @@ def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
                 file, _, above = base.rpartition(".")
                 if base == "Arrangement":
                     file, above = "streams/stream", base
-                for path in (_ROOMS / r / f"{file}.py" for r in ("learners", "streams", "")):
+                if not file:  # of the same file
+                    found |= _static_settings(tree, above)
+                for room in ("learners/", "streams/", ""):
+                    path = _ROOMS / f"{room}{file}.py"
                     if file and path.is_file():
                         found |= _static_settings(ast.parse(path.read_text()), above)
             for node in part.body:

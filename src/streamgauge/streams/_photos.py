@@ -7,6 +7,7 @@ Images stay where they are; what is stored are the lists, as arrays that are mem
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +18,14 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams._data import Asked, Contents, DataSet, Stored
 from streamgauge.streams._files import Files, inside, refuse_leaving
+from streamgauge.streams._guess import NAMES
+from streamgauge.streams.images import BadImage, ImageSource
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
+_MAPPED = ("_names", "_ends")
 _LOOKED_FOR = 64  # images that are looked for, to find the folder that holds them
 
 
@@ -46,12 +50,25 @@ class Photos:
 
 
 class PathItems:
-    """Bytes of image files below a folder, by number; their names are memory-mapped."""
+    """Bytes of image files below a folder, by number. Their names lie in the stored data set and
+    are mapped from there; to another process goes only where that is."""
 
-    def __init__(self, root: str, strip: str, put: str, names: Array, ends: Array, known: str):
+    def __init__(self, stored: Path, root: str, strip: str, put: str, known: str) -> None:
+        self.stored = stored
         self.root, self.strip, self.put = root, strip, put
-        self._names, self._ends = names, ends
         self.fingerprint = known
+        self._open()
+
+    def _open(self) -> None:
+        self._names: Array = np.load(self.stored / "paths.npy", mmap_mode="r")
+        self._ends: Array = np.load(self.stored / "path_ends.npy", mmap_mode="r")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _MAPPED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -66,9 +83,10 @@ class PathItems:
         try:
             return path.read_bytes()
         except OSError as error:
-            raise StreamgaugeError(
-                f"The image {path} cannot be read: {error.strerror}. Add the data set again with"
-                " --images if the images were moved, or set on_bad to 'skip'."
+            raise BadImage(
+                f"{path} cannot be read: {error.strerror}; if all images were moved, add the data"
+                " set again with --images.",
+                "missing",
             ) from None
 
 
@@ -125,14 +143,11 @@ def photo_source(stored: Stored, config: Config) -> Source:
             f"The images of {stored.data.title} were not found when it was added: add it again with"
             " --images FOLDER, or set --stream.size 0 to stream labels, times and users alone."
         )
-    from streamgauge.streams.images import ImageSource
-
     items = PathItems(
+        stored.folder,
         str(stored.folder / where),  # what is absolute stays so
         stored.about["more"]["strip"],
         stored.about["more"]["put"],
-        stored.arrays["paths"],
-        stored.arrays["path_ends"],
         stored.about["arrays"]["paths"]["md5"],
     )
     return ImageSource(
@@ -151,25 +166,28 @@ def contents(
     streamed: int | None = None,
 ) -> Contents:
     """The lists as they are stored, and where the images were found."""
-    paths = photos.paths
+    paths, label, columns = photos.paths, photos.label, photos.columns
+    if len(label) != len(paths):
+        raise StreamgaugeError(f"{files.path} has {len(label)} labels for {len(paths)} images.")
     _refuse_leaving(paths, files.path)
+    if "time" in columns and not bool(np.all(columns["time"][1:] >= columns["time"][:-1])):
+        # Once and for all, since opening millions of photos must not mean sorting them.
+        order = np.argsort(columns["time"], kind="stable")
+        paths, label = paths.take(order), label[order]
+        columns = {name: column[order] for name, column in columns.items()}
     offsets, letters = _letters(paths)
-    classes = len(photos.class_names) if photos.class_names else int(photos.label.max()) + 1
-    if int(photos.label.min()) < 0:
-        raise StreamgaugeError(f"{files.path} has the label {photos.label.min()}, below 0.")
-    if len(photos.label) != len(paths):
-        raise StreamgaugeError(
-            f"{files.path} has {len(photos.label)} labels for {len(paths)} images."
-        )
+    classes = len(photos.class_names) if photos.class_names else int(label.max()) + 1
+    if int(label.min()) < 0:
+        raise StreamgaugeError(f"{files.path} has the label {label.min()}, below 0.")
     if images is None:
         place = _find_images(_some(paths), files, asked)
     else:
         place = {"images": images, "strip": "", "put": ""}
     arrays: dict[str, Array] = {
-        "label": photos.label.astype(np.int16 if classes <= 1 << 15 else np.int32),
+        "label": label.astype(np.int16 if classes <= 1 << 15 else np.int32),
         "paths": letters,
         "path_ends": offsets[1:],
-        **photos.columns,
+        **columns,
     }
     return Contents(
         arrays,
@@ -280,15 +298,29 @@ def _store_list(raw: bytes, where: Path) -> Array:
         raise StreamgaugeError(f"An order file in {where} cannot be read: {error}.") from None
 
 
-_NAMES = {
-    "path": ("path", "image_path", "image", "file", "filename", "file_name", "store_loc"),
-    "label": ("label", "labels", "class", "class_id", "cell", "cell_id", "landmark_id", "y"),
-    "time": ("time", "timestamp", "unix_time", "date_taken", "datetaken", "upload_date"),
-    "user": ("user", "user_id", "userid", "owner"),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "lon", "lng"),
-    "split": ("split", "part"),
+_ROLES = ("label", "path", "time", "user", "latitude", "longitude", "split")
+_MORE_NAMES = {
+    "label": ("cell", "cellid"),
+    "path": ("storeloc",),
+    "time": ("unixtime", "uploaddate"),
 }
+
+
+def _choose(columns: Sequence[str], roles: Sequence[str], where: str) -> dict[str, str]:
+    """Which column is what, by the names that manifests of one's own may have, too."""
+    plain = {column: re.sub(r"[^a-z0-9]", "", column.lower()) for column in columns}
+    chosen = {}
+    for role in roles:
+        names = (*NAMES[role], *_MORE_NAMES.get(role, ()))
+        fits = [c for c in columns if plain[c] == role] or [c for c in columns if plain[c] in names]
+        if len(fits) > 1:
+            raise StreamgaugeError(
+                f"Which column of {where} is the {role}? It may be {' or '.join(fits)}: rename the"
+                f" one that is to '{role}'."
+            )
+        if fits:
+            chosen[role] = fits[0]
+    return chosen
 
 
 def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Photos:
@@ -299,12 +331,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     import pyarrow.compute as pc
 
     table = read_csv(files.read([name])[name], f"{name} in {files.path}")
-    lower = {column.lower(): column for column in table.column_names}
-    chosen = {
-        role: lower[known]
-        for role, names in _NAMES.items()
-        if (known := next((n for n in names if n in lower), None))
-    }
+    roles = [role for role in _ROLES if not (path_of and role == "path")]
+    chosen = _choose(table.column_names, roles, f"{name} in {files.path}")
     for role in ("label",) if path_of else ("label", "path"):
         if role not in chosen:
             raise StreamgaugeError(

@@ -296,8 +296,8 @@ class ImageSource:
     `draft`.
 
     The fingerprint is a hash of labels, columns and settings, and of `items.fingerprint` where
-    there is one (files: their paths and sizes; tables and tar files: also when they were changed);
-    otherwise of all bytes of all images. It is computed when first asked for.
+    there is one (see `items`: paths and sizes, or the like); otherwise of all bytes of all images.
+    It is computed when first asked for.
 
     A source can be pickled if its items can, for worker processes.
 
