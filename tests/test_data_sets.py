@@ -402,9 +402,23 @@ def test_a_stored_array_that_changed_is_noticed_and_a_copy_is_not(
         file.write(b"other")
     with pytest.raises(StreamgaugeError, match=r"x\.npy is not what was stored"):
         _data.Stored(DATA100, folder)
+    assert "not what was stored" in _data.describe(DATA100, folder)["problem"]
     (folder / "cifar100" / "x.npy").unlink()
     with pytest.raises(StreamgaugeError, match=r"x\.npy is missing"):
         _data.Stored(DATA100, folder)
+
+
+def test_what_a_killed_process_left_is_removed_and_the_store_itself_is_not_added(
+    tmp_path: Path, folder: Path
+) -> None:
+    (folder / ".cifar100.99999999").mkdir(parents=True)
+    (folder / f".cifar100.{os.getppid()}").mkdir()  # of one that runs
+    stored = _data.add(DATA100, put(tmp_path / "have", BINARY, "folder"))
+    left = sorted(path.name for path in folder.iterdir())
+    assert left == [f".cifar100.{os.getppid()}", "cifar100"]
+    with pytest.raises(StreamgaugeError, match="is the stored data set itself"):
+        _data.add(DATA100, stored.folder)
+    assert len(_data.Stored(DATA100)) == 60
 
 
 def test_a_missing_data_set_is_one_sentence_with_the_command() -> None:

@@ -47,6 +47,7 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
         here = f"not here: streamgauge data {'fetch' if entry['files'] else 'info'} {entry['name']}"
         if entry["here"]:
             here = f"here: {entry['samples']:,} samples"
+        here = entry.get("problem", here)
         print(f"  {entry['name']:<14} {entry['title']}\n{'':<17}{here}")
 
 
@@ -123,7 +124,7 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
         size = "" if file["megabytes"] is None else f"{file['megabytes']} MB, "
         print(f"  {'file':<9} {file['urls'][0]} ({size}md5 {file['md5'] or '-'})")
     if not facts["here"]:
-        print(f"  {'here':<9} no. Get it: {facts['get']}")
+        print(f"  {'here':<9} {facts.get('problem') or 'no. Get it: ' + facts['get']}")
         return
     test = f", of which {facts['test']:,} are the official test set" if facts["test"] else ""
     print(f"  {'here':<9} {facts['folder']} ({facts['megabytes']:,} MB)")

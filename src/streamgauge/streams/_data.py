@@ -214,16 +214,18 @@ def add(
 ) -> Stored:
     """Take in files of a data set in any form its reader knows, from a folder or an archive."""
     base = data_folder(folder)
+    home = base / data.name
+    if path.expanduser().resolve().is_relative_to(home.resolve()):
+        raise StreamgaugeError(f"{path} is the stored data set itself; nothing is to be added.")
     scratch = base / f".{data.name}.{os.getpid()}"
     try:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _tidy(base, data.name)
         scratch.mkdir(parents=True)
         found, where = _read(data, path.expanduser(), scratch, Asked(images, progress))
         verified = _verify(data, found, where, other_contents)
         about = _store(data, found, scratch)
         about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
         (scratch / "about.json").write_text(json.dumps(about, indent=1))
-        home = base / data.name
         shutil.rmtree(home, ignore_errors=True)
         scratch.replace(home)
     except OSError as error:
@@ -234,6 +236,24 @@ def add(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Stored(data, folder)
+
+
+def _tidy(base: Path, name: str) -> None:
+    """Remove what processes that no longer run have left half-made."""
+    for left in base.glob(f".{name}.*"):
+        number = left.name.rpartition(".")[2]
+        if number == str(os.getpid()) or (os.name == "posix" and not _runs(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(number: str) -> bool:
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def fetch(
@@ -282,7 +302,10 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
         "here": (data_folder(folder) / data.name / "about.json").is_file(),
     }
     if facts["here"]:
-        stored = Stored(data, folder)
+        try:
+            stored = Stored(data, folder)
+        except StreamgaugeError as problem:
+            return facts | {"here": False, "problem": str(problem)}
         bytes_ = sum(entry["bytes"] for entry in stored.about["arrays"].values())
         facts |= {
             "folder": str(stored.folder),

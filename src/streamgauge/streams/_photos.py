@@ -337,7 +337,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
         if role not in chosen:
             raise StreamgaugeError(
                 f"{name} in {files.path} has no column '{role}'; it has"
-                f" {', '.join(table.column_names)}. Rename the one that holds it."
+                f" {', '.join(table.column_names)}. Rename the one that holds it"
+                + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
             )
     table = table.filter(pc.is_valid(table[chosen["label"]]))
     if least > 1:
