@@ -209,7 +209,7 @@ def test_every_form_of_cifar_gives_the_same_arrays(
     path = put(tmp_path / "have", contents, form)
     stored = _data.add(DATA100, tmp_path / "have" if name_the_folder else path)
     assert words in stored.about["form"]
-    assert stored.about["verified"] == "yes: md5 of test.bin, train.bin"
+    assert stored.about["verified"] == "yes, by the md5 of test.bin, train.bin"
     assert np.array_equal(stored.arrays["x"], np.concatenate([TRAIN, TEST]))
     assert np.array_equal(stored.arrays["label"], np.append(FINE, FINE_TEST))
     assert np.array_equal(stored.arrays["coarse"], np.append(COARSE, COARSE_TEST))
@@ -253,7 +253,7 @@ def test_other_contents_are_refused_or_taken_and_recorded(tmp_path: Path, folder
         _data.add(cifar100.DATA, path)
     assert not (folder / "cifar100").exists()
     stored = _data.add(cifar100.DATA, path, other_contents=True)
-    assert stored.about["verified"].startswith("no: train.bin has md5")
+    assert stored.about["verified"].startswith("no, train.bin has md5")
     assert list(folder.iterdir()) == [folder / "cifar100"]  # nothing half-made is left
 
 
@@ -622,7 +622,9 @@ def test_tiny_imagenet_as_zip_and_as_folder(
             replace(tinyimagenet.DATA, checksums={"tiny-imagenet-200.zip": checksum}),
         )
     stored = _data.add(tinyimagenet.DATA, path)
-    verified = {"zip": "yes: md5 of tiny-imagenet-200.zip", "folder": "counts only"}[form]
+    verified = {"zip": "yes, by the md5 of tiny-imagenet-200.zip", "folder": "by its counts only"}[
+        form
+    ]
     assert stored.about["verified"].startswith(verified)
     assert stored.arrays["label"].tolist() == [1, 1, 2, 2, 0, 0, 2, 0, 1]  # wnids.txt numbers
     assert stored.test.tolist() == [6, 7, 8]
@@ -871,7 +873,10 @@ def test_clear_comes_period_by_period_from_folders_and_zips(
     checksums = {name: md5((zips / name).read_bytes()) for name in parts}
     data = replace(clear.DATA, checksums=checksums)
     seen = []
-    for path, words in ((folders, "counts only"), (zips, "yes: md5 of clear10-test.zip")):
+    for path, words in (
+        (folders, "by its counts only"),
+        (zips, "yes, by the md5 of clear10-test.zip"),
+    ):
         stored = _data.add(data, path)
         assert stored.about["verified"].startswith(words)
         shutil.rmtree(zips, ignore_errors=path == folders) if path == zips else None
@@ -975,6 +980,9 @@ def test_the_commands_by_hand(
     assert "not here: streamgauge data fetch cifar100" in out
     code, out, _ = call("info", "mnist", "--json", "--data-folder", str(tmp_path / "empty"))
     assert json.loads(out)["here"] is False
+    contents, _ = release()
+    code, out, _ = call("add", "cloc", str(put(tmp_path / "cloc", contents, "folder")))
+    assert "Images were not found: add it again with --images FOLDER" in out
     code, _, err = call("fetch", "cloc")
     assert code == 2
     assert "cannot be fetched by a program" in err

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 data = typer.Typer(
     help="Data sets: what is here, download, take in files you have.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
 )
 
@@ -25,6 +25,12 @@ DataFolder = Annotated[
     Path | None,
     typer.Option(help="Where data sets lie [$STREAMGAUGE_DATA, or your user data folder]."),
 ]
+
+
+@data.callback()
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @data.command("list")
@@ -139,10 +145,12 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
 def _found(stored: Stored) -> str:
     about = stored.about
     test = f" and {len(stored.test):,} to test on" if len(stored.test) else ""
+    images = about["more"].get("images")
+    missing = "Images were not found: add it again with --images FOLDER, or stream without them.\n"
     return (
         f"{stored.data.title}: {about['streamed']:,} samples{test}, {about['classes']:,} classes.\n"
         f"Found as {about['form']} in {about['from']}.\n"
-        f"Verified {about['verified']}.\n"
+        f"Verified: {about['verified']}.\n{missing if images == '' else ''}"
         f"Stored in {stored.folder}."
     )
 

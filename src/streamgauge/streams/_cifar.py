@@ -75,7 +75,7 @@ def _binary(
         raw = np.frombuffer(contents[name], np.uint8)
         if len(raw) == 0 or len(raw) % length:
             raise StreamgaugeError(
-                f"{name} in {files.path} has {len(raw):,} bytes, not a whole number of records of"
+                f"{files.called(name)} has {len(raw):,} bytes, not a whole number of records of"
                 f" {length}: it is cut off, or something else."
             )
         records[part] = raw.reshape(-1, length)
@@ -92,7 +92,7 @@ def _python(
     contents = files.read(list(where.values()))
     records = {}
     for stem, name in where.items():
-        what = f"{name} in {files.path}"
+        what = files.called(name)
         records[stems[stem]] = _from_batch(read_pickle(contents[name], what), labels, what)
     return records
 
@@ -182,7 +182,7 @@ def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
                 loaded: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
                 return loaded
             except ValueError as error:
-                raise StreamgaugeError(f"{kind} in {files.path} cannot be read: {error}.") from None
+                raise StreamgaugeError(f"{files.called(kind)} cannot be read: {error}.") from None
     raise StreamgaugeError(f"{files.path} has mosaics but no {kinds[0]} with their labels.")
 
 

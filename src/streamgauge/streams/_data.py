@@ -340,15 +340,15 @@ def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -
         got = found.checksums.get(part)
         if got is not None and got != expected:
             if other_contents:
-                return f"no: {part} has md5 {got} where {expected} is expected, and was accepted"
+                return f"no, {part} has md5 {got} where {expected} is expected, and was accepted"
             raise StreamgaugeError(
                 f"{where} is not {data.title} as published: {part} has md5 {got} where {expected}"
                 " is expected. Get the file again, or take it as it is with --other-contents."
             )
     compared = sorted(set(data.checksums) & set(found.checksums))
     if compared:
-        return f"yes: md5 of {', '.join(compared)}"
-    return found.verified or "no: no checksum of this form is published"
+        return f"yes, by the md5 of {', '.join(compared)}"
+    return found.verified or "no, no checksum of this form is published"
 
 
 def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
@@ -383,7 +383,7 @@ def archive_verified(data_remotes: tuple[Remote, ...], files: Files) -> tuple[st
     """For data whose published checksum is that of the archive: how it was verified, and its md5
     under the archive's name."""
     if files.kind == "folder":
-        return "counts only: no checksum of the unpacked files is published", {}
+        return "by its counts only, since no checksum of the unpacked files is published", {}
     known = {remote.name for remote in data_remotes}
     name = files.path.name if files.path.name in known else next(iter(known), files.path.name)
     return "", {name: md5_of(files.path)}

@@ -52,9 +52,7 @@ def reader(names: Sequence[str]) -> Reader:
                 return None
             where = {part: dotted[part.replace("-idx", ".idx")] for part in PARTS}
         raw = files.read(list(where.values()))
-        parts = {
-            part: read_idx(raw[name], f"{name} in {files.path}") for part, name in where.items()
-        }
+        parts = {part: read_idx(raw[name], files.called(name)) for part, name in where.items()}
         for images, labels in ((TRAIN, TRAIN_LABELS), (TEST, TEST_LABELS)):
             if parts[images].ndim != 3 or parts[labels].shape != (len(parts[images]),):
                 raise StreamgaugeError(

@@ -196,7 +196,7 @@ def contents(
         photos.class_names,
         checksums or {},
         streamed,
-        verified or "counts only: no checksum of these lists is published",
+        verified or "by its counts only, since no checksum of these lists is published",
         place,
     )
 
@@ -330,13 +330,13 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_csv(files.read([name])[name], f"{name} in {files.path}")
+    table = read_csv(files.read([name])[name], files.called(name))
     roles = [role for role in _ROLES if not (path_of and role == "path")]
-    chosen = _choose(table.column_names, roles, f"{name} in {files.path}")
+    chosen = _choose(table.column_names, roles, files.called(name))
     for role in ("label",) if path_of else ("label", "path"):
         if role not in chosen:
             raise StreamgaugeError(
-                f"{name} in {files.path} has no column '{role}'; it has"
+                f"{files.called(name)} has no column '{role}'; it has"
                 f" {', '.join(table.column_names)}. Rename the one that holds it"
                 + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
             )
@@ -346,14 +346,14 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
         kept = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
         table = table.filter(pc.is_in(table[chosen["label"]], kept))
     if len(table) == 0:
-        raise StreamgaugeError(f"{name} in {files.path} lists no image.")
+        raise StreamgaugeError(f"{files.called(name)} lists no image.")
     label, class_names = _labels(table[chosen["label"]].combine_chunks())
     columns: dict[str, Array] = {}
     for role in ("time", "user", "latitude", "longitude"):
         if role in chosen:
-            columns[role] = _column(table[chosen[role]].combine_chunks(), role, name, files.path)
+            columns[role] = _column(table[chosen[role]].combine_chunks(), role, files.called(name))
     if "split" in chosen:
-        columns["part"] = _parts(table[chosen["split"]].combine_chunks(), name, files.path)
+        columns["part"] = _parts(table[chosen["split"]].combine_chunks(), files.called(name))
     paths = path_of(table) if path_of else table[chosen["path"]]
     shown = ", ".join(f"{role} from '{column}'" for role, column in chosen.items())
     paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
@@ -392,14 +392,14 @@ def _labels(values: Any) -> tuple[Array, Sequence[str] | None]:
     return numbered, [str(name) for name in names.tolist()]
 
 
-def _column(values: Any, role: str, name: str, where: Path) -> Array:
+def _column(values: Any, role: str, where: str) -> Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if values.null_count and role in ("time", "user"):
         missing = int(pc.index(pc.is_null(values), True).as_py())
         raise StreamgaugeError(
-            f"{name} in {where} has no {role} in row {missing + 1}: fill it in, or leave it out."
+            f"{where} has no {role} in row {missing + 1}: fill it in, or leave it out."
         )
     if pa.types.is_temporal(values.type):
         stamps: Array = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy()
@@ -416,12 +416,12 @@ def _column(values: Any, role: str, name: str, where: Path) -> Array:
         )
     except pa.ArrowInvalid as error:
         raise StreamgaugeError(
-            f"The column for {role} of {name} in {where} must hold numbers: {error}."
+            f"The column for {role} of {where} must hold numbers: {error}."
         ) from None
     return numbers
 
 
-def _parts(values: Any, name: str, where: Path) -> Array:
+def _parts(values: Any, where: str) -> Array:
     known = {
         "pretrain": PREPARATION,
         "preparation": PREPARATION,
@@ -437,7 +437,7 @@ def _parts(values: Any, name: str, where: Path) -> Array:
     unknown = [kind for kind in kinds if kind not in known]
     if unknown or coded.null_count:
         raise StreamgaugeError(
-            f"The split '{unknown[0] if unknown else ''}' in {name} in {where} is not known; known"
+            f"The split '{unknown[0] if unknown else ''}' in {where} is not known; known"
             f" are {', '.join(known)}."
         )
     table = np.array([known[kind] for kind in kinds], np.uint8)

@@ -83,7 +83,9 @@ def _contents(
         asked,
         images="images" if archives else str(given.path.resolve()),
         checksums=checksums,
-        verified="" if checksums else "counts only: no checksum of the unpacked files is published",
+        verified=""
+        if checksums
+        else "by its counts only, since no checksum of the unpacked files is published",
         streamed=int((~test).sum()),
     )
 

@@ -116,15 +116,15 @@ def _held_out(files: Files) -> list[dict[str, Any]]:
     name = next((n for n in files.names if PurePosixPath(n).name.endswith("compact_val.csv")), None)
     if name is None:
         return []
-    table = _photos.read_csv(files.read([name])[name], f"{name} in {files.path}", header=False)
+    table = _photos.read_csv(files.read([name])[name], files.called(name), header=False)
     if table.num_columns < 5:
         raise StreamgaugeError(
-            f"{name} in {files.path} has {table.num_columns} columns, where 5 are expected."
+            f"{files.called(name)} has {table.num_columns} columns, where 5 are expected."
         )
     label, time, user = (table.column(i).to_pylist() for i in (0, 2, 3))
     if not all(isinstance(value, int) for value in (label[0], time[0])):
         raise StreamgaugeError(
-            f"{name} in {files.path} is not as released (label first, time third, no head)."
+            f"{files.called(name)} is not as released (label first, time third, no head)."
         )
     kind = "userID" if isinstance(user[0], int) else "user"
     paths = table.column(table.num_columns - 1).to_pylist()
@@ -148,12 +148,12 @@ def _load(files: Files, name: str) -> Any:
         value = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError):
         raise StreamgaugeError(
-            f"{name} in {files.path} is refused: it is damaged, or holds more than the plain values"
+            f"{files.called(name)} is refused: it is damaged, or holds more than the plain values"
             " that are read."
         ) from None
     value = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(value, (list, tuple)):
-        raise StreamgaugeError(f"{name} in {files.path} holds no list.")
+        raise StreamgaugeError(f"{files.called(name)} holds no list.")
     return value
 
 

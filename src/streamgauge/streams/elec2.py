@@ -41,7 +41,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         form = "a CSV"
         if b"@data" in raw[:10000].lower():
             raw, form = _from_arff(raw), "ARFF"
-        what = f"{name} in {files.path}"
+        what = files.called(name)
         table = read_csv(raw, what)
         if not {*FEATURES, "class"} <= set(table.column_names):
             continue

@@ -63,7 +63,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
             try:
                 x[place] = decode(contents[name], 64, name=name)
             except BadImage as error:
-                raise StreamgaugeError(f"{name} in {files.path}: {error.reason}") from None
+                raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
         asked.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
     verified, checksums = archive_verified(_REMOTES, files)
