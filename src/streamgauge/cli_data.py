@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.errors import StreamgaugeError
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -110,15 +112,35 @@ def add(
 
 
 @data.command()
-def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) -> None:
+def info(
+    name: Name,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare a packed folder with its checksums.")
+    ] = False,
+    data_folder: DataFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what a data set is: revision, licence, citation, where it lies and how much there is.
 
-    Example:
+    A packed folder is told by its path.
+
+    Examples:
 
         streamgauge data info cifar100
+
+        streamgauge data info packed/cifar100 --verify
     """
     from streamgauge.streams import _data as sets
+    from streamgauge.streams.packed import is_packed
 
+    if is_packed(name):
+        _packed_info(name, verify, as_json)
+        return
+    if verify:
+        raise StreamgaugeError(
+            f"--verify is for packed folders, and '{name}' is none; data sets are verified when"
+            " they are added."
+        )
     facts = sets.describe(sets.find(name), data_folder)
     if as_json:
         _print_json(facts)
@@ -140,6 +162,108 @@ def info(name: Name, data_folder: DataFolder = None, as_json: AsJson = False) ->
     print(f"  {'verified':<9} {facts['verified']}")
     for key, value in facts["more"].items():
         print(f"  {key:<9} {value}")
+
+
+@data.command()
+def pack(
+    context: typer.Context,
+    stream: Annotated[str, typer.Option(help="What to pack: name of a stream, or FILE.py.")],
+    out: Annotated[Path, typer.Option(help="Folder for the shards; one of ours goes on.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            help="kept (image files as they are), jpeg (resized, as JPEG), array (plain pixels or"
+            " numbers), or auto: kept where there are image files, array elsewhere."
+        ),
+    ] = "auto",
+    size: Annotated[int, typer.Option(help="Pixels a side; 0: as the stream has them.")] = 0,
+    quality: Annotated[int, typer.Option(help="Of --form jpeg, 1 to 95.")] = 90,
+    shard: Annotated[int, typer.Option(help="Samples a shard; 0: by size.")] = 0,
+    on_bad: Annotated[
+        str, typer.Option(help="A bad image stops the packing (fatal) or is left out (skip).")
+    ] = "fatal",
+    workers: Annotated[
+        int | None, typer.Option(help="Processes [one a core]; any number packs the same.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn any stream's samples into seekable shards that open at once, whatever their number.
+
+    Settings of the stream are given as --stream.X. A packing that was stopped goes on with the same
+    command. Bad images are listed with the reason in bad.csv.
+
+    Examples:
+
+        streamgauge data pack --stream cifar100 --out packed/cifar100
+
+        streamgauge data pack --stream my_photos.py --size 224 --form jpeg --out packed/photos
+
+        streamgauge run --stream packed --stream.path packed/photos --learner er
+    """
+    from streamgauge import catalogue
+    from streamgauge.settings import coerce
+    from streamgauge.streams.packed import info as describe
+    from streamgauge.streams.packing import Form, OnBad, Packing
+    from streamgauge.streams.packing import pack as write
+
+    settings = {}
+    for dotted, value in context.obj.items():
+        group, _, setting = dotted.partition(".")
+        if group != "stream":
+            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
+        settings[setting] = value
+    built = catalogue.stream(stream, **settings)
+    how = Packing(coerce(form, Form, "--form"), size, quality, shard)
+    test = built.splits.get("test")
+    with _Bar() as bar:
+        write(
+            built.source,
+            out,
+            how,
+            name=built.name,
+            test=None if test is None else test.index,
+            on_bad=coerce(on_bad, OnBad, "--on-bad"),
+            workers=workers,
+            progress=lambda done, total: bar("packing", done, total),
+        )
+    if as_json:
+        _print_json(describe(out))
+        return
+    _print_packed(describe(out), out)
+    print(f"\nTo use it: streamgauge run --stream packed --stream.path {out} --learner er")
+
+
+def _packed_info(name: str, verify: bool, as_json: bool) -> None:
+    from streamgauge.streams import packed
+
+    facts = packed.info(name)
+    wrong: list[str] = []
+    if verify:
+        with _Bar() as bar:
+            wrong = packed.verify(name, lambda done, total: bar("verifying", done, total))
+        facts["wrong"] = wrong
+    if as_json:
+        _print_json(facts)
+    else:
+        _print_packed(facts, Path(name))
+        if verify:
+            print(*(wrong or ["Everything is as it was packed."]), sep="\n")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _print_packed(facts: dict[str, Any], folder: Path) -> None:
+    state = "whole" if facts["finished"] else f"of {facts['items']:,}; packing is not finished"
+    shape = " x ".join(map(str, facts["input_shape"]))
+    print(f"{folder}: {facts['samples'] or 0:,} samples, {state}.")
+    print(f"  {'what':<9} {facts['name']}, {facts['classes']:,} classes, inputs of {shape}")
+    print(
+        f"  {'form':<9} {facts['form']}, {facts['shards']} shards, {facts['bytes'] / 1e6:,.1f} MB"
+    )
+    print(f"  {'columns':<9} {', '.join(facts['columns'])}")
+    if facts["bad"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["bad"].items())
+        print(f"  {'left out':<9} {kinds}; each with its reason in {folder / 'bad.csv'}")
 
 
 def _found(stored: Stored) -> str:

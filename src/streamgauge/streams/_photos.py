@@ -6,7 +6,9 @@ Images stay where they are; what is stored are the lists, as arrays that are mem
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,9 +99,10 @@ def photo_stream(data: DataSet, config: Config, name: str) -> Stream:
     how: Arrangement = config
     if config.order == "time" and "time" not in source.columns:
         how = replace(config, order="given")  # order files are in order of time, and have no times
+    cache = stored.folder / "orders"
     part = stored.arrays.get("part")
     if part is None or config.parts == "shares":
-        return arrange(source, how, name=name, settings=vars(config))
+        return arrange(source, how, name=name, settings=vars(config), cache=cache)
     if len(part) != len(source):
         raise StreamgaugeError(
             "Some images cannot be used, so the official parts do not fit: set parts to 'shares',"
@@ -108,7 +111,8 @@ def photo_stream(data: DataSet, config: Config, name: str) -> Stream:
     apart = np.flatnonzero((part == PREPARATION) | (part == HELD_OUT))
     test = np.flatnonzero(part == TEST)
     given = replace(how, preparation=0.0, held_out=0.0)
-    plain = arrange(source, given, name=name, test=np.append(apart, test), settings=vars(config))
+    set_apart = np.append(apart, test)
+    plain = arrange(source, given, name=name, test=set_apart, settings=vars(config), cache=cache)
     splits: dict[str, Split] = {}
     if "test" in plain.splits:
         every = plain.splits["test"]
@@ -136,7 +140,9 @@ def photo_source(stored: Stored, config: Config) -> Source:
     }
     if config.size == 0:
         nothing = np.empty((len(stored), 0), np.uint8)
-        return ArraySource(nothing, stored.arrays["label"], **more)
+        labels = ArraySource(nothing, stored.arrays["label"], **more)
+        labels.fingerprint = _fingerprint(stored, 0)
+        return labels
     where = stored.about["more"]["images"]
     if not where:
         raise StreamgaugeError(
@@ -150,9 +156,19 @@ def photo_source(stored: Stored, config: Config) -> Source:
         stored.about["more"]["put"],
         stored.about["arrays"]["paths"]["md5"],
     )
-    return ImageSource(
+    source = ImageSource(
         items, stored.arrays["label"], size=config.size, on_bad=config.on_bad, **more
     )
+    if not source.bad:
+        source.fingerprint = _fingerprint(stored, config.size)
+    return source
+
+
+def _fingerprint(stored: Stored, size: int) -> str:
+    """From the checksums of the stored arrays: tens of millions of labels are not hashed again."""
+    known = {name: entry["md5"] for name, entry in sorted(stored.about["arrays"].items())}
+    facts = json.dumps([known, stored.about["classes"], stored.about["class_names"], size])
+    return hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
 
 
 def contents(
