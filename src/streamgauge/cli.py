@@ -656,8 +656,9 @@ def list_(
         return
     for room, entries in found.items():
         print(f"{room}:")
+        wide = max(len(entry["name"]) for entry in entries)
         for entry in entries:
-            print(f"  {entry['name']:<11} {entry['what']}")
+            print(f"  {entry['name']:<{max(wide, 11)}} {entry['what']}")
             if "source" in entry:
                 print(f"              from: {entry['source']}; cost, er = 1: {entry['cost']}")
             known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())
