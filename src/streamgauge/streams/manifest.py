@@ -50,9 +50,7 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"The column '{column}' of {table.where} holds no paths: set --stream.image."
         )
-    return _own.open_table(
-        "manifest", config, table, _files(config, path, columns, column), [column]
-    )
+    return _own.open_table("manifest", config, table, _files(config, path, columns, column), column)
 
 
 def _from_parquet(config: Config, path: Path, files: Sequence[Path]) -> Stream:
@@ -64,10 +62,10 @@ def _from_parquet(config: Config, path: Path, files: Sequence[Path]) -> Stream:
         columns = read_parquet(files, [*rest, column])
         table = _own.Table(where, columns)
         found = _files(config, path, columns, column)
-        return _own.open_table("manifest", config, table, found, [column])
+        return _own.open_table("manifest", config, table, found, column)
     columns = read_parquet(files, rest)
     return _own.open_table(
-        "manifest", config, _own.Table(where, columns), in_parquet(files, column)
+        "manifest", config, _own.Table(where, columns), in_parquet(files, column), column
     )
 
 
