@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -163,6 +164,18 @@ def test_csv_columns_are_guessed_and_shown(
     assert "not used: weather; set --stream.label to change it." in said
     assert stream.notes["columns"]["label"] == "species"
     assert stream.describe()["notes"] == stream.notes
+
+
+def test_tables_with_semicolons_tabs_and_gzip(tmp_path: Path) -> None:
+    for mark, name in ((";", "a.csv"), ("\t", "a.tsv")):
+        stream = sg.stream("manifest", path=csv(tmp_path, TABLE.replace(",", mark), name), size=6)
+        assert stream.source.class_names == ["robin", "wren"]
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    stream = sg.stream("manifest", path=str(tmp_path / "a.csv.gz"), size=6)
+    assert shows(stream, 1, 1)
+    (tmp_path / "bad.csv").write_bytes(b"path,label\n\xff\xfe.png,1\n")
+    with pytest.raises(StreamgaugeError, match="cannot be read"):
+        sg.stream("manifest", path=str(tmp_path / "bad.csv"))
 
 
 def test_a_column_can_be_named_or_left_out(tmp_path: Path) -> None:

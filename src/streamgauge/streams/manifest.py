@@ -6,6 +6,7 @@ shown. In the order `given`, times may not go backwards.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,13 +131,11 @@ def _read_csv(path: Path) -> pa.Table:
             f"'{path}' is not a table that can be read: give one that ends in .csv, .tsv or"
             " .parquet."
         )
-    tab = ".tsv" in path.suffixes
     try:
+        mark = _delimiter(path)
         table = pcsv.read_csv(
             path,
-            parse_options=pcsv.ParseOptions(
-                delimiter="\t" if tab else ",", newlines_in_values=True
-            ),
+            parse_options=pcsv.ParseOptions(delimiter=mark, newlines_in_values=True),
         )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = str(error).splitlines()[0]
@@ -147,6 +146,14 @@ def _read_csv(path: Path) -> pa.Table:
     if len(table) == 0:
         raise StreamgaugeError(f"The table '{path}' has no rows.")
     return table
+
+
+def _delimiter(path: Path) -> str:
+    """The one of comma, semicolon and tab that the first line has most of."""
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+    with opened as file:
+        head = file.readline()
+    return max(",;\t", key=head.count)
 
 
 def parquet_schema(files: Sequence[Path]) -> pa.Schema:
