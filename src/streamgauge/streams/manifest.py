@@ -145,15 +145,20 @@ def _read_csv(path: Path) -> pa.Table:
         raise StreamgaugeError(f"The column '{twice[0]}' comes twice in '{path}': rename one.")
     if len(table) == 0:
         raise StreamgaugeError(f"The table '{path}' has no rows.")
+    for field in table.schema:
+        if is_bytes(field.type):
+            raise StreamgaugeError(
+                f"The table '{path}' cannot be read: its column '{field.name}' is not UTF-8 text;"
+                " save it as UTF-8."
+            )
     return table
 
 
 def _delimiter(path: Path) -> str:
     """The one of comma, semicolon and tab that the first line has most of."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
-        head = file.readline()
-    return max(",;\t", key=head.count)
+    with path.open("rb") as file:
+        head = (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).readline()
+    return max(",;\t", key=head.decode(errors="replace").count)
 
 
 def parquet_schema(files: Sequence[Path]) -> pa.Schema:
