@@ -65,7 +65,8 @@ class Network:
         config = self.config
         model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
         if config.weights:
-            models.load_weights(model, weights_file(config.weights, config.model, self.source))
+            file = weights_file(config.weights, config.model, self.source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
         return model
 
     def build_memory(self, seed: int) -> memory.Memory:

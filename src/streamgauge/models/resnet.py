@@ -53,13 +53,15 @@ class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; the stride is on the 3 x 3."""
 
     expansion = 4
+    stride_on_first = False
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         after = width * self.expansion
-        self.conv1 = _conv(before, width, 1)
+        first, second = (stride, 1) if self.stride_on_first else (1, stride)
+        self.conv1 = _conv(before, width, 1, first)
         self.bn1 = BatchNorm(width)
-        self.conv2 = _conv(width, width, 3, stride)
+        self.conv2 = _conv(width, width, 3, second)
         self.bn2 = BatchNorm(width)
         self.conv3 = _conv(width, after, 1)
         self.bn3 = BatchNorm(after)
@@ -70,6 +72,12 @@ class Bottleneck(nn.Module):
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
         return F.relu(out + (x if self.downsample is None else self.downsample(x)))
+
+
+class FirstBottleneck(Bottleneck):
+    """The stride is on the first 1 x 1, as in the paper and in Keras."""
+
+    stride_on_first = True
 
 
 class SlimResNet18(Model):
@@ -111,6 +119,7 @@ class ResNet(Model):
     ) -> None:
         super().__init__()
         wide = block.expansion
+        self.stride_on_first = getattr(block, "stride_on_first", None)
         self.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = BatchNorm(64)
         self.layer1 = _stage(block, 64, 64, depths[0], 1)
@@ -136,6 +145,12 @@ def resnet18(input_shape: Sequence[int]) -> ResNet:
 def resnet50(input_shape: Sequence[int]) -> ResNet:
     """25,557,032 parameters with 1,000 classes; 2,048 features."""
     return ResNet(input_shape, Bottleneck, (3, 4, 6, 3))
+
+
+def resnet50_v1(input_shape: Sequence[int]) -> ResNet:
+    """ResNet50 with the stride on the first 1 x 1 convolution of a block, as the paper and Keras
+    have it: for weights that were trained so."""
+    return ResNet(input_shape, FirstBottleneck, (3, 4, 6, 3))
 
 
 def _conv(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
