@@ -137,6 +137,13 @@ def stream_settings(where: str) -> dict[str, Any]:
     return setting_types(_stream_module(where).Config)
 
 
+def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings that a stream would have with these, without building it."""
+    own = {name: value for name, value in settings.items() if name != "features"}
+    found = as_plain(configure(_stream_module(where).Config, own, "stream"))
+    return {**found, **({"features": settings["features"]} if "features" in settings else {})}
+
+
 def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:
     """A stream by name, or from a FILE.py that has `Config` and `build(config)`; with `features`
     (model, weights, ...), the same stream with a frozen network's features for inputs."""

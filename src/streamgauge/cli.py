@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamgauge import __version__
+from streamgauge.cli_suite import app as suite
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import coerce
 
@@ -32,6 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(suite, name="suite")
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)

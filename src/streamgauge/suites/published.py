@@ -1,11 +1,11 @@
 """The papers' numbers, each with its source: a TOML file a table in `ledger/`.
 
-    paper, table, about     where it stands, and what it is about in our words
-    columns, rows           row = [[value, deviation], [value], [], ...], one entry a column
-    seeds, deviation        runs behind a number; what the deviation is
-    given = "..."           numbers that the suites take as they are (costs), and why
-    closed_form = "..."     numbers that follow from a formula, and which test proves them
-    [[plotted]]             what a paper only draws, and with it cannot be checked as a number
+paper, table, about     where it stands, and what it is about in our words
+columns, rows           row = [[value, deviation], [value], [], ...], one entry a column
+seeds, deviation        runs behind a number; what the deviation is
+given = "..."           numbers that the suites take as they are (costs), and why
+closed_form = "..."     numbers that follow from a formula, and which test proves them
+[[plotted]]             what a paper only draws, and with it cannot be checked as a number
 """
 
 from __future__ import annotations

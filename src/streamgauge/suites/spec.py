@@ -153,7 +153,8 @@ def load(name: str, generated: bool = False) -> Suite:
     given = tomllib.loads((ROOM / f"{name}.toml").read_text(encoding="utf-8"))
     _check(given, _SUITE, name)
     parts = given.get("part") or [{"name": ""}]
-    rows, differences = [], []
+    rows: list[Row] = []
+    differences = []
     for part in parts:
         _check(part, _PART, f"{name}, part {part.get('name', '?')}")
         rows += _rows(name, given, part, generated)

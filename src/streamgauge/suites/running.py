@@ -1,0 +1,129 @@
+"""Doing what is missing of a suite, one run after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from streamgauge import catalogue, runner
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.pretrain import pretrain
+from streamgauge.record import Run
+from streamgauge.runner import Planned, Progress, Said
+from streamgauge.streams import Stream
+from streamgauge.suites.finding import Job, find, gather, jobs
+from streamgauge.suites.spec import Row, Suite
+
+Watch = Callable[[Planned, Stream], Progress | None]
+
+
+def run(
+    suite: Suite,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    both: bool = False,
+    out: str | Path = "runs",
+    runs: Sequence[str | Path] = (),
+    weights: Mapping[str, str] | None = None,
+    device: str = "auto",
+    checkpoint: float = 30.0,
+    on: str = "local",
+    watch: Watch | None = None,
+    said: Said = print,
+) -> Iterator[Run]:
+    """Run what is missing and yield every run that is there in the end.
+
+    What is complete already, in `out` or in one of the folders `runs`, is not run again; what was
+    interrupted in `out` goes on. `on` is where: this process, one after the other, is "local".
+    """
+    if on != "local":
+        raise StreamgaugeError(f"Runs can be made on 'local' only, not on '{on}'.")
+    wanted = jobs(suite.choose(only, both), seeds)
+    there = find(wanted, gather([out, *runs]))
+    check_weights([job.row for job in wanted], weights or {})
+    worker = Worker(out, device, checkpoint, weights or {}, watch, said)
+    for number, job in enumerate(wanted, 1):
+        done = there.complete.get(job.row.key, {}).get(job.seed)
+        if done is not None:
+            yield done
+            continue
+        said(f"[{number}/{len(wanted)}] {job.row.title}, seed {job.seed}")
+        yield worker.run(job)
+
+
+class Worker:
+    """Runs jobs. Streams of the last few settings are kept: rows that follow each other share
+    them."""
+
+    def __init__(
+        self,
+        out: str | Path,
+        device: str = "auto",
+        checkpoint: float = 30.0,
+        weights: Mapping[str, str] | None = None,
+        watch: Watch | None = None,
+        said: Said = print,
+    ) -> None:
+        self.out, self.device, self.checkpoint = Path(out), device, checkpoint
+        self.weights, self.watch, self.said = weights or {}, watch, said
+        self._shared: tuple[str, dict[int, Stream]] = ("", {})
+
+    def run(self, job: Job) -> Run:
+        one, _, protocol = job.resolve(self._backbones(job))
+        stream = self._stream(job)
+        return runner.run(
+            stream,
+            one.recipe,
+            protocol=protocol,
+            seed=one.learner_seed,
+            out=self.out,
+            device=self.device,
+            checkpoint=self.checkpoint,
+            progress=None if self.watch is None else self.watch(one, stream),
+            origin=job.row.stream,
+            said=self.said,
+        )
+
+    def _stream(self, job: Job) -> Stream:
+        settings = job.resolve().stream
+        seed = settings["seed"]
+        name = repr((job.row.stream, sorted((k, v) for k, v in settings.items() if k != "seed")))
+        if self._shared[0] != name:
+            self._shared = (name, {})
+        streams = self._shared[1]
+        if seed not in streams:
+            streams[seed] = catalogue.stream(job.row.stream, **settings)
+        return streams[seed]
+
+    def _backbones(self, job: Job) -> str:
+        """First weights: a file that was given, or, on generated data, what `pretrain` makes of the
+        part of the stream that is never scored."""
+        row = job.row
+        if not row.weights:
+            return ""
+        if not row.generated:
+            return self.weights[row.weights]
+        settings = dict(row.pretrain)
+        embedding = 16 if row.weights == "embedding" else 0
+        folder = self.out / "backbones" / row.weights
+        pretrain(
+            self._stream(job), out=folder, device="cpu", **{**settings, "embedding": embedding}
+        )
+        return str(folder)
+
+
+def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
+    """Before anything runs: is there a file for every backbone that is wanted?"""
+    named = {row.weights: row for row in reversed(rows) if row.weights and not row.generated}
+    for name in weights:
+        if named and name not in named:
+            raise StreamgaugeError(f"No row here begins from '{name}'; {nearest(name, named)}")
+    for name, row in named.items():
+        if name not in weights:
+            raise StreamgaugeError(
+                f"The row '{row.title}' begins from the backbone '{name}': give its weights with "
+                f"--weights {name}=FILE (docs/suites.md says which they are)."
+            )
+        if not Path(weights[name]).exists():
+            raise StreamgaugeError(f"There is no file {weights[name]} (--weights {name}).")
