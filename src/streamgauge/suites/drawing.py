@@ -35,7 +35,7 @@ from streamgauge.metrics import (
 )
 from streamgauge.metrics.log import classes_seen
 from streamgauge.record import Run
-from streamgauge.report.figures import Figure, lines, make_figure, thin
+from streamgauge.report.figures import Figure, Trace, lines, make_figure, thin
 from streamgauge.report.html import write_figures as write_page
 from streamgauge.suites.finding import find, jobs
 from streamgauge.suites.measured import run_scores
@@ -68,8 +68,11 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     runs = list(runs)
     seeds = sorted({run.seed for run in runs})
     found = find(jobs(suite.rows, seeds or [0]), runs)
+    # The papers' figures are of their code; a second curve for every method would hide them.
     parts = [
-        Drawn(part, [(row, found.of(row)) for row in suite.of_part(part) if found.of(row)])
+        Drawn(
+            part, [(r, found.of(r)) for r in suite.of_part(part) if found.of(r) and not r.defined]
+        )
         for part in suite.parts
     ]
     parts = [part for part in parts if part.rows]
@@ -121,7 +124,8 @@ def continual(part: Drawn) -> list[Figure | None]:
 
 
 def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
-    if not len(run.evaluations["evaluation"]) or np.max(run.evaluations["task"]) < 0:
+    table = run.evaluations
+    if "task" not in table or not len(table["task"]) or np.max(table["task"]) < 0:
         return np.empty((0, 0)), np.empty(0), np.empty(0)
     acc, task, step = continual_accuracy(run)
     known = ~np.isnan(acc).all(axis=1)
@@ -135,7 +139,9 @@ def _overall(run: Run) -> Curve:
     plain = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
     if not plain:
         return np.empty(0), np.empty(0)
-    rows = np.flatnonzero((table["split"] == max(plain)[1]) & (table["within"] < 0))
+    rows = np.flatnonzero(table["split"] == max(plain)[1])
+    if "within" in table:
+        rows = rows[table["within"][rows] < 0]
     step, place = np.unique(table["step"][rows], return_inverse=True)
     correct = np.bincount(place, weights=table["correct"][rows])
     return step.astype(np.float64), correct / np.bincount(place, weights=table["count"][rows])
@@ -147,18 +153,33 @@ def forgetting(part: Drawn) -> list[Figure | None]:
         lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all"))
     )
     cumulative = part.curves(lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)))
-    named = [(name, curves) for name, curves in plain]
-    named += [(f"{name}, cumulative", curves) for name, curves in cumulative]
-    colours = [*range(len(plain)), *(DOTTED + n for n in range(len(plain)))]
     made = make_figure(
         "Forgetting",
         "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative, which "
         "does not count that there are more classes to choose from; below 0, old tasks got better.",
-        lines(named, scale=1.0, colours=colours),
+        _full_and_dotted(plain, cumulative, "cumulative", scale=1.0),
         "tasks learnt",
         whole=True,
     )
     return [_axis(made, "forgetting, %")]
+
+
+def _full_and_dotted(
+    full: Sequence[tuple[str, list[Curve]]],
+    dotted: Sequence[tuple[str, list[Curve]]],
+    what: str,
+    scale: float = 100.0,
+) -> list[Trace]:
+    """Two curves a name in one colour, and one entry in the legend for both."""
+    traces = lines(full, scale=scale)
+    names = {trace["name"] for trace in traces if "name" in trace}
+    second = lines(dotted, scale=scale, colours=[DOTTED + n for n in range(len(dotted))])
+    for trace in second:
+        if trace["legendgroup"] in names:
+            trace["showlegend"] = False
+        if "name" in trace:
+            trace["name"] = f"{trace['name']}, {what}"
+    return [*traces, *second]
 
 
 def _by_task(run: Run, value: Callable[[Floats, Floats], Floats]) -> Curve:
@@ -192,14 +213,11 @@ def zoom(part: Drawn) -> list[Figure | None]:
     few = Drawn(part.name, chosen)
     old = few.curves(lambda run: around(run, True))
     new = few.curves(lambda run: around(run, False))
-    named = [(f"{name}, tasks 1 to 4", curves) for name, curves in old]
-    named += [(f"{name}, task 5", curves) for name, curves in new]
-    colours = [*(DOTTED + n for n in range(len(old))), *range(len(new))]
     return [
         make_figure(
             "From task 4 to task 5",
             "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
-            lines(named, colours=colours),
+            _full_and_dotted(new, old, "tasks 1 to 4"),
             "steps since the new task began",
         )
     ]
@@ -425,8 +443,8 @@ def blind(parts: Sequence[Drawn]) -> list[Figure]:
         named = [(f"window {w}", [(ticks, one[n]) for one in each]) for n, w in enumerate(windows)]
         made = make_figure(
             f"The blind classifier on {name}",
-            "The most frequent of the last labels, one label known at a time: what repeats, and how "
-            "far ahead it helps.",
+            "The most frequent of the last labels, one label known at a time: what repeats, and "
+            "how far ahead it helps.",
             lines(named, markers=True),
             "shift, in samples",
         )
@@ -491,10 +509,8 @@ def rescaled(part: Drawn) -> list[Figure | None]:
             return _by_task(run, lambda a, _: scaled(a, seen(run)))
 
         first, second = part.curves(full), part.curves(dotted)
-        named = [*first, *((f"{name}, rescaled", curves) for name, curves in second)]
-        colours = [*range(len(first)), *(DOTTED + n for n in range(len(second)))]
         caption = "Dotted: rescaled by what a random guess over the classes so far would get."
-        traces = lines(named, scale=1.0, colours=colours)
+        traces = _full_and_dotted(first, second, "rescaled", scale=1.0)
         made.append(
             _axis(_drawn(make_figure, title, caption, traces, "tasks learnt", whole=True), axis)
         )

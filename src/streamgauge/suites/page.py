@@ -37,7 +37,12 @@ def ledger_page(results: Path = RESULTS) -> str:
     cells = {suite.name: table(suite, found[suite.name]) for suite in suites}
     parts = [HEAD, _summary(suites, cells)]
     for suite in suites:
-        shown = [cell for cell in cells[suite.name] if cell.published is not None]
+        # What nobody ran as defined is no line of its own here; `suite table` has it.
+        shown = [
+            cell
+            for cell in cells[suite.name]
+            if cell.published is not None and (cell.ours is not None or not cell.defined)
+        ]
         if shown:
             parts.append(_suite(suite, shown, found[suite.name]))
     given = [one for one in published.tables().values() if one.given or one.closed_form]

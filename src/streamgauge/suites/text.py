@@ -31,7 +31,7 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
     table = _table()
     for title in ("row", "seeds", "done"):
         table.add_column(title, justify="left" if title == "row" else "right")
-    for title in ("steps", "jobs", "answers", "PFLOP a run", "time a run", "memory"):
+    for title in ("steps", "jobs", "answers", "FLOP a run", "time a run", "memory"):
         table.add_column(title, justify="right")
     for one in estimates:
         work = one.work
@@ -45,7 +45,7 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
                     f"{work.steps:,}",
                     f"{work.jobs:,.0f}",
                     f"{work.answered + work.evaluated:,}",
-                    _short(one.flops / 1e15),
+                    flop(one.flops),
                     duration(one.seconds),
                     size(one.memory),
                 ],
@@ -61,14 +61,14 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
         lines.append(f"To run: {missing} runs. How long they take was not measured.")
     else:
         lines.append(
-            f"To run: {missing} runs, about {_short(flops / 1e15)} PFLOP and {duration(seconds)} "
+            f"To run: {missing} runs, about {flop(flops)} and {duration(seconds)} "
             f"one after the other on {device}."
         )
     bases = " and ".join(dict.fromkeys(one.work.basis for one in estimates))
     lines.append(
         f"An estimate. Steps: {bases}. FLOPs: counted on a few samples. Time: measured here on "
-        f"{device} on a few samples and multiplied, without reading data, the linear probe, or "
-        f"larger blocks being quicker; a run on another device takes another time. Memory: data, "
+        f"{device} on a few samples and multiplied, without reading data or the linear probe;"
+        f" a run on another device takes another time. Memory: data, "
         f"samples held and their indices, without the network's activations."
     )
     lines += [
@@ -156,6 +156,19 @@ def duration(seconds: float) -> str:
         if seconds / length < limit:
             return f"{_short(seconds / length)} {unit}"
     return f"{_short(seconds / 86400)} days"
+
+
+def flop(count: float) -> str:
+    """
+    >>> flop(787e12), flop(1.15e10), flop(5e16)
+    ('787 TFLOP', '11.5 GFLOP', '50 PFLOP')
+    """
+    if math.isnan(count):
+        return "?"
+    for unit, one in (("MFLOP", 1e6), ("GFLOP", 1e9), ("TFLOP", 1e12)):
+        if count < 1000 * one:
+            return f"{_short(count / one)} {unit}"
+    return f"{_short(count / 1e15)} PFLOP"
 
 
 def size(count: float) -> str:
