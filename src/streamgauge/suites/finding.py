@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from streamgauge import catalogue, runner
 from streamgauge.errors import StreamgaugeError
 from streamgauge.loop import Protocol
 from streamgauge.record import Run
 from streamgauge.settings import as_plain
+from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row
 
 # Where files lie on a machine: not what a row asks for. What is in them has hashes of its own.
@@ -29,6 +32,29 @@ class Resolved(NamedTuple):
     planned: runner.Planned
     stream: dict[str, Any]
     protocol: Protocol
+
+
+def build_stream(row: Row, settings: Mapping[str, Any]) -> Stream:
+    """The stream of a row; on the preparation part, that part alone, in its order, as a stream."""
+    stream = catalogue.stream(row.stream, **settings)
+    if row.on == "stream":
+        return stream
+    count = len(stream.preparation)
+    if count == 0:
+        raise StreamgaugeError(f"The stream '{row.stream}' has no preparation part to run on.")
+    starts = np.append(np.arange(0, count, stream.size), count)
+    return replace(
+        stream,
+        name=f"{stream.name}-{row.on}",
+        order=stream.preparation,
+        starts=starts,
+        task=None,
+        class_task=None,
+        albums=False,
+        splits={},
+        preparation=stream.preparation[:0],
+        settings={**stream.settings, "on": row.on},
+    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +111,8 @@ def wanted(job: Job) -> dict[str, Any]:
     """What a run of this job has in its configuration."""
     planned, of_stream, protocol = job.resolve()
     settings = catalogue.full_stream_settings(job.row.stream, of_stream)
+    if job.row.on != "stream":
+        settings["on"] = job.row.on
     learner = planned.recipe
     return {
         "stream": {"name": job.row.stream, "settings": _without_places(settings)},

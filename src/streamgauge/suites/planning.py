@@ -28,7 +28,7 @@ from streamgauge.loop import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
-from streamgauge.suites.finding import Found, Job
+from streamgauge.suites.finding import Found, Job, build_stream
 from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring: what a job costs does not depend on how many
@@ -115,9 +115,9 @@ def estimate(
         complete = len(wanted & set(found.complete.get(row.key, {})))
         begun = len(wanted & set(found.begun.get(row.key, {})))
         planned, of_stream, protocol = Job(row, 0).resolve()
-        key = repr((row.stream, sorted(of_stream.items())))
+        key = repr((row.stream, row.on, sorted(of_stream.items())))
         if key not in streams:
-            streams[key] = _stream_if_here(row.stream, of_stream)
+            streams[key] = _stream_if_here(row, of_stream)
         stream = streams[key]
         recipe, work = planned.recipe, _work(row, stream, protocol)
         if getattr(recipe.kind, "prepare", None) is None:
@@ -136,9 +136,9 @@ def estimate(
     return out
 
 
-def _stream_if_here(name: str, settings: Mapping[str, Any]) -> Stream | None:
+def _stream_if_here(row: Row, settings: Mapping[str, Any]) -> Stream | None:
     try:
-        return catalogue.stream(name, **settings)
+        return build_stream(row, settings)
     except StreamgaugeError:  # its data are not on this machine
         return None
 

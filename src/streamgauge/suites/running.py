@@ -11,9 +11,10 @@ from streamgauge.pretrain import pretrain
 from streamgauge.record import Run
 from streamgauge.runner import Planned, Progress, Said
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import Job, find, gather, jobs
+from streamgauge.suites.finding import Job, build_stream, find, gather, jobs
 from streamgauge.suites.spec import Row, Suite
 
+EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 Watch = Callable[[Planned, Stream], Progress | None]
 
 
@@ -88,12 +89,14 @@ class Worker:
     def _stream(self, job: Job) -> Stream:
         settings = job.resolve().stream
         seed = settings["seed"]
-        name = repr((job.row.stream, sorted((k, v) for k, v in settings.items() if k != "seed")))
+        name = repr(
+            (job.row.stream, job.row.on, sorted((k, v) for k, v in settings.items() if k != "seed"))
+        )
         if self._shared[0] != name:
             self._shared = (name, {})
         streams = self._shared[1]
         if seed not in streams:
-            streams[seed] = catalogue.stream(job.row.stream, **settings)
+            streams[seed] = build_stream(job.row, settings)
         return streams[seed]
 
     def _backbones(self, job: Job) -> str:
@@ -104,13 +107,11 @@ class Worker:
             return ""
         if not row.generated:
             return self.weights[row.weights]
-        settings = dict(row.pretrain)
-        embedding = 16 if row.weights == "embedding" else 0
-        folder = self.out / "backbones" / row.weights
-        pretrain(
-            self._stream(job), out=folder, device="cpu", **{**settings, "embedding": embedding}
-        )
-        return str(folder)
+        # Not the part that this row may run on alone: what `pretrain` wants is the whole stream.
+        stream = catalogue.stream(row.stream, **job.resolve().stream)
+        embedding = EMBEDDING if row.weights == "embedding" else 0
+        folder = self.out / "backbones"
+        return str(pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain))
 
 
 def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ _SUITE = {
 }  # fmt: skip
 _PART = {
     *_LAYER, "name", "table", "rows", "row", "same_rows", "by_row", "columns", "size", "generated",
-    "difference", "weights",
+    "difference", "weights", "on",
 }  # fmt: skip
 _ROW = {
     *_LAYER, "name", "method", "published", "weights", "definition", "columns", "generated", "note",
@@ -57,6 +57,7 @@ class Row:
     table: str = ""  # file of published numbers
     published: str = ""  # the row of that table
     weights: str = ""  # name of the backbone it begins from
+    on: str = "stream"  # or "preparation": the part that is otherwise never scored, for tuning
     defined: bool = False  # as the paper defines it, beside the row as its code did it
     generated: bool = False
     pretrain: Mapping[str, Any] = field(default_factory=dict)  # how the stand-in's backbone is made
@@ -232,6 +233,7 @@ def _row(
         table="" if generated else part.get("table", ""),
         published=row.get("published", row["name"].removesuffix(f", {DEFINED}")),
         weights=_backbone(row, part, suite),
+        on=part.get("on", "stream"),
         defined=definition is not None,
         generated=generated,
         pretrain=suite.get("generated", {}).get("pretrain", {}) if generated else {},
