@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
-from streamgauge.report.figures import Figure, Figures, figures
+from streamgauge.report.figures import Figures, figures
 from streamgauge.report.leaderboard import NEAR_FUTURE, NOTE, Board, leaderboard, percent
 
 
@@ -33,13 +33,14 @@ def write_report(runs: Iterable[Run], path: str | Path) -> Path:
     runs = list(runs)
     if not runs:
         raise StreamgaugeError("There is no run to report on.")
-    return _write(render(runs), Path(path))
+    return write_page(render(runs), path)
 
 
-def _write(page: str, path: Path) -> Path:
+def write_page(text: str, path: str | Path) -> Path:
+    path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StreamgaugeError(f"Cannot write {path}: {error.strerror or error}.") from error
     return path
@@ -48,75 +49,44 @@ def _write(page: str, path: Path) -> Path:
 def render(runs: list[Run]) -> str:
     """The page. Whatever comes from a run is escaped: names and settings may hold anything."""
     boards = [(board, figures(board)) for board in leaderboard(runs)]
+    return page(
+        "body.html",
+        " · ".join(dict.fromkeys(board.title for board, _ in boards)),
+        boards=[(board, found, summary(board, found)) for board, found in boards],
+        runs=[(run, _facts(run)) for run in runs],
+        note=NOTE,
+    )
+
+
+def page(template: str, title: str, **content: Any) -> str:
+    """A page that holds all it needs, from a template of this room; `number(figure)` there puts a
+    figure into it."""
+    from plotly.offline import get_plotlyjs
+
     drawn: list[dict[str, Any]] = []
 
     def number(figure: Any) -> int:
         drawn.append({"data": figure.data, "layout": figure.layout})
         return len(drawn) - 1
 
-    body = (
-        _templates()
-        .get_template("body.html")
-        .render(
-            boards=[(board, found, summary(board, found)) for board, found in boards],
-            runs=[(run, _facts(run)) for run in runs],
-            number=number,
-            percent=percent,
-            note=NOTE,
-            version=__version__,
-        )
-    )
-    return _page(" · ".join(dict.fromkeys(board.title for board, _ in boards)), body, drawn)
-
-
-def write_figures(
-    title: str,
-    sentences: Sequence[str],
-    sections: Sequence[tuple[str, Sequence[Figure]]],
-    path: str | Path,
-) -> Path:
-    """A page of nothing but figures, under headings, with what there is to say about them first."""
-    drawn: list[dict[str, Any]] = []
-
-    def number(figure: Figure) -> int:
-        drawn.append({"data": figure.data, "layout": figure.layout})
-        return len(drawn) - 1
-
-    body = (
-        _templates()
-        .get_template("figures.html")
-        .render(
-            title=title, sentences=sentences, sections=sections, number=number, version=__version__
-        )
-    )
-    return _write(_page(title, body, drawn), Path(path))
-
-
-def _templates() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("streamgauge", "report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _page(title: str, body: str, drawn: list[dict[str, Any]]) -> str:
-    from plotly.offline import get_plotlyjs
-
+    body = environment.get_template(template).render(
+        title=title, number=number, percent=percent, version=__version__, **content
+    )
     room = files("streamgauge.report")
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            body=Markup(body),
-            style=Markup((room / "style.css").read_text(encoding="utf-8")),
-            plotly=Markup(get_plotlyjs()),
-            draw=Markup((room / "draw.js").read_text(encoding="utf-8")),
-            # Inside a script element nothing may look like its end.
-            figures=Markup(json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")),
-        )
+    return environment.get_template("page.html").render(
+        title=title,
+        body=Markup(body),
+        style=Markup((room / "style.css").read_text(encoding="utf-8")),
+        plotly=Markup(get_plotlyjs()),
+        draw=Markup((room / "draw.js").read_text(encoding="utf-8")),
+        # Inside a script element nothing may look like its end.
+        figures=Markup(json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")),
     )
 
 

@@ -36,7 +36,7 @@ from streamgauge.metrics import (
 from streamgauge.metrics.log import classes_seen
 from streamgauge.record import Run
 from streamgauge.report.figures import Figure, Trace, lines, make_figure, thin
-from streamgauge.report.html import write_figures as write_page
+from streamgauge.report.html import page, write_page
 from streamgauge.suites.finding import find, jobs
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
@@ -93,7 +93,8 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     if absent:
         sentences.append(f"Without complete runs, and so not drawn: {', '.join(absent)}.")
     shown = [(name, figures) for name, figures in sections if figures]
-    return write_page(suite.title, sentences, shown, path)
+    made = page("figures.html", suite.title, sentences=sentences, sections=shown)
+    return write_page(made, path)
 
 
 def _figures(suite: Suite, part: Drawn) -> list[Figure]:

@@ -65,8 +65,9 @@ class Job:
     seed: int
 
     def resolve(self, weights: str = "") -> Resolved:
-        planned, of_stream, protocol = runner.plan(self.row.experiment(self.seed + 1, weights))
+        planned, of_stream, *rest = runner.plan(self.row.experiment(self.seed + 1, weights))
         one = planned[self.seed]
+        protocol = rest[0] if rest else getattr(one, "protocol")  # noqa: B009
         return Resolved(one, {**of_stream, "seed": one.stream_seed}, protocol)
 
 
