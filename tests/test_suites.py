@@ -245,7 +245,7 @@ def test_a_suite_runs_only_what_is_missing(demo: Path, monkeypatch: pytest.Monke
     again = list(run(suite, only=["blind", "NCM"], seeds=[0, 1], out=demo, said=said.append))
     assert {one.id for one in again} <= ids
     assert said == []
-    monkeypatch.setattr("streamgauge.runner.run", lambda *_, **__: pytest.fail("it ran again"))
+    monkeypatch.setattr("streamgauge.runner.prepare", lambda *_, **__: pytest.fail("it ran again"))
     list(run(suite, only=["majority"], seeds=[1], out=demo / "elsewhere", runs=[demo]))
 
 

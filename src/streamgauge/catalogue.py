@@ -16,6 +16,7 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     return Recipe(name, where, kind, config, _code_hash(kind))
 
 
+@cache  # read once: a suite asks for hundreds
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
     """The papers' settings, learner -> preset -> settings; a file a paper in `learners/presets`."""
     known: dict[str, dict[str, dict[str, Any]]] = {}

@@ -144,6 +144,14 @@ def run(
     device: Device = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that decode images ahead [one a core].")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="auto, eager or graph.")] = "auto",
+    precision: Annotated[str, typer.Option(help="Of evaluation by `graph`.")] = "fp16",
+    side_by_side: Annotated[
+        int | None, typer.Option(help="Runs at the same time on a GPU [as many as fit].")
+    ] = None,
     on: Annotated[str, typer.Option(help="Where: local.")] = "local",
 ) -> None:
     """Run what is missing of a suite, and show the table.
@@ -160,7 +168,9 @@ def run(
         streamgauge suite run near-future --generated
     """
     _no_settings(context)
+    from streamgauge import engine as engines
     from streamgauge.report.terminal import Watcher
+    from streamgauge.settings import coerce
     from streamgauge.suites import load
     from streamgauge.suites.finding import parse_seeds
     from streamgauge.suites.running import run as run_suite
@@ -182,6 +192,10 @@ def run(
             weights=_weights(weights or []),
             device=device,
             checkpoint=checkpoint,
+            workers=workers,
+            engine=coerce(engine, engines.Name, "--engine"),
+            precision=coerce(precision, engines.Precision, "--precision"),
+            side_by_side=side_by_side,
             on=on,
             watch=watcher.watch,
             said=watcher.say,

@@ -65,10 +65,9 @@ class Job:
     seed: int
 
     def resolve(self, weights: str = "") -> Resolved:
-        planned, of_stream, *rest = runner.plan(self.row.experiment(self.seed + 1, weights))
+        planned, of_stream = runner.plan(self.row.experiment(self.seed + 1, weights))
         one = planned[self.seed]
-        protocol = rest[0] if rest else getattr(one, "protocol")  # noqa: B009
-        return Resolved(one, {**of_stream, "seed": one.stream_seed}, protocol)
+        return Resolved(one, {**of_stream, "seed": one.stream_seed}, one.protocol)
 
 
 def jobs(rows: Iterable[Row], seeds: Sequence[int] | None = None) -> list[Job]:

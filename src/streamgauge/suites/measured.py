@@ -94,6 +94,8 @@ def _remarks(runs: Sequence[Run]) -> Iterable[str]:
         yield "seeds were run with different versions of the learner's code"
     if len({run.header["config"]["device"] for run in runs}) > 1:
         yield "seeds were run on different kinds of device"
+    if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
+        yield "seeds were run by different engines"
     data = {run.stream["data_hash"] for run in runs}
     if len(data) > 1 and runs[0].stream["name"] not in GENERATED:
         yield "seeds were run on different data"

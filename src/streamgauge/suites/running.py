@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from streamgauge import catalogue, runner
+from streamgauge import engine as engines
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.features import device_named
 from streamgauge.pretrain import pretrain
 from streamgauge.record import Run
 from streamgauge.runner import Planned, Progress, Said
 from streamgauge.streams import Stream
 from streamgauge.suites.finding import Job, build_stream, find, gather, jobs
 from streamgauge.suites.spec import Row, Suite
+from streamgauge.together import Begun, take_turns
 
 EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 Watch = Callable[[Planned, Stream], Progress | None]
@@ -27,53 +31,83 @@ def run(
     out: str | Path = "runs",
     runs: Sequence[str | Path] = (),
     weights: Mapping[str, str] | None = None,
-    device: str = "auto",
-    checkpoint: float = 30.0,
     on: str = "local",
-    watch: Watch | None = None,
+    side_by_side: int | None = None,
     said: Said = print,
+    **how: Any,
 ) -> Iterator[Run]:
     """Run what is missing and yield every run that is there in the end.
 
     What is complete already, in `out` or in one of the folders `runs`, is not run again; what was
-    interrupted in `out` goes on. `on` is where: this process, one after the other, is "local".
+    interrupted in `out` goes on. On a GPU that replays recorded steps, rows and seeds go side by
+    side. `on` is where runs are made: "local" is this process. `how` is passed on to `Worker`.
     """
     if on != "local":
         raise StreamgaugeError(f"Runs can be made on 'local' only, not on '{on}'.")
     wanted = jobs(suite.choose(only, both), seeds)
     there = find(wanted, gather([out, *runs]))
     check_weights([job.row for job in wanted], weights or {})
-    worker = Worker(out, device, checkpoint, weights or {}, watch, said)
+    worker = Worker(out, weights=weights or {}, said=said, **how)
+    waiting: list[tuple[Path, Callable[[], Begun]]] = []
     for number, job in enumerate(wanted, 1):
         done = there.complete.get(job.row.key, {}).get(job.seed)
         if done is not None:
             yield done
             continue
         said(f"[{number}/{len(wanted)}] {job.row.title}, seed {job.seed}")
-        yield worker.run(job)
+        path, begin = worker.prepare(job)
+        if begin is None:
+            yield Run(path)
+        elif worker.replays and side_by_side != 1:
+            waiting.append((path, begin))
+        else:
+            yield _to_the_end(path, begin)
+    if waiting:
+        for path in take_turns(waiting, worker.place, side_by_side, said):
+            yield Run(path)
+
+
+def _to_the_end(path: Path, begin: Callable[[], Begun]) -> Run:
+    begun = begin()
+    with begun.close:
+        for _ in begun.steps:
+            pass
+    return Run(path)
 
 
 class Worker:
-    """Runs jobs. Streams of the last few settings are kept: rows that follow each other share
-    them."""
+    """Runs jobs. Streams of the last settings are kept: rows that follow each other share them."""
 
     def __init__(
         self,
         out: str | Path,
+        *,
+        weights: Mapping[str, str] | None = None,
         device: str = "auto",
         checkpoint: float = 30.0,
-        weights: Mapping[str, str] | None = None,
+        workers: int | None = None,
+        engine: engines.Name = "auto",
+        precision: engines.Precision = "fp16",
         watch: Watch | None = None,
         said: Said = print,
     ) -> None:
         self.out, self.device, self.checkpoint = Path(out), device, checkpoint
+        self.workers, self.engine, self.precision = workers, engine, precision
         self.weights, self.watch, self.said = weights or {}, watch, said
+        self.place = device_named(device)
+        self.replays = self.place.type == "cuda" and engine != "eager"
         self._shared: tuple[str, dict[int, Stream]] = ("", {})
 
     def run(self, job: Job) -> Run:
+        """One job, from where it stands to its end."""
+        path, begin = self.prepare(job)
+        return Run(path) if begin is None else _to_the_end(path, begin)
+
+    def prepare(self, job: Job) -> tuple[Path, Callable[[], Begun] | None]:
+        """Where the run of a job lies, and how to begin it; None where there is nothing to do."""
         one, _, protocol = job.resolve(self._backbones(job))
         stream = self._stream(job)
-        return runner.run(
+        return runner.prepare(
             stream,
             one.recipe,
             protocol=protocol,
@@ -83,6 +117,10 @@ class Worker:
             checkpoint=self.checkpoint,
             progress=None if self.watch is None else self.watch(one, stream),
             origin=job.row.stream,
+            notes=None,
+            workers=self.workers,
+            engine=self.engine,
+            precision=self.precision,
             said=self.said,
         )
 
