@@ -18,6 +18,7 @@ import typer
 
 from streamgauge import __version__
 from streamgauge.cli_data import data
+from streamgauge.cli_suite import app as suite
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import coerce
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data, name="data")
+app.add_typer(suite, name="suite")
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)

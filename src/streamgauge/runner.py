@@ -61,7 +61,7 @@ def run(
     images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
     execute (see `streamgauge.engine`).
     """
-    path, begin = _prepare(
+    path, begin = prepare(
         stream,
         learner,
         protocol=protocol,
@@ -85,7 +85,7 @@ def run(
     return Run(path)
 
 
-def _prepare(
+def prepare(
     stream: Stream,
     learner: Recipe | str | type,
     *,
@@ -457,7 +457,7 @@ def carry_out(
         notes = None
         if one.relative is not None and one.relative.measured:
             notes = {"measured_cost": one.relative.as_plain()}
-        path, begin = _prepare(
+        path, begin = prepare(
             stream,
             one.recipe,
             protocol=one.protocol,
