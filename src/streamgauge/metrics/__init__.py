@@ -15,6 +15,7 @@ from streamgauge.metrics.compare import (
     leaderboard,
     spread,
 )
+from streamgauge.metrics.compute import pareto_front, training_flops
 from streamgauge.metrics.continual import (
     StabilityGap,
     WorstCase,
@@ -108,6 +109,7 @@ __all__ = [
     "minimum_accuracy",
     "near_future_accuracy",
     "online_accuracy",
+    "pareto_front",
     "per_class_accuracy",
     "probed_accuracy",
     "random_forgetting",
@@ -119,6 +121,7 @@ __all__ = [
     "score",
     "spread",
     "stability_gap",
+    "training_flops",
     "unnormalised_rescaled_accuracy",
     "unnormalised_rescaled_forgetting",
     "worst_case",

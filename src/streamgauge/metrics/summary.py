@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from streamgauge.metrics import continual, online, tasks, transfer
 from streamgauge.metrics._arrays import Floats, UndefinedMetric
+from streamgauge.metrics.compute import training_flops
 from streamgauge.metrics.log import (
     PROBE,
     Log,
@@ -60,6 +61,7 @@ def score(
             log, "answers", "evaluation", "step", "split", "label", "prediction", "position"
         ):
             found.update(_transfer_scores(log))
+        found["training_flops"] = training_flops(log)
     return {name: float(value) for name, value in found.items() if not math.isnan(value)}
 
 

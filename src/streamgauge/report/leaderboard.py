@@ -11,10 +11,11 @@ from typing import Any
 
 from streamgauge.metrics import Spread, score, spread
 from streamgauge.record import Run
+from streamgauge.report.ties import NEAR_FUTURE as NEAR_FUTURE
+from streamgauge.report.ties import NO_TIES, Ties, ties
 
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
-NEAR_FUTURE = "near_future_accuracy@"
 # How the protocol times learning and labels unless it is told otherwise.
 TIMING = {
     "cost": "1",
@@ -63,6 +64,7 @@ class Board:
     rows: tuple[Row, ...]
     ordered_by: str
     timing: str = ""
+    ties: Ties = NO_TIES
 
     @property
     def left_out(self) -> list[str]:
@@ -157,7 +159,8 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
     rows.sort(key=height)
     by = next((c.title for c in columns if c.score == order), "")
     first = groups[0][0]
-    return Board(title, first.stream, columns, tuple(rows), by, _timing(first))
+    tied = ties(rows, order, by)
+    return Board(title, first.stream, columns, tuple(rows), by, _timing(first), tied)
 
 
 def _timing(run: Run) -> str:
