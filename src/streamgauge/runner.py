@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.lookahead import LookAhead, nth
 from streamgauge.loop import Loop, Protocol
+from streamgauge.metrics import near_future_accuracy, near_future_error
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
@@ -95,8 +97,28 @@ def run(
             if state is not None:
                 loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
+            else:
+                for sentence in loop.lookahead.sentences():
+                    said(sentence)
             loop.run(checkpoint, progress)
+        if loop.lookahead.every > 1:
+            said(near_future_text(Run(path), loop.lookahead))
     return Run(path)
+
+
+def near_future_text(run: Run, lookahead: LookAhead) -> str:
+    """What thinned shifts gave, with what that cost and how sure it is."""
+    shifts = sorted(set(run.header["config"]["protocol"]["shifts"]))
+    found = near_future_accuracy(run, shifts)
+    errors = near_future_error(run, shifts)
+    each = ", ".join(
+        f"{s} ahead {100 * value:.2f} % (standard error {100 * error:.2f})"
+        for s, value, error in zip(shifts, found, errors, strict=True)
+    )
+    return (
+        f"Near future on every {nth(lookahead.every)} step: {each}; "
+        f"{100 * lookahead.extra():.0f} % more forward passes."
+    )
 
 
 def _device(device: str) -> str:

@@ -38,10 +38,12 @@ from streamgauge.metrics.log import (
     retained_accuracy,
 )
 from streamgauge.metrics.online import (
+    accuracy_error,
     album_accuracy,
     calibration_error,
     macro_accuracy,
     near_future_accuracy,
+    near_future_error,
     online_accuracy,
     per_class_accuracy,
     running_accuracy,
@@ -84,6 +86,7 @@ __all__ = [
     "UndefinedMetric",
     "WorstCase",
     "WorstWindow",
+    "accuracy_error",
     "accuracy_matrix",
     "album_accuracy",
     "anytime_accuracy",
@@ -108,6 +111,7 @@ __all__ = [
     "macro_accuracy",
     "minimum_accuracy",
     "near_future_accuracy",
+    "near_future_error",
     "online_accuracy",
     "pareto_front",
     "per_class_accuracy",

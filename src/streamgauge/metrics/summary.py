@@ -84,6 +84,7 @@ def _stream_scores(log: Log) -> dict[str, float]:
     later = [s for s in shifts if s > 0]
     for s, value in zip(later, online.near_future_accuracy(log, later), strict=True):
         found[f"near_future_accuracy@{s}"] = value
+        found[f"near_future_error@{s}"] = float(online.near_future_error(log, s)[0])
     if later and "sample" in table:
         same = online.near_future_accuracy(log, shifts, common=True)
         for s, value in zip(shifts, same, strict=True):
