@@ -20,9 +20,11 @@ _LAZY = {
     "ArraySource": "streamgauge.streams",
     "Arrangement": "streamgauge.streams",
     "Batch": "streamgauge.learners.base",
+    "ImageSource": "streamgauge.streams",
     "Protocol": "streamgauge.loop",
     "Run": "streamgauge.record",
     "StreamgaugeError": "streamgauge.errors",
+    "arrange": "streamgauge.streams",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
@@ -48,7 +50,9 @@ if TYPE_CHECKING:
     from streamgauge.runner import run as run
     from streamgauge.streams import Arrangement as Arrangement
     from streamgauge.streams import ArraySource as ArraySource
+    from streamgauge.streams import ImageSource as ImageSource
     from streamgauge.streams import Stream
+    from streamgauge.streams import arrange as arrange
 
 
 def stream(x: Any, y: Any = None, /, **settings: Any) -> Stream:

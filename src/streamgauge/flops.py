@@ -83,8 +83,10 @@ class Meter:
         if key in self.known:
             yield
         else:
+            before, self.counting = self.counting, True
             with _counter() as counter:
                 yield
+            self.counting = before
             self.known[key] = float(counter.get_total_flops())
         self._apart += self.known[key]
 

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.clock import Clock, PublishedClock, as_cost
+from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
+from streamgauge.evaluation import Evaluator, blank
 from streamgauge.flops import Meter
 from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.lookahead import LookAhead, parse
@@ -106,13 +107,17 @@ class Loop:
         protocol: Protocol,
         recorder: Record,
         device: torch.device,
+        engine: Eager | None = None,
     ) -> None:
+        self.engine = engine or Eager()
         self.stream = stream
         self.protocol = protocol
         self.recorder = recorder
         self.device = device
         self.gate = Gate(stream.source, stream.preparation, device)
-        self.learner = build(self.gate)
+        with self.engine.scope():
+            self.learner = build(self.gate)
+        self.engine.adopt(self.learner, stream.spec.classes)
         self.meter = Meter(self.learner)
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
@@ -132,7 +137,7 @@ class Loop:
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
-        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device)
+        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
 
     def run(
         self,
@@ -141,27 +146,49 @@ class Loop:
         until: int | None = None,
     ) -> None:
         """From where it stands to the end of the stream, or to a step before it."""
+        for _ in self.steps(checkpoint_seconds, progress, until):
+            pass
+
+    def steps(
+        self,
+        checkpoint_seconds: float = 30.0,
+        progress: Callable[[Loop], None] | None = None,
+        until: int | None = None,
+    ) -> Iterator[None]:
+        """The same one step at a time, so that several loops can take turns."""
         last = time.monotonic()
-        if self.step == 0:
-            self._tell_start()
         end = len(self.stream) if until is None else min(until, len(self.stream))
         while self.step < end:
-            self._one_step(self.step)
-            self.step += 1
-            self._work(self.clock.finished(self.step))
-            if self.evaluator.due(self.step):
-                with self._timed("evaluate"):
-                    self._prepare()
-                    self.evaluator.evaluate(self.step, self.version)
-            if progress is not None:
-                progress(self)
-            now = time.monotonic()
-            if now - last >= checkpoint_seconds or self.recorder.full:
-                self.save()
-                last = time.monotonic()
-        self.save(done=self.step == len(self.stream))
+            with self.engine.scope():
+                self._advance()
+                if self.step == end:
+                    self._drain()
+                if progress is not None:
+                    progress(self)
+                if time.monotonic() - last >= checkpoint_seconds or self.recorder.full:
+                    self.save()
+                    last = time.monotonic()
+            yield
+        with self.engine.scope():
+            self.save(done=self.step == len(self.stream))
+
+    def _advance(self) -> None:
+        if self.step == 0:
+            self._tell_start()
+        self._one_step(self.step)
+        self.step += 1
+        self._work(self.clock.finished(self.step))
+        if self.evaluator.due(self.step):
+            with self._timed("evaluate"):
+                self._prepare()
+                self.evaluator.evaluate(self.step, self.version)
+
+    def _drain(self) -> None:
+        right, asked = self.engine.drain()
+        self.right, self.asked = self.right + right, self.asked + asked
 
     def save(self, done: bool = False) -> None:
+        self._drain()
         for part, seconds in self._seconds.items():
             self.recorder.rows["timing"].append(1, step=self.step, part=part, seconds=seconds)
         self._seconds.clear()
@@ -222,17 +249,10 @@ class Loop:
         if shift == 0:
             self._newest = (step, x)
         with self._timed("predict"):
-            scores = ask(self.learner, x, self.stream)
-        table = as_table(scores)
-        prediction = table.argmax(axis=1)  # the first among equals
-        sure = confidence(table, prediction)
-        if np.isnan(sure).any():
-            raise StreamgaugeError(
-                f"The learner's scores at step {self.step} hold a NaN, or no finite value at all."
-            )
+            label = self.stream.source.label[index]
+            scores, prediction, sure = self.engine.answer(x, label if shift == 0 else None)
         source, stream = self.stream.source, self.stream
-        label = source.label[index]
-        if shift == 0:
+        if shift == 0 and isinstance(prediction, np.ndarray):
             self.right += int((prediction == label).sum())
             self.asked += len(index)
         columns = {name: source.columns[name][index] for name in ("user", "time")
@@ -280,7 +300,7 @@ class Loop:
         for name, value in scalars.items():
             if not _is_number(value):
                 raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
-            rows.append(1, step=job.step, name=name, value=value)
+            rows.append(1, step=job.step, name=name, value=self.engine.keep(value))
         self._record_job(job.step, "learn", recalled)
 
     def _store(self, job: Job) -> None:
@@ -306,9 +326,10 @@ class Loop:
     def _batch(self, step: int) -> Batch:
         index = self.stream.index(step)
         labels = fetch_labels(self.stream.source, index, self.device)
+        on_host = self.stream.source.label[index].astype(np.int64, copy=False)
         known = self._newest
         x = known[1] if known is not None and known[0] == step else self.inputs(index)
-        return Batch(x, labels, index.astype(np.int64, copy=False))
+        return Batch(x, labels, index.astype(np.int64, copy=False), on_host)
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""

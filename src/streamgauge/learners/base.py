@@ -17,6 +17,8 @@ has no such parameter. Optional members, each used only where present:
 - `answers_cheaply = True`: features are frozen, so near-future answers are never thinned
 - `memory_bytes()`: what it holds beside its weights
 - `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
+- `foresee(memory, index, label)`: addresses that learning a batch will recall, played on a copy of
+  its `memory`; for reading ahead only
 - `features(x, generator)`: what a linear probe is trained on; of a random view of x where a
   generator is given
 """
@@ -39,6 +41,11 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     index: NDArray[np.int64]  # type: ignore[assignment]  # addresses in the source
+    label: NDArray[np.int64] | None = None  # y on the host, where it is known there
+
+    def labels(self) -> NDArray[np.int64]:
+        """The labels for what is decided on the host; where they are known, nothing waits."""
+        return self.y.cpu().numpy() if self.label is None else self.label
 
 
 class Learner(Protocol):

@@ -55,9 +55,17 @@ class ERLwF(er.ER):
             self._keep_teacher(known)
 
     def _keep_teacher(self, known: Tensor) -> None:
-        self.known = known
-        self.teacher = copy.deepcopy(self.model).train(self.config.as_published)
-        self.teacher.requires_grad_(False)
+        """In place once there is one, so that a recorded step finds it."""
+        if self.teacher is None:
+            self.known = known.clone()
+            self.teacher = copy.deepcopy(self.model).train(self.config.as_published)
+            self.teacher.requires_grad_(False)
+        else:
+            self.known.copy_(known)
+            self.teacher.load_state_dict(self.model.state_dict())
+
+    def variant(self) -> tuple[Any, ...]:
+        return (self.teacher is not None,)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x = self.view(torch.cat([batch.x, recalled.x]))

@@ -60,7 +60,7 @@ class GSS(er.ER):
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""
         self.model.eval()
-        memory, x, label = self.memory, self.look(batch.x), batch.y.cpu().numpy()
+        memory, x, label = self.memory, self.look(batch.x), batch.labels()
         self.scalars["replaced"] = 0
         others = self.directions() if len(memory) else None
         room = self.config.memory - len(memory)

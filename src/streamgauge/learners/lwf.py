@@ -47,6 +47,9 @@ class LwF(er.ER):
             self.teacher.load_state_dict(self.model.state_dict())
         return super().learn(batch, predicted)
 
+    def variant(self) -> tuple[Any, ...]:
+        return (self.progress.begun,)
+
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
         scores = self.scores(x)

@@ -60,11 +60,17 @@ class ReplayOnly(er.ER):
     def recall(self, batch: Batch) -> Batch:
         """Of several updates on a batch, FIFO gives the last the newest samples and each one
         before it those before them, as the published code does."""
+        return self.read(self._draw(self.memory, self.left))
+
+    def _draw(self, memory: Any, left: int) -> Any:
         count = self.config.recall
         newest = {"uniform": 0, "mixed": count // 2, "fifo": count}[self.config.sampler]
-        recent = self.memory.newest(newest * self.left)[:newest]  # type: ignore[attr-defined]
-        slots = np.concatenate([recent, self.memory.recall(count - newest)])
-        return self.read(self.memory.index[slots])
+        recent = memory.newest(newest * left)[:newest]
+        return memory.index[np.concatenate([recent, memory.recall(count - newest)])]
+
+    def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
+        memory.add(index, label)
+        return [self._draw(memory, left) for left in range(self.config.passes, 0, -1)]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """ACE: a recalled sample of the newest batch competes with that batch's classes only."""

@@ -41,6 +41,7 @@ class RWalk(er.ER):
     """
 
     config: Config
+    eager = "what it takes down on its path depends on how far it has come"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config

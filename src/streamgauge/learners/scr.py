@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,10 +19,10 @@ from streamgauge.learners._views import contrastive_view
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from streamgauge.streams import Gate, Spec
+
+
+BLOCK = 256  # samples whose features are computed at once
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,22 @@ class SCR(er.ER):
             self._refresh()
 
     def _refresh(self) -> None:
+        """Of all that the memory holds, in blocks that are always full: what is missing in the last
+        is a sample again, with a label that counts for nothing."""
         held = self.memory.index[self.memory.slots()]
-        with part("means", len(held)):
-            self._renew(held)
+        blocks: list[Tensor] = []
+        for start in range(0, len(held), BLOCK):
+            some = held[start : start + BLOCK]
+            block = self.read(np.resize(some, BLOCK) if self.memory.bounded else some)
+            block.y[len(some) :] = -1
+            blocks += [block.x, block.y]
+        with part("means", len(blocks)):
+            self.execute(self.renew, *blocks)
         self.age = 0
 
-    def _renew(self, held: NDArray[np.int64]) -> None:
-        blocks = (self.read(held[i : i + 256]) for i in range(0, len(held), 256))
-        self.nearest.renew((self.features(block.x), block.y) for block in blocks)
+    def renew(self, *blocks: Tensor) -> None:
+        pairs = zip(blocks[::2], blocks[1::2], strict=True)
+        self.nearest.renew((self.features(x), y) for x, y in pairs)
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))

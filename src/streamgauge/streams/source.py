@@ -60,6 +60,8 @@ class ArraySource:
     (2, 3, 8, 8)
     """
 
+    in_memory = True  # reading costs nothing but a copy
+
     def __init__(
         self,
         x: Array,
@@ -67,33 +69,18 @@ class ArraySource:
         *,
         classes: int | None = None,
         class_names: Sequence[str] | None = None,
+        x_hash: str | None = None,
         **columns: Array,
     ) -> None:
         x, y = _as_array(x, "Inputs"), _as_array(y, "Labels")
-        if len(y) == 0:
-            raise StreamgaugeError("The stream is empty: there is no label in it.")
-        if y.ndim != 1:
-            raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
-        if len(x) != len(y):
+        if len(y) and len(x) != len(y):
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
-        if class_names is not None:
-            class_names = [str(name) for name in class_names]
-        label, names = _as_labels(y, class_names)
-        self.label = label
-        self.class_names = names
-        highest = int(label.max())
-        if classes is None:
-            classes = max(highest + 1, len(self.class_names or ()))
-        classes = _as_count(classes)
-        if label.min() < 0 or highest >= classes:
-            bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
-            raise StreamgaugeError(
-                f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}."
-            )
+        self.label, self.class_names, classes = as_labels(y, classes, class_names)
         self._x = _as_inputs(x)
+        self._x_hash = x_hash
         self.spec = Spec(tuple(x.shape[1:]), classes)
         self.columns: dict[str, Array] = {
-            name: _as_column(name, column, len(y)) for name, column in columns.items()
+            name: as_named_column(name, column, len(self.label)) for name, column in columns.items()
         }
 
     def __len__(self) -> int:
@@ -105,14 +92,42 @@ class ArraySource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything in the source, so that a run knows which data it saw."""
+        """A hash of everything in the source, so that a run knows which data it saw. A checksum of
+        the inputs that was verified before (`x_hash`) stands for them: they are not read again."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
             digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).data)
+            if name == "x" and self._x_hash is not None:
+                digest.update(self._x_hash.encode())
+            else:
+                digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
+
+
+def as_labels(
+    y: Array, classes: int | None, class_names: Sequence[str] | None
+) -> tuple[IntArray, Sequence[str] | None, int]:
+    """Labels as numbers, the names of classes, and how many classes fit; or a sentence."""
+    y = _as_array(y, "Labels")
+    if len(y) == 0:
+        raise StreamgaugeError("The stream is empty: there is no label in it.")
+    if y.ndim != 1:
+        raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
+    if class_names is not None:
+        class_names = [str(name) for name in class_names]
+    label, names = _numbers_and_names(y, class_names)
+    highest = int(label.max())
+    if classes is None:
+        classes = max(highest + 1, len(names or ()))
+    classes = _as_count(classes)
+    if label.min() < 0 or highest >= classes:
+        bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
+        raise StreamgaugeError(
+            f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}."
+        )
+    return label, names, classes
 
 
 def _as_array(values: Array, what: str) -> Array:
@@ -142,7 +157,7 @@ def _as_count(classes: Any) -> int:
     return count
 
 
-def _as_labels(
+def _numbers_and_names(
     y: Array, class_names: Sequence[str] | None
 ) -> tuple[IntArray, Sequence[str] | None]:
     """Integers stay as they are; text is numbered as the class names are, or, where none are given,
@@ -191,7 +206,7 @@ def _as_inputs(x: Array) -> Array:
     return x.astype(np.float32, copy=False)
 
 
-def _as_column(name: str, column: Array, length: int) -> Array:
+def as_named_column(name: str, column: Array, length: int) -> Array:
     column = _as_array(column, f"The entries of the column '{name}'")
     if column.shape != (length,):
         raise StreamgaugeError(

@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.streams import kept
 from streamgauge.streams import order as orders
 from streamgauge.streams.source import Array, IntArray, Source, Spec
 
@@ -79,8 +81,12 @@ class Stream:
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what was found and counted on opening
+    known: kept.Known | None = None  # the hash of an order that was checked and stored before
 
     def __post_init__(self) -> None:
+        if self.known is not None and self.known.fits(self.parts()):
+            return  # it was looked through when it was stored; tens of millions stay on the disk
         for part in (self.order, self.preparation, *(s.index for s in self.splits.values())):
             refuse_outside(part, self.source)
 
@@ -119,9 +125,8 @@ class Stream:
             mask = np.arange(self.size) < len(index)
             yield Batch(self.source.read(padded), self.source.label[padded], padded, mask)
 
-    @cached_property
-    def order_hash(self) -> str:
-        """Changes when any sample comes at another place, or in another step, task or part."""
+    def parts(self) -> dict[str, IntArray | None]:
+        """All that says which sample comes where, by name."""
         parts = {
             "order": self.order,
             "starts": self.starts,
@@ -132,6 +137,14 @@ class Stream:
             parts[f"{name} {split.at_boundaries}"] = split.index
             parts[f"{name} position"] = split.position
             parts[f"{name} task"] = split.task
+        return parts
+
+    @cached_property
+    def order_hash(self) -> str:
+        """Changes when any sample comes at another place, or in another step, task or part."""
+        parts = self.parts()
+        if self.known is not None and self.known.fits(parts):
+            return self.known.hash
         digest = hashlib.blake2b(digest_size=16)
         for name, part in parts.items():
             digest.update(f"{name} {None if part is None else len(part)};".encode())
@@ -163,6 +176,7 @@ class Stream:
             "preparation": len(self.preparation),
             "data_hash": self.source.fingerprint,
             "order_hash": self.order_hash,
+            "notes": dict(self.notes),
         }
 
 
@@ -173,15 +187,62 @@ def arrange(
     name: str = "arrays",
     test: IntArray | None = None,
     settings: Mapping[str, Any] | None = None,
+    notes: Mapping[str, Any] | None = None,
+    cache: Path | None = None,
 ) -> Stream:
     """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
 
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
+    `notes` is stored with every run: what was found in the data, and what was left out of it.
+    `cache` is a folder where the order of a long source is kept, so that it is made once and then
+    mapped from the disk; the stream is the same with and without.
     """
     how = how or Arrangement()
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
     _check(how)
+    told: dict[str, Any] = {
+        "name": name,
+        "size": int(how.batch),
+        "albums": how.step == "album",
+        "settings": dict(settings if settings is not None else vars(how)),
+        "notes": dict(notes or {}),
+    }
+    if cache is None or len(source) < kept.LONG:
+        return _arrange(source, how, test, told)
+    chosen = {setting: getattr(how, setting) for setting in get_type_hints(Arrangement)}
+    folder = kept.folder(cache, source, chosen, test)
+    found = kept.load(folder)
+    if found is None:
+        made = _arrange(source, how, test, told)
+        kept.save(folder, made.parts(), made.class_task, made.order_hash)
+        return made
+    parts = found.parts
+    splits = {}
+    for label in [part for part in parts if part.endswith((" True", " False"))]:
+        split, _, boundaries = label.rpartition(" ")
+        splits[split] = Split(
+            parts[label],
+            parts[f"{split} position"],
+            parts[f"{split} task"],
+            boundaries == "True",
+        )
+    return Stream(
+        source=source,
+        order=parts["order"],
+        starts=parts["starts"],
+        task=parts["task"],
+        splits=splits,
+        preparation=parts["preparation"],
+        class_task=found.class_task,
+        known=found.known,
+        **told,
+    )
+
+
+def _arrange(
+    source: Source, how: Arrangement, test: IntArray | None, told: Mapping[str, Any]
+) -> Stream:
     ordered = _order(source, how)
     if test is not None:
         refuse_outside(test, source)
@@ -202,7 +263,7 @@ def arrange(
         if class_task is not None:  # a class has a home, wherever its sample would have come
             home = class_task[source.label[kept_back]]
         splits["held_out"] = Split(kept_back, position, home)
-        index = index[~held]
+        index = _compact(index, held)
         task = None if task is None else task[~held]
     if len(index) == 0:
         raise StreamgaugeError("Nothing is left to stream once the other parts are set apart.")
@@ -212,17 +273,14 @@ def arrange(
 
     starts = _starts(source, index, task, how)
     return Stream(
-        name=name,
         source=source,
         order=index,
         starts=starts,
-        size=int(how.batch),
         task=None if task is None else task[starts[:-1]],
         splits=splits,
         preparation=preparation,
         class_task=class_task,
-        albums=how.step == "album",
-        settings=dict(settings if settings is not None else vars(how)),
+        **told,
     )
 
 
@@ -283,6 +341,16 @@ def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, In
     return ordered.index[keep], None if ordered.task is None else ordered.task[keep]
 
 
+def _compact(index: IntArray, held: NDArray[np.bool_]) -> IntArray:
+    """What is not held, moved together in place: a second copy of a long order is not made."""
+    end = 0
+    for start in range(0, len(index), orders.PIECE):
+        part = index[start : start + orders.PIECE][~held[start : start + orders.PIECE]]
+        index[end : end + len(part)] = part
+        end += len(part)
+    return index[:end]
+
+
 def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np.bool_]:
     """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
     a random share of each task (`task`), or of all (`random`, and `task` where there is none)."""
@@ -340,22 +408,37 @@ def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrange
     """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
     `batch` samples."""
     count = len(index)
+    kind = orders.address_type(count)
     if how.step == "batch" and task is None:  # one run: no need for an entry per sample
         return np.append(np.arange(0, count, how.batch), count)
-    breaks = np.zeros(count, bool)
-    breaks[0] = True
-    if task is not None:
-        breaks[1:] |= task[1:] != task[:-1]
+    user = None
     if how.step == "album":
         if "user" not in source.columns:
             raise StreamgaugeError("Albums need a column 'user', and this source has none.")
-        user = source.columns["user"][index]
-        breaks[1:] |= user[1:] != user[:-1]
-        del user
-    runs = np.flatnonzero(breaks)
-    cuts = (np.diff(runs, append=count) - 1) // how.batch  # further steps in each run
-    long = np.flatnonzero(cuts)
-    runs, cuts = runs[long], cuts[long]
-    number = np.arange(1, cuts.sum() + 1) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-    breaks[np.repeat(runs, cuts) + number * how.batch] = True
-    return np.append(np.flatnonzero(breaks), count)
+        user = source.columns["user"]
+    # Long streams go by in pieces; `begin` is where the run that is not over yet began.
+    starts = np.empty(count + 1, kind)  # as many as there can be; what is not used costs nothing
+    used = begin = 0
+    for start in range(0, count, orders.PIECE):
+        end = min(start + orders.PIECE, count)
+        first = max(start - 1, 0)  # the sample before the piece, to compare its first with
+        breaks = np.zeros(end - first, bool)
+        if task is not None:
+            breaks[1:] |= task[first + 1 : end] != task[first : end - 1]
+        if user is not None:
+            here = user[index[first:end]]
+            breaks[1:] |= here[1:] != here[:-1]
+        runs = np.concatenate(([begin], np.flatnonzero(breaks) + first))
+        length = np.diff(runs, append=end)
+        cuts = (length - 1) // how.batch  # further steps in each run
+        number = np.arange(1, cuts.sum() + 1) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+        inside = np.repeat(runs, cuts) + number * how.batch
+        steps = np.sort(np.concatenate((runs, inside)), kind="stable")
+        begin = int(runs[-1])
+        if end < count:  # the last run may go on in the next piece, which cuts it
+            steps = steps[: np.searchsorted(steps, begin)]
+        starts[used : used + len(steps)] = steps
+        used += len(steps)
+    starts[used] = count
+    found = starts[: used + 1]
+    return found if 2 * used > count else found.copy()  # a view would keep all of the room

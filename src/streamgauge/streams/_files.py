@@ -1,0 +1,167 @@
+"""Files that a person has: a folder, a tar, a zip or a single file, looked into in one way.
+
+Nothing is unpacked to look at it, and an archive that holds a path which leaves its folder is
+refused as a whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from streamgauge.errors import StreamgaugeError
+
+_DEPTH, _MOST = 5, 300_000  # how deep and how far a folder is searched
+_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+
+
+class Files:
+    """What lies at a path, by name. `kind` is folder, tar, zip or file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise StreamgaugeError(f"There is nothing at {path}.")
+        if path.is_dir():
+            self.kind = "folder"
+        elif zipfile.is_zipfile(path):
+            self.kind = "zip"
+        elif _is_tar(path):
+            self.kind = "tar"
+        else:
+            self.kind = "file"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All names; of a folder those that a search reaches."""
+        if self.kind == "file":
+            return (self.path.name,)
+        if self.kind == "folder":
+            return tuple(_search(self.path))
+        try:
+            if self.kind == "zip":
+                with zipfile.ZipFile(self.path) as held:
+                    names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
+            else:
+                with tarfile.open(self.path) as held_tar:
+                    members = held_tar.getmembers()
+                for member in members:
+                    if not (member.isfile() or member.isdir()):
+                        raise StreamgaugeError(
+                            f"{self.path} is refused: '{member.name}' in it is a link or a device."
+                        )
+                names = [member.name for member in members if member.isfile()]
+        except _BROKEN as error:
+            raise _cannot(self.path, error) from None
+        for name in names:
+            refuse_leaving(name, self.path)
+        return tuple(names)
+
+    def locate(self, wanted: Sequence[str]) -> dict[str, str] | None:
+        """Where files with these last names lie (also as NAME.gz), the least deep of each; None
+        unless all are there."""
+        found: dict[str, str] = {}
+        for name in self.names:
+            last = PurePosixPath(name).name
+            for key in (last, last.removesuffix(".gz")):
+                if key in wanted and (key not in found or name.count("/") < found[key].count("/")):
+                    found[key] = name
+        return found if len(found) == len(set(wanted)) else None
+
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The bytes of some files, unpacked where they are NAME.gz, in one pass over an archive."""
+        wanted, contents = set(names), {}
+        try:
+            if self.kind == "zip":
+                with zipfile.ZipFile(self.path) as held:
+                    contents = {name: held.read(name) for name in wanted}
+            elif self.kind == "tar":
+                with tarfile.open(self.path) as held_tar:
+                    for member in held_tar:
+                        if member.name in wanted:
+                            part = held_tar.extractfile(member)
+                            assert part is not None  # `names` holds nothing but files
+                            contents[member.name] = part.read()
+                            if len(contents) == len(wanted):
+                                break
+            else:
+                base = self.path if self.kind == "folder" else self.path.parent
+                contents = {name: (base / name).read_bytes() for name in wanted}
+            return {
+                name: gzip.decompress(data) if name.endswith(".gz") else data
+                for name, data in contents.items()
+            }
+        except _BROKEN as error:
+            raise _cannot(self.path, error) from None
+
+    def unpack(self, names: Sequence[str], to: Path) -> None:
+        """Write files of a zip below a folder; their names were checked when they were listed."""
+        with zipfile.ZipFile(self.path) as held:
+            for name in names:
+                target = to / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with held.open(name) as part, target.open("wb") as out:
+                    shutil.copyfileobj(part, out)
+
+
+def md5_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def refuse_leaving(name: str, where: Path | str) -> None:
+    """A path from an archive or a list must stay below its folder."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":"):
+        raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
+
+
+def inside(root: Path, name: str) -> Path:
+    """A file below a folder; refused where the name or a link on the way leads out of it."""
+    refuse_leaving(name, "The list of images")
+    path = root / name
+    real, base = os.path.realpath(path), os.path.realpath(root)
+    if not real.startswith(base + os.sep):
+        raise StreamgaugeError(f"{path} is refused: it is a link that leads out of {root}.")
+    return path
+
+
+def _search(folder: Path) -> Iterator[str]:
+    """Names in a folder, the least deep first, as far as a search goes."""
+    queue, seen = deque([("", 0)]), 0
+    while queue and seen < _MOST:
+        below, depth = queue.popleft()
+        try:
+            entries = sorted(os.scandir(folder / below), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            seen += 1
+            name = f"{below}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEPTH:
+                    queue.append((name + "/", depth + 1))
+            elif entry.is_file():
+                yield name
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except _BROKEN:
+        return False
+
+
+def _cannot(path: Path, error: BaseException) -> StreamgaugeError:
+    return StreamgaugeError(
+        f"{path} cannot be read ({str(error) or type(error).__name__}): get the file again."
+    )

@@ -1,0 +1,118 @@
+"""A folder of images of your own: DIR/CLASS/photo.jpg, or DIR/train/CLASS/... and DIR/test/...
+
+Class names are the names of the folders, numbered alphabetically. Files have no time, so the
+default order is `iid`. Hidden files and files that are no images by their names are not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import _own
+from streamgauge.streams._guess import say
+from streamgauge.streams.images import SUFFIXES
+from streamgauge.streams.stream import Stream
+
+
+@dataclass(frozen=True)
+class Config(_own.Images):
+    """Settings of a folder of images."""
+
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "iid"
+    layout: Literal["auto", "class", "split/class", "domain/class"] = "auto"
+
+
+def build(config: Config) -> Stream:
+    """The stream of a folder; `given` is the order of the paths."""
+    root = _own.need_path(config, "folder")
+    if not root.is_dir():
+        raise StreamgaugeError(
+            f"'{root}' is a file, not a folder of images: for a table use --stream manifest."
+        )
+    names, others = _images_below(root)
+    if not names:
+        raise StreamgaugeError(
+            f"There is no image below '{root}' (looked for {', '.join(sorted(SUFFIXES))})."
+        )
+    layout = _layout(config, root, names)
+    above = layout.split("/")
+    parts = [name.split("/") for name in names]
+    rows = _own.Rows(len(names), config.on_bad, f"'{root}'")
+    flat = np.array([len(part) <= len(above) for part in parts])
+    rows.refuse(
+        flat,
+        "file in no class",
+        lambda row: (
+            f"'{names[row]}' lies in no class folder of '{root}', as {layout}/photo.jpg would."
+        ),
+    )
+    make = _own.file_inputs(root, names, rows)
+    place = {level: number for number, level in enumerate(above)}
+    column = {
+        level: pa.chunked_array([[p[at] if len(p) > at else "" for p in parts]])
+        for level, at in place.items()
+    }
+    split = _own.splits_of(column.get("split"), config, rows)
+    kept = rows.kept()
+    kept = kept[~split.unused[kept]]
+    if len(kept) == 0:
+        raise StreamgaugeError(f"No image below '{root}' is in a split that is streamed.")
+    every = np.array([p[place["class"]] if len(p) > place["class"] else "" for p in parts])
+    classes, label = np.unique(every[kept], return_inverse=True)
+    columns = {}
+    if "domain" in place:
+        columns["domain"] = np.array([p[place["domain"]] for p in parts])[kept]
+    ignored = f" {others} other files were not looked at." if others else ""
+    say(
+        f"'{root}': {layout} by folder: {len(classes)} classes, {len(kept)} images brought to"
+        f" {config.size} x {config.size}.{split.line}{ignored}"
+    )
+    source = _own.source_of(
+        make(kept), label.astype(np.int64), [str(c) for c in classes], columns, config
+    )
+    notes = {"layout": layout, "other_files": others}
+    return _own.finish("folder", config, source, split.is_test[kept], rows, notes)
+
+
+def _images_below(root: Path) -> tuple[list[str], int]:
+    """Paths of images, sorted, with slashes; and how many files there are beside them."""
+    names, others = [], 0
+    for folder, inner, files in os.walk(root):  # does not follow links to folders
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        here = Path(folder).relative_to(root)
+        for name in files:
+            if name.startswith("."):
+                continue
+            if Path(name).suffix.lower() in SUFFIXES:
+                names.append((here / name).as_posix())
+            else:
+                others += 1
+    return sorted(names), others
+
+
+def _layout(config: Config, root: Path, names: list[str]) -> str:
+    if config.layout != "auto":
+        return config.layout
+    top = sorted({name.split("/")[0] for name in names if "/" in name})
+    if not top:
+        raise StreamgaugeError(
+            f"The images lie in '{root}' itself, so nothing says their classes: put them in one"
+            " folder a class, or use --stream manifest with a table."
+        )
+    words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
+    splits = [name for name in top if name.lower() in words]
+    if not splits or config.train or config.test not in ("", "none"):
+        return "class" if not (config.train or config.test) else "split/class"
+    if len(splits) == len(top) and any(name.lower() in _own.TRAIN for name in top):
+        return "split/class"
+    raise StreamgaugeError(
+        f"'{splits[0]}' below '{root}' may be a split or a class, beside {', '.join(top[:6])}: set"
+        " --stream.layout to class or split/class."
+    )
