@@ -596,7 +596,13 @@ def report(
     from streamgauge.record import find_runs
     from streamgauge.report import write_report
 
-    print(f"Report: {write_report(find_runs(list(folders)), out).resolve()}")
+    runs = find_runs(list(folders))
+    path = write_report(runs, out).resolve()
+    from streamgauge.report.terminal import compute_text
+
+    if text := compute_text(runs):
+        print(f"{text}\n")
+    print(f"Report: {path}")
 
 
 @app.command()

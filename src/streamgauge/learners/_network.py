@@ -55,6 +55,8 @@ class Network:
         )
         self.memory = self.build_memory(seed)
         self.unbounded = not self.memory.bounded
+        # Features that are inputs, or of a frozen network: see `base.py`.
+        self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.progress = Progress()
