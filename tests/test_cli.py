@@ -243,6 +243,7 @@ def test_help_teaches_by_example_for_every_command(call: Any) -> None:
         "cost",
         "pretrain",
         "live",
+        "realtime",
     ):
         assert name in out
         code, text, _ = call(name, "--help")

@@ -28,7 +28,7 @@ from streamgauge.live.bench import Bench, Setup, addresses, pack, unpack
 from streamgauge.live.desk import Desk, Job, Lost, Update
 from streamgauge.live.journal import Journal
 from streamgauge.live.player import Player, WallClock
-from streamgauge.live.rate import Trial, repeated, search
+from streamgauge.live.rate import Trial, promise, repeated, search
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import beginning
 from streamgauge.live.trainer import Elsewhere, Here, Worker
@@ -606,6 +606,8 @@ def test_what_another_process_cannot_have_is_said() -> None:
 class DiesAtOnce:
     """Hands that never survive a job."""
 
+    can_be_ended = True
+
     def __init__(self) -> None:
         self.opened = 0
 
@@ -617,7 +619,7 @@ class DiesAtOnce:
             raise Gone("killed by SIGSEGV")
         return NONE
 
-    def do(self, job: Job) -> Update:
+    def do(self, job: Job, seconds: float) -> Update:
         from streamgauge.live.trainer import Gone
 
         raise Gone("killed by SIGSEGV")
@@ -653,7 +655,7 @@ class DiesIdle(DiesAtOnce):
         self.states = [*getattr(self, "states", []), state]
         return NONE
 
-    def do(self, job: Job) -> Update:
+    def do(self, job: Job, seconds: float) -> Update:
         return Update({"step": job.step}, {}, 0.0, 0.0, NONE)
 
     def alive(self) -> bool:
@@ -679,13 +681,125 @@ def test_an_idle_trainer_that_dies_is_replaced_before_the_next_job() -> None:
     assert "nothing to do" in said.lines[0]
 
 
+class Hangs(DiesAtOnce):
+    """Hands that need as long for a job as its step says, by a clock of their own."""
+
+    def __init__(self, can_be_ended: bool = True) -> None:
+        super().__init__()
+        self.can_be_ended, self.time = can_be_ended, 0.0
+        self.limits: list[float] = []
+        self.free = threading.Event()
+
+    def open(self, state: Any) -> Any:
+        self.opened += 1
+        return NONE
+
+    def do(self, job: Job, seconds: float) -> Update:
+        from streamgauge.live.trainer import Gone
+
+        self.limits.append(seconds)
+        if not self.can_be_ended and job.step > seconds:
+            self.free.wait(30)
+        if self.can_be_ended and job.step > seconds:
+            self.time += seconds
+            raise Gone(f"it hung: a job had not ended after {seconds:.0f} s")
+        self.time += job.step
+        return Update({"step": job.step}, {}, 0.0, 0.0, NONE)
+
+
+def test_a_job_is_given_up_after_many_times_the_longest_one() -> None:
+    said, hands = Says(), Hangs()
+    worker = Worker(hands, said=said, now=lambda: hands.time)
+    worker.wait_until_ready()
+    outcomes = []
+    for seconds in (100, 0.01, 7, 1999, 2001, 3):
+        worker.begin(Job(seconds, NONE))  # type: ignore[arg-type]
+        outcomes.append(worker.wait(10))
+    worker.close()
+    assert [type(one) for one in outcomes] == [Update, Update, Update, Update, Update, Update]
+    wanted = [120, 2000, 2000, 2000, 20 * 1999, 20 * 2001]
+    assert hands.limits == pytest.approx(wanted)
+    hands = Hangs()
+    worker = Worker(hands, said=said, now=lambda: hands.time)
+    for seconds, kind in ((0.1, Update), (9.9, Update), (1000, Lost), (2, Update)):
+        worker.begin(Job(seconds, NONE))  # type: ignore[arg-type]
+        assert isinstance(worker.wait(10), kind)
+    worker.close()
+    assert hands.limits == pytest.approx([120, 10, 198, 198])
+    assert hands.opened == 2
+    assert worker.restarts == ["it hung: a job had not ended after 198 s"]
+    assert "answers go on" in said.lines[0]
+
+
+def test_a_thread_that_hangs_ends_the_training_and_is_not_waited_for() -> None:
+    said, hands = Says(), Hangs(can_be_ended=False)
+    worker = Worker(hands, said=said, hang=5.0, now=lambda: hands.time)
+    worker.begin(Job(1000, NONE))
+    while not hands.limits:
+        time.sleep(0.001)
+    assert worker.collect() is None
+    hands.time = 5.1
+    outcome = worker.collect()
+    assert isinstance(outcome, Lost)
+    assert outcome.for_good
+    worker.close()
+    hands.free.set()
+    assert "a thread cannot be ended" in said.lines[0]
+    with pytest.raises(sg.StreamgaugeError, match="more than 0 seconds"):
+        Worker(hands, hang=0.0)
+
+
+HANGING = """
+import time
+from pathlib import Path
+from streamgauge.learners.majority import Majority
+
+class Hanging(Majority):
+    def learn(self, batch, predicted):
+        once = Path(__file__).with_name("hung")
+        if batch.index[0] >= 25 and not once.exists():
+            once.touch()
+            time.sleep(1000)
+        return super().learn(batch, predicted)
+"""
+
+
+def test_a_process_that_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
+    file = tmp_path / "hanging.py"
+    file.write_text(HANGING)
+    said = Says()
+    run = live(small_stream(60), f"{file}:Hanging", 25.0, hang=2.0, out=tmp_path, said=said)
+    found = summarise(run)
+    assert run.done
+    assert found.samples == 300
+    assert found.restarts == ("it hung: a job had not ended after 2 s",)
+    assert any("started again" in line for line in said.lines)
+    learnt = run.jobs["step"][run.jobs["kind"] == "learn"]
+    assert learnt.min() < 5 < learnt.max()  # before it hung, and after it had come back
+    assert not np.isnan(run.jobs["flops"]).any()
+
+
+def test_a_rate_is_promised_once_it_was_held_for_long() -> None:
+    def hold(rate: float) -> Trial:
+        tried.append(rate)
+        return Trial(rate, 0.0, 0.0, rate, 1.0, rate <= limit, all_trained=True)
+
+    for limit, wanted in ((1000.0, 900.0), (820.0, 720.0), (500.0, 0.9 * 409.6)):
+        tried: list[float] = []
+        assert promise(hold, lambda t: t.answered, 1000.0) == pytest.approx(wanted)
+        assert tried[-1] <= limit
+    limit = 1.0
+    assert math.isnan(promise(hold, lambda t: t.answered, 1000.0))
+    assert math.isnan(promise(hold, lambda t: t.answered, math.nan))
+
+
 def test_a_thread_hands_over_copies() -> None:
     stream = small_stream(5)
     hands = Here(sg.learner("ncm"), Setup(stream.spec, stream.source, 5))
     hands.open(None)
-    first = hands.do(Job(0, stream.index(0))).state["counts"].clone()
-    update = hands.do(Job(0, stream.index(0)))
-    hands.do(Job(1, stream.index(1)))
+    first = hands.do(Job(0, stream.index(0)), 60).state["counts"].clone()
+    update = hands.do(Job(0, stream.index(0)), 60)
+    hands.do(Job(1, stream.index(1)), 60)
     assert update.state["counts"].sum() == 10
     assert first.sum() == 5
 
@@ -735,7 +849,8 @@ def test_find_rate_finds_a_rate_that_can_be_held(tmp_path: Path) -> None:
             time.sleep(0.04)
             return super().learn(batch, predicted)
 
-    found = find_rate(stream, Slow, trainer="thread", trial=0.1, patience=0.05, said=said)
+    found = find_rate(stream, Slow, trainer="thread", trial=0.1, patience=0.05, hold=0.3,
+                      said=said)  # fmt: skip
     # 5 samples an answer of 10 ms, a batch of 40 ms, and trials too short to be exact.
     assert 5 < found.training <= 200
     assert found.training <= found.predicting <= 700

@@ -405,14 +405,14 @@ def test_er_ace_as_published_recalls_none_twice_in_the_passes_over_a_batch() -> 
         learner, batch = after(stream, "er_ace", 6, recall=10, passes=3, model="linear",
                                as_published=published)  # fmt: skip
         drawn[published] = seen = []
-        recall = learner.recall
+        draw = learner.draw
 
-        def spy(batch: Batch, recall: Any = recall, seen: list[int] = seen) -> Batch:
-            recalled: Batch = recall(batch)
-            seen.extend(recalled.index.tolist())
-            return recalled
+        def spy(batch: Batch, draw: Any = draw, seen: list[int] = seen) -> Any:
+            drawn = draw(batch)
+            seen.extend(drawn.parts[0].tolist())
+            return drawn
 
-        learner.recall = spy
+        learner.draw = spy
         learner.learn(batch, None)
     assert len(set(drawn[True])) == len(drawn[True]) == 30
     assert len(set(drawn[False])) < len(drawn[False]) == 30
@@ -660,7 +660,7 @@ def test_derpp_loss_from_two_recalled_batches() -> None:
     twin.model.head.see(batch.y)
     x = twin.view(torch.cat([batch.x, one.x, two.x]))
     logits = twin.model.head.scores(twin.model.features(x))
-    stored = torch.from_numpy(learner.memory.side["logits"][first])
+    stored = learner.kept[first]
     distance = ((logits[5:9] - stored) ** 2).sum() / stored.numel()
     loss = F.cross_entropy(logits[:5], batch.y) + 0.3 * distance
     loss = loss + 0.7 * F.cross_entropy(logits[9:], two.y)
@@ -693,7 +693,7 @@ def test_derpp_as_published_uses_one_batch_for_both_terms() -> None:
     assert len(recalled.y) == 4
     model = copy.deepcopy(learner.model)
     logits = model(normal(torch.cat([batch.x, recalled.x])))
-    stored = torch.from_numpy(learner.memory.side["logits"][learner.slots])
+    stored = learner.kept[learner.slots]
     loss = F.cross_entropy(logits[:5], batch.y) + 0.3 * F.mse_loss(logits[5:], stored)
     loss = loss + 0.7 * F.cross_entropy(logits[5:], recalled.y)
     assert learner.loss(batch, recalled).item() == pytest.approx(loss.item(), rel=1e-5)
@@ -712,7 +712,7 @@ def test_derpp_keeps_the_logits_of_the_image_as_it_is() -> None:
     learner.model.eval()
     with torch.no_grad():
         expected = learner.model.head.scores(learner.model.features(normal(batch.x)))
-    assert np.allclose(learner.memory.side["logits"][slots], expected.numpy(), atol=1e-6)
+    assert np.allclose(learner.kept[slots].numpy(), expected.numpy(), atol=1e-6)
 
 
 def test_derpp_trains_all_outputs_from_the_start() -> None:
@@ -1096,15 +1096,15 @@ def test_gdumb_by_hand() -> None:
     model = copy.deepcopy(learner.model)
     for step in range(4):
         learner.learn(batch_of(stream, step, gate), None)
-    generator = torch.Generator().manual_seed(learner.stored)  # seed 0
+    rng = np.random.default_rng([0, learner.stored])  # seed 0
     slots = learner.memory.slots()
     model.head.see(torch.from_numpy(learner.memory.label[slots]))
     speed = [torch.zeros_like(w) for w in model.parameters()]
     for epoch in range(3):
         lr = 0.02 + 0.18 * (1 + math.cos(math.pi * epoch / 3)) / 2
-        order = torch.randperm(20, generator=generator).numpy()
+        order = rng.permutation(slots)
         for start in (0, 8, 16):
-            some = learner.read(learner.memory.index[slots[order[start : start + 8]]])
+            some = learner.read(learner.memory.index[order[start : start + 8]])
             loss = F.cross_entropy(model(normal(some.x)), some.y)
             gradients = torch.autograd.grad(loss, list(model.parameters()))
             with torch.no_grad():

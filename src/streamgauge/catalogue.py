@@ -189,8 +189,7 @@ def summary(room: str, name: str) -> dict[str, Any]:
     facts["settings"] = _static_settings(tree)
     if room == "learners":
         facts["presets"] = sorted(presets().get(name, {}))
-        about = tomllib.loads((_ROOMS / "learners" / "about.toml").read_text())
-        facts |= about.get(name, {"source": "-", "cost": "-"})
+        facts |= about(name) or {"source": "-", "cost": "-"}
         facts["needs"] = sorted(
             constant.value
             for node in ast.walk(tree)
@@ -200,6 +199,14 @@ def summary(room: str, name: str) -> dict[str, Any]:
             if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
         )
     return facts
+
+
+def about(learner: str) -> dict[str, str]:
+    """Where a built-in learner comes from and what it costs; nothing for one of the user's own."""
+    known: dict[str, dict[str, str]] = tomllib.loads(
+        (_ROOMS / "learners" / "about.toml").read_text()
+    )
+    return known.get(learner, {})
 
 
 def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:

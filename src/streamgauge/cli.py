@@ -41,6 +41,17 @@ _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Engine = Annotated[
+    Literal["auto", "eager", "graph"],
+    typer.Option(help="How steps execute: recorded and replayed on a GPU, or called one by one."),
+]
+EvaluationPrecision = Annotated[
+    Literal["fp32", "tf32", "fp16", "bf16"],
+    typer.Option(help="Of evaluation on a GPU; the share of answers that changes is logged."),
+]
+SideBySide = Annotated[
+    int | None, typer.Option(min=1, help="Runs at once on a GPU [as many as fit].")
+]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Threads = Annotated[
     int | None,
@@ -151,10 +162,21 @@ def run(
         list[str] | None, typer.Option(help="[ALIAS=]NAME or [ALIAS=]FILE.py:Class; repeatable.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
+    speed: Annotated[
+        str | None, typer.Option(help="fast, slow, faster, or times as fast as ER trains.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="ER's updates that a batch pays for.")] = None,
+    gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps a batch.")] = None,
+    baselines: Annotated[
+        bool | None, typer.Option("--baselines", help="Add ER++ and ER-- at each one's cost.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",
     threads: Threads = None,
     workers: ReadAhead = None,
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -162,7 +184,8 @@ def run(
 
     Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
     for every learner that has X; --features.model and --features.weights put a frozen network's
-    features in place of inputs. `streamgauge list` shows the names.
+    features in place of inputs. `streamgauge list` shows the names. How long a learner trains on a
+    batch is --protocol.cost or --LEARNER.cost: a number, paper or measured.
 
     Examples:
 
@@ -174,10 +197,12 @@ def run(
 
         streamgauge run --stream albums --learner my_file.py:MyLearner
 
+        streamgauge run --stream albums --learner er --learner mir --speed fast --baselines
+
         streamgauge run experiment.toml --seeds 5
 
-    In TOML:  stream = "albums", learners = ["er"], seeds = 3, and tables [stream] (its name is
-    then `name`), [protocol], [er] with their settings.
+    In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
+    (its name is then `name`), [protocol], [er] with their settings.
     """
     from streamgauge.runner import Experiment, run_all
 
@@ -191,6 +216,10 @@ def run(
         learners=tuple(learner or given.get("learners", ())),
         seeds=seeds if seeds is not None else given.get("seeds", 1),
         settings=settings,
+        speed=given.get("speed") if speed is None else speed,
+        budget=given.get("budget") if budget is None else budget,
+        gradient_steps=given.get("gradient_steps") if gradient_steps is None else gradient_steps,
+        baselines=given.get("baselines", False) if baselines is None else baselines,
     )
     folder = out or Path(given.get("out", "runs"))
     _set_threads(threads)
@@ -205,6 +234,9 @@ def run(
                 checkpoint=checkpoint,
                 watch=watcher.watch,
                 workers=workers,
+                engine=engine,
+                precision=precision,
+                side_by_side=side_by_side,
                 said=watcher.say,
             )
         )
@@ -213,6 +245,45 @@ def run(
         return
     print(leaderboard_text(runs))
     print(f"\nFor a report with curves: streamgauge report {folder}")
+
+
+@app.command()
+def realtime(
+    context: typer.Context,
+    stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")] = "albums",
+    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 2,
+    speeds: Annotated[str, typer.Option(help="Of fast, slow, faster, 2, ...")] = "fast,slow",
+    methods: Annotated[str | None, typer.Option(help="Some of them, such as er,lwf,mir.")] = None,
+    out: Out = Path("runs/realtime"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw the real-time paper's pictures: its methods on a fast and on a slow stream.
+
+    Each method stands beside the ER that may spend as much. What is complete already is not run
+    again; any setting is given by its dotted name, as for `run`.
+
+    Examples:
+
+        streamgauge realtime
+
+        streamgauge realtime --seeds 5 --speeds fast,faster,slow --out runs/realtime
+    """
+    from streamgauge.realtime import METHODS, text
+    from streamgauge.realtime import realtime as run_realtime
+
+    pictures, path = run_realtime(
+        out,
+        stream=stream,
+        seeds=seeds,
+        speeds=coerce(speeds, tuple[str, ...], "--speeds"),
+        methods=METHODS if methods is None else coerce(methods, tuple[str, ...], "--methods"),
+        settings=context.obj,
+        quiet=as_json,
+    )
+    if as_json:
+        _print_json({"pictures": [one.as_plain() for one in pictures], "page": str(path)})
+        return
+    print(f"\n{text(pictures)}\n\nPictures: {path.resolve()}")
 
 
 def _set_threads(threads: int | None) -> None:
@@ -225,7 +296,7 @@ def _set_threads(threads: int | None) -> None:
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
-    """An experiment file: stream, learners, seeds, out, and tables of settings."""
+    """An experiment file: stream, learners, seeds, speed, ..., and tables of settings."""
     try:
         tables = tomllib.loads(file.read_text())
     except OSError as error:
@@ -233,8 +304,17 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
     given: dict[str, Any] = {"settings": {}}
-    texts = {"stream": "text", "learners": "a list of names", "seeds": "a number", "out": "text"}
-    kinds: dict[str, type] = {"stream": str, "learners": list, "seeds": int, "out": str}
+    number, words = (int, float, str), "a number or text"
+    kinds: dict[str, tuple[str, tuple[type, ...]]] = {
+        "stream": ("text", (str,)),
+        "learners": ("a list of names", (list,)),
+        "seeds": ("a number", (int,)),
+        "out": ("text", (str,)),
+        "speed": (words, number),
+        "budget": (words, number),
+        "gradient_steps": ("a number", (int,)),
+        "baselines": ("true or false", (bool,)),
+    }
     for name, value in tables.items():
         if isinstance(value, dict):
             for setting, chosen in value.items():
@@ -245,9 +325,10 @@ def _read_toml(file: Path) -> dict[str, Any]:
         elif name not in kinds:
             raise StreamgaugeError(f"{file} has an unknown entry '{name}'; {nearest(name, kinds)}")
         else:
-            fits = isinstance(value, kinds[name]) and not isinstance(value, bool)
+            what, types = kinds[name]
+            fits = isinstance(value, types) and isinstance(value, bool) == (bool in types)
             if not fits or (name == "learners" and not all(isinstance(one, str) for one in value)):
-                raise StreamgaugeError(f"'{name}' in {file} must be {texts[name]}.")
+                raise StreamgaugeError(f"'{name}' in {file} must be {what}.")
             given[name] = value
     return given
 
@@ -353,6 +434,9 @@ def live(
     ] = None,
     shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
     trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
+    hang: Annotated[
+        float | None, typer.Option(help="Seconds on one batch after which a trainer is restarted.")
+    ] = None,
     out: Out = Path("runs"),
     device: Device = "auto",
 ) -> None:
@@ -392,7 +476,14 @@ def live(
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         run = serve(
-            spec, recipe, port=port, shifts=ahead, trainer=trained_by, out=out, device=device
+            spec,
+            recipe,
+            port=port,
+            shifts=ahead,
+            trainer=trained_by,
+            hang=hang,
+            out=out,
+            device=device,
         )
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
@@ -411,6 +502,7 @@ def live(
         seconds=seconds,
         shifts=ahead,
         trainer=trained_by,
+        hang=hang,
         out=out,
         device=device,
         origin=stream,

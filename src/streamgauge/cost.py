@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
+from streamgauge.energy import Energy, of_job
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
@@ -26,6 +26,7 @@ from streamgauge.streams.stream import Arrangement
 if TYPE_CHECKING:
     import torch
 
+MOST_CYCLE = 100  # jobs; a longer cycle is measured in part
 # Settings that a method shares with the ER it is measured against.
 _SHARED = ("model", "memory", "recall", "batch", "head", "augment")
 
@@ -41,7 +42,9 @@ class Cost:
     relative_seconds: float
     memory_bytes: float  # indices and side arrays that the learner holds
     sample_bytes: float  # what the remembered samples themselves would take
-    joules: float | None
+    joules: float | None  # of a job, with what the devices take anyway
+    joules_above_idle: float | None
+    energy_source: str  # what counted, or why nothing could
     by_kind: dict[str, float]  # relative FLOPs by kind of job, where a learner has kinds
 
 
@@ -56,7 +59,8 @@ def measure(
 ) -> list[Cost]:
     """The cost of each learner's job, and of the ER with the same network and memory as 1.
 
-    The memory is filled first; then `jobs` jobs are counted, and the median of their times taken.
+    The memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles
+    of a learner whose jobs take turns (`cycle`), and the median of their times taken.
     """
     import torch
 
@@ -81,7 +85,9 @@ def measure(
                 mine.seconds / er.seconds,
                 mine.memory_bytes,
                 mine.sample_bytes,
-                mine.joules,
+                mine.energy.joules,
+                mine.energy.above_idle,
+                mine.energy.source,
                 {kind: flops / er.flops for kind, flops in mine.by_kind.items()},
             )
         )
@@ -94,7 +100,7 @@ class _Measured:
     seconds: float
     memory_bytes: float
     sample_bytes: float
-    joules: float | None
+    energy: Energy
     by_kind: dict[str, float]
 
 
@@ -125,6 +131,8 @@ def _measure(
             f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
         )
     filling = -(-capacity // batch) + 2
+    cycle = _cycle(recipe, input_shape, classes, batch, device)
+    jobs = -(-jobs // cycle) * cycle
     stream = _stream(input_shape, classes, batch, filling + 2 * jobs)
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
@@ -136,7 +144,6 @@ def _measure(
     kinds: dict[str, list[float]] = {}
     times: list[float] = []
     store = getattr(learner, "store", None)
-    before = 0.0
     for step in range(len(stream)):
         index = stream.index(step).astype(np.int64)
         gate.reveal(index)
@@ -154,24 +161,37 @@ def _measure(
             with FlopCounterMode(display=False) as counter:
                 learner.learn(given, predicted)
             kinds.setdefault(kind, []).append(float(counter.get_total_flops()))
-            before = _joules() or 0.0
         else:
             predicted = learner.predict(given.x)
             start = time.perf_counter()
             learner.learn(given, predicted)
             _wait(device)
             times.append(time.perf_counter() - start)
-    after = _joules()
+
+    def again() -> None:
+        learner.learn(given, predicted)
+        _wait(device)
+
     held = getattr(learner, "memory_bytes", None)
     memory = getattr(learner, "memory", None)
     return _Measured(
         flops=statistics.fmean(f for flops in kinds.values() for f in flops),
-        seconds=statistics.median(times),
+        seconds=statistics.median(times) if cycle == 1 else statistics.fmean(times),
         memory_bytes=float("nan") if held is None else float(held()),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
-        joules=None if after is None else (after - before) / jobs,
+        energy=of_job(again, device),
         by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
     )
+
+
+def _cycle(
+    recipe: Recipe, input_shape: tuple[int, ...], classes: int, batch: int, device: torch.device
+) -> int:
+    """Jobs after which a learner's work repeats."""
+    stream = _stream(input_shape, classes, batch, 1)
+    gate = Gate(stream.source, stream.preparation, device)
+    learner = recipe.build(stream.spec, gate, 0, device)
+    return min(learner.cycle(batch), MOST_CYCLE) if hasattr(learner, "cycle") else 1
 
 
 def _stream(input_shape: tuple[int, ...], classes: int, batch: int, steps: int) -> Stream:
@@ -187,15 +207,6 @@ def _wait(device: torch.device) -> None:
         import torch
 
         torch.cuda.synchronize(device)
-
-
-def _joules() -> float | None:
-    """Energy counter of the processor package, where the machine can tell."""
-    counter = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
-    try:
-        return int(counter.read_text()) / 1e6
-    except (OSError, ValueError):
-        return None
 
 
 def as_dict(cost: Cost) -> dict[str, Any]:
@@ -216,11 +227,14 @@ def cost_text(costs: list[Cost]) -> str:
             kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in one.by_kind.items())
             lines.append(f"{'':<14}by kind of job: {kinds}")
     lines.append("FLOPs and time relative to er with the same network, batch and memory.")
-    known = [one for one in costs if one.joules is not None]
-    if known:
-        lines += [f"{one.learner}: {one.joules:.2f} J a job (processor package)" for one in known]
-    else:
-        lines.append("Energy is not available: this machine has no counter that may be read.")
+    for one in costs:
+        if one.joules is not None and one.joules_above_idle is not None:
+            lines.append(
+                f"{one.learner}: {one.joules:.3g} J a job, {one.joules_above_idle:.3g} J above "
+                f"idle ({one.energy_source})"
+            )
+    if costs and costs[0].joules is None:
+        lines.append(f"Energy is not available: {costs[0].energy_source}.")
     return "\n".join(lines)
 
 

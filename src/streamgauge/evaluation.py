@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.engine import Eager
+from streamgauge.engine.eager import as_table, confidence
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.gate import fetch
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from streamgauge.loop import Protocol, Record
     from streamgauge.streams import Split, Stream
 
-BLOCK = 512  # samples answered at once
+BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
+CHANGED = "changed_by_precision"  # share of held-out answers that fp32 would give otherwise
 # Held-out inputs up to this size stay on the device between evaluations.
 CACHE_BYTES = 256 << 20
 
@@ -44,11 +47,18 @@ class Evaluator:
         protocol: Protocol,
         record: Record,
         device: torch.device,
+        engine: Eager | None = None,
     ) -> None:
         self.stream, self.learner, self.protocol = stream, learner, protocol
+        if engine is None:
+            engine = Eager()
+            engine.adopt(learner, stream.spec.classes)
+        self.engine = engine
         self.rows, self.device = record.rows, device
         self.number = 0  # evaluations taken
-        self._heldout = {name: Heldout(stream, split) for name, split in stream.splits.items()}
+        self._heldout = {
+            name: Heldout(stream, split, name) for name, split in stream.splits.items()
+        }
         self._due = Due(stream, protocol, device)
         if protocol.probe != "never" and not hasattr(learner, "features"):
             raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
@@ -56,6 +66,12 @@ class Evaluator:
     def due(self, step: int) -> bool:
         """Whether an evaluation is to be taken after so many steps."""
         return bool(self._heldout) and any(self._due(step))
+
+    def rehearse(self) -> None:
+        """Ask everything that may ever be asked, to see what memory that takes; changes nothing."""
+        for heldout in self._heldout.values():
+            for x in self._inputs(heldout, len(heldout)):
+                self.engine.scores(x)
 
     def evaluate(self, step: int, version: int) -> None:
         boundary, _, keep, probe = self._due(step)
@@ -75,10 +91,20 @@ class Evaluator:
         asked = len(heldout) if keep else seen
         if asked == 0:
             return
+        if not (boundary or keep):
+            counted = self.engine.counts(heldout, seen)
+            if counted is not None:
+                numbers, count = heldout.tasks_of(seen)
+                self._record_right(name, moment, numbers, counted, count)
+                return
         cumulative = boundary and self.stream.class_task is not None
-        answers, sure, tables = [], [], []
+        answers, sure, tables, changed = [], [], [], []
         for x in self._inputs(heldout, asked):
-            table = as_table(ask(self.learner, x, self.stream))
+            scores = self.engine.scores(x)
+            table = as_table(scores)
+            exact = self.engine.exact(x) if boundary and not heldout.split.at_boundaries else None
+            if exact is not None:
+                changed.append((exact.argmax(1) != scores.argmax(1)).sum())
             answers.append(table.argmax(axis=1))
             sure.append(confidence(table, answers[-1]))
             if np.isnan(sure[-1]).any():
@@ -90,6 +116,9 @@ class Evaluator:
         prediction = np.concatenate(answers)
         correct = prediction == heldout.label[:asked]
         self._record_counts(name, moment, heldout.task[:seen], correct[:seen])
+        if changed:  # what evaluating in a lower precision costs, where that is done
+            share = sum(changed) / asked
+            self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
         if cumulative:
             self._record_cumulative(name, moment, heldout, np.concatenate(tables)[:seen])
         if keep:
@@ -99,8 +128,9 @@ class Evaluator:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
 
     def _inputs(self, heldout: Heldout, count: int) -> Iterator[Tensor]:
-        for start in range(0, count, BLOCK):
-            end = min(start + BLOCK, count)
+        block = LARGE_BLOCK if self.device.type == "cuda" else BLOCK
+        for start in range(0, count, block):
+            end = min(start + block, count)
             if getattr(self.learner, "sees_input", True):
                 yield heldout.inputs(self.stream, start, end, self.device)
             else:
@@ -115,14 +145,27 @@ class Evaluator:
         within: int = -1,
     ) -> None:
         numbers, place = np.unique(task, return_inverse=True)
+        right = np.bincount(place, weights=correct, minlength=len(numbers))
+        count = np.bincount(place, minlength=len(numbers))
+        self._record_right(name, moment, numbers, right, count, within)
+
+    def _record_right(
+        self,
+        name: str,
+        moment: Moment,
+        numbers: NDArray[Any],
+        right: Any,
+        count: NDArray[Any],
+        within: int = -1,
+    ) -> None:
         self.rows["evaluations"].append(
             len(numbers),
             **moment._asdict(),
             split=name,
             task=numbers,
             within=within,
-            correct=np.bincount(place, weights=correct, minlength=len(numbers)),
-            count=np.bincount(place, minlength=len(numbers)),
+            correct=right,
+            count=count,
         )
 
     def _record_cumulative(
@@ -210,8 +253,8 @@ class Evaluator:
 class Heldout:
     """A split sorted by the moment its samples count as seen, so that "seen" is a prefix."""
 
-    def __init__(self, stream: Stream, split: Split) -> None:
-        self.split = split
+    def __init__(self, stream: Stream, split: Split, name: str = "") -> None:
+        self.stream, self.split, self.name = stream, split, name
         key = split.position if split.task is None else split.task
         order = np.argsort(key, kind="stable")
         self.index = split.index[order]
@@ -220,6 +263,9 @@ class Heldout:
         self.task = np.full(len(order), -1) if split.task is None else split.task[order]
         self._key = key[order]
         self._cache: Tensor | None = None
+        self._tasks: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+        self._everything: tuple[Tensor, Tensor] | None = None
+        self._resident: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -240,6 +286,28 @@ class Heldout:
                 return block
             self._cache = fetch(stream.source, self.index, device)
         return self._cache[start:end]
+
+    def tasks_of(self, asked: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Which tasks the first so many are of, and how many are of each."""
+        if asked not in self._tasks:
+            self._tasks[asked] = np.unique(self.task[:asked], return_counts=True)
+        return self._tasks[asked]
+
+    def on_device(self, asked: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs and labels of the first so many, and which task each is of [tasks, asked]: always
+        the same memory, so that a recorded evaluation finds them."""
+        import torch
+
+        if asked not in self._resident:
+            if self._everything is None:
+                x = fetch(self.stream.source, self.index, device)
+                label = torch.from_numpy(self.label.astype(np.int64)).to(device)
+                self._everything = x, label
+            numbers, _ = self.tasks_of(asked)
+            member = torch.from_numpy(self.task[:asked] == numbers[:, None]).to(device).float()
+            x, label = self._everything
+            self._resident[asked] = x[:asked], label[:asked], member
+        return self._resident[asked]
 
 
 class Due:
@@ -275,32 +343,6 @@ class Due:
         regular = isinstance(self._every, int) and done % self._every == 0
         probe = (end and self._probe != "never") or (boundary and self._probe == "boundaries")
         return boundary, regular, done in self._milestones, probe
-
-
-def ask(learner: Learner, x: Tensor, stream: Stream) -> Tensor:
-    """The learner's scores, refused unless there is one for each class that may come."""
-    scores = learner.predict(x)
-    wanted = (len(x), stream.spec.classes)
-    if tuple(scores.shape) != wanted:
-        raise StreamgaugeError(
-            f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
-        )
-    return scores
-
-
-def as_table(scores: Tensor) -> NDArray[Any]:
-    """Scores on the host. NumPy takes a few microseconds where a small tensor operation takes
-    tens, and one transfer is all that a device needs to wait for."""
-    if not hasattr(scores, "detach"):
-        return np.asarray(scores)
-    return scores.detach().float().cpu().numpy()
-
-
-def confidence(table: NDArray[Any], prediction: NDArray[Any]) -> NDArray[Any]:
-    """Softmax of the chosen score, which is the highest: 1 / sum exp(score - chosen)."""
-    chosen = table[np.arange(len(table)), prediction]
-    share: NDArray[Any] = 1.0 / np.exp(table - chosen[:, None]).sum(axis=1)
-    return share
 
 
 def blank(count: int, device: torch.device) -> Tensor:

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.clock import Clock, PublishedClock, as_cost
+from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import Evaluator, as_table, ask, blank, confidence
+from streamgauge.evaluation import Evaluator, blank
+from streamgauge.flops import Meter
 from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
@@ -100,13 +102,19 @@ class Loop:
         protocol: Protocol,
         recorder: Record,
         device: torch.device,
+        engine: Eager | None = None,
     ) -> None:
+        self.engine = engine or Eager()
         self.stream = stream
         self.protocol = protocol
         self.recorder = recorder
         self.device = device
         self.gate = Gate(stream.source, stream.preparation, device)
-        self.learner = build(self.gate)
+        with self.engine.scope():
+            self.learner = build(self.gate)
+        self.engine.adopt(self.learner, stream.spec.classes)
+        self.meter = Meter(self.learner)
+        self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
         self.needs = frozenset(getattr(self.learner, "needs", ()))
         if not self.needs <= NEEDS:
             unknown = ", ".join(sorted(self.needs - NEEDS))
@@ -125,7 +133,7 @@ class Loop:
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
-        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device)
+        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
 
     def run(
         self,
@@ -134,27 +142,49 @@ class Loop:
         until: int | None = None,
     ) -> None:
         """From where it stands to the end of the stream, or to a step before it."""
+        for _ in self.steps(checkpoint_seconds, progress, until):
+            pass
+
+    def steps(
+        self,
+        checkpoint_seconds: float = 30.0,
+        progress: Callable[[Loop], None] | None = None,
+        until: int | None = None,
+    ) -> Iterator[None]:
+        """The same one step at a time, so that several loops can take turns."""
         last = time.monotonic()
-        if self.step == 0:
-            self._tell_start()
         end = len(self.stream) if until is None else min(until, len(self.stream))
         while self.step < end:
-            self._one_step(self.step)
-            self.step += 1
-            self._work(self.clock.finished(self.step))
-            if self.evaluator.due(self.step):
-                with self._timed("evaluate"):
-                    self._prepare()
-                    self.evaluator.evaluate(self.step, self.version)
-            if progress is not None:
-                progress(self)
-            now = time.monotonic()
-            if now - last >= checkpoint_seconds or self.recorder.full:
-                self.save()
-                last = time.monotonic()
-        self.save(done=self.step == len(self.stream))
+            with self.engine.scope():
+                self._advance()
+                if self.step == end:
+                    self._drain()
+                if progress is not None:
+                    progress(self)
+                if time.monotonic() - last >= checkpoint_seconds or self.recorder.full:
+                    self.save()
+                    last = time.monotonic()
+            yield
+        with self.engine.scope():
+            self.save(done=self.step == len(self.stream))
+
+    def _advance(self) -> None:
+        if self.step == 0:
+            self._tell_start()
+        self._one_step(self.step)
+        self.step += 1
+        self._work(self.clock.finished(self.step))
+        if self.evaluator.due(self.step):
+            with self._timed("evaluate"):
+                self._prepare()
+                self.evaluator.evaluate(self.step, self.version)
+
+    def _drain(self) -> None:
+        right, asked = self.engine.drain()
+        self.right, self.asked = self.right + right, self.asked + asked
 
     def save(self, done: bool = False) -> None:
+        self._drain()
         for part, seconds in self._seconds.items():
             self.recorder.rows["timing"].append(1, step=self.step, part=part, seconds=seconds)
         self._seconds.clear()
@@ -217,17 +247,10 @@ class Loop:
         if shift == 0:
             self._newest = (step, x)
         with self._timed("predict"):
-            scores = ask(self.learner, x, self.stream)
-        table = as_table(scores)
-        prediction = table.argmax(axis=1)  # the first among equals
-        sure = confidence(table, prediction)
-        if np.isnan(sure).any():
-            raise StreamgaugeError(
-                f"The learner's scores at step {self.step} hold a NaN, or no finite value at all."
-            )
+            label = self.stream.source.label[index]
+            scores, prediction, sure = self.engine.answer(x, label if shift == 0 else None)
         source, stream = self.stream.source, self.stream
-        label = source.label[index]
-        if shift == 0:
+        if shift == 0 and isinstance(prediction, np.ndarray):
             self.right += int((prediction == label).sum())
             self.asked += len(index)
         columns = {name: source.columns[name][index] for name in ("user", "time")
@@ -266,20 +289,24 @@ class Loop:
 
     def _learn(self, job: Job) -> None:
         with self._timed("learn"):
-            scalars = dict(self.learner.learn(self._batch(job.step), job.predicted) or {})
+            batch = self._batch(job.step)
+            with self.meter.job("learn", len(batch.y), job.predicted is None):
+                scalars = dict(self.learner.learn(batch, job.predicted) or {})
         self.version += 1
         recalled = scalars.pop("recalled", np.nan)
         rows = self.recorder.rows["training"]
         for name, value in scalars.items():
             if not _is_number(value):
                 raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
-            rows.append(1, step=job.step, name=name, value=value)
+            rows.append(1, step=job.step, name=name, value=self.engine.keep(value))
         self._record_job(job.step, "learn", recalled)
 
     def _store(self, job: Job) -> None:
         store = getattr(self.learner, "store", None)
         if store is not None:
-            store(self._batch(job.step))
+            batch = self._batch(job.step)
+            with self.meter.job("store", len(batch.y)):
+                store(batch)
             self._record_job(job.step, "store", 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
@@ -289,7 +316,7 @@ class Loop:
             step=step,
             version=self.version,
             kind=kind,
-            flops=np.nan,
+            flops=self.meter.flops,
             bytes=np.nan if held is None else held(),
             recalled=recalled,
         )
@@ -297,9 +324,10 @@ class Loop:
     def _batch(self, step: int) -> Batch:
         index = self.stream.index(step)
         labels = fetch_labels(self.stream.source, index, self.device)
+        on_host = self.stream.source.label[index].astype(np.int64, copy=False)
         known = self._newest
         x = known[1] if known is not None and known[0] == step else self.inputs(index)
-        return Batch(x, labels, index.astype(np.int64, copy=False))
+        return Batch(x, labels, index.astype(np.int64, copy=False), on_host)
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""
@@ -310,7 +338,8 @@ class Loop:
     def _prepare(self) -> None:
         prepare = getattr(self.learner, "prepare", None)
         if prepare is not None:
-            prepare()
+            with self.meter.job("prepare"):
+                prepare()
             if "prepare" in self._costs:
                 self.clock.charge(self.step - 1, self._costs["prepare"])
             self._record_job(self.step - 1, "prepare", np.nan)
@@ -346,6 +375,7 @@ class Loop:
             "right": self.right,
             "asked": self.asked,
             "clock": self.clock.state_dict(),
+            "flops": self.meter.state_dict(),
             **{
                 name: [job._asdict() for job in getattr(self, f"_{name}")]
                 for name in ("jobs", "unlabelled", "backlog")
@@ -358,6 +388,7 @@ class Loop:
         self.evaluator.number = state["evaluations"]
         self.right, self.asked = state["right"], state["asked"]
         self.clock.load_state_dict(state["clock"])
+        self.meter.load_state_dict(state["flops"])
         for name in ("jobs", "unlabelled", "backlog"):
             setattr(self, f"_{name}", [self._load_job(job) for job in state[name]])
         past = self.stream.order[: self.stream.starts[self.step]]

@@ -167,7 +167,7 @@ def memory_ahead(learner: Any) -> Any | None:
     line = type(learner).__mro__
     place = {
         name: next((i for i, part in enumerate(line) if name in vars(part)), len(line))
-        for name in ("foresee", "learn", "recall", "store", "update")
+        for name in ("foresee", "learn", "draw", "recall", "store", "update")
     }
     if place.pop("foresee") > min(place.values()):
         return None

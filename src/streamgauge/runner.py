@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge import catalogue
+from streamgauge import catalogue, speed
+from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.loop import Loop, Protocol
@@ -19,6 +21,8 @@ from streamgauge.reading import announcing, reading_ahead
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
+from streamgauge.streams.resident import Resident, fits
+from streamgauge.together import Begun, take_turns
 
 if TYPE_CHECKING:
     import torch
@@ -42,16 +46,63 @@ def run(
     checkpoint: float = 30.0,
     progress: Progress | None = None,
     origin: str | None = None,
+    notes: Mapping[str, Any] | None = None,
     workers: int | None = None,
+    engine: engines.Name = "auto",
+    precision: engines.Precision = "fp16",
     said: Said = print,
 ) -> Run:
     """Run a learner on a stream and return the stored run.
 
     A run that is already complete is returned as it is; one that was interrupted goes on from its
     last checkpoint (made every `checkpoint` seconds); `said` is told so. `origin` names the stream
-    for `resume`. `workers` processes decode images ahead of time (by default one a core where the
-    stream's samples are encoded images, none elsewhere); their number changes no result.
+    for `resume`. `notes` are kept in the configuration and change nothing. `workers` processes
+    decode images ahead of time (by default one a core where the stream's samples are encoded
+    images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
+    execute (see `streamgauge.engine`).
     """
+    path, begin = _prepare(
+        stream,
+        learner,
+        protocol=protocol,
+        seed=seed,
+        out=out,
+        device=device,
+        checkpoint=checkpoint,
+        progress=progress,
+        origin=origin,
+        notes=notes,
+        workers=workers,
+        engine=engine,
+        precision=precision,
+        said=said,
+    )
+    if begin is not None:
+        begun = begin()
+        with begun.close:
+            for _ in begun.steps:
+                pass
+    return Run(path)
+
+
+def _prepare(
+    stream: Stream,
+    learner: Recipe | str | type,
+    *,
+    protocol: Protocol | None,
+    seed: int,
+    out: str | Path,
+    device: str,
+    checkpoint: float,
+    progress: Progress | None,
+    origin: str | None,
+    notes: Mapping[str, Any] | None,
+    workers: int | None,
+    engine: engines.Name,
+    precision: engines.Precision,
+    said: Said,
+) -> tuple[Path, Callable[[], Begun] | None]:
+    """Where a run lies, and how to begin it or to go on with it; None if there is nothing to do."""
     import torch
 
     protocol = protocol or Protocol()
@@ -65,7 +116,11 @@ def run(
         "protocol": as_plain(protocol),
         "seed": seed,
         "device": torch.device(place).type,
+        **(notes or {}),
     }
+    motor = engines.make(engine, torch.device(place), precision)
+    if motor.name != "eager":
+        config["engine"] = {"name": motor.name, "precision": motor.precision}
     described = stream.describe()
     run_id = identity(config, described)
     header = {
@@ -77,32 +132,55 @@ def run(
     path = Path(out) / f"{stream.name}-{recipe.name}-s{seed}-{run_id[:8]}"
     if (path / "run.json").exists() and Run(path).done:
         said(f"{path} is complete already; nothing to do.")
-        return Run(path)
+        return path, None
     absent = OPTIONAL - set(stream.source.columns)
     if stream.task is not None:
         absent -= {"task"}
-    with (
-        reading_ahead(stream, workers) as stream,
-        closing(Recorder(path, header, frozenset(absent))) as recorder,
-    ):
-        try:
-            loop = Loop(
-                stream,
-                lambda gate: _build(recipe, stream, gate, seed, torch.device(place)),
-                protocol,
-                recorder,
-                torch.device(place),
-            )
-        except BaseException:
-            recorder.discard()  # what cannot even begin leaves nothing behind
-            raise
-        with _threads(recorder.threads):
+
+    def begin() -> Begun:
+        with ExitStack() as close:
+            seen = close.enter_context(reading_ahead(stream, workers))
+            seen = _on_device(seen, torch.device(place))
+            recorder = close.enter_context(closing(Recorder(path, header, frozenset(absent))))
+            try:
+                loop = Loop(
+                    seen,
+                    lambda gate: _build(recipe, seen, gate, seed, torch.device(place)),
+                    protocol,
+                    recorder,
+                    torch.device(place),
+                    motor,
+                )
+            except BaseException:
+                recorder.discard()  # what cannot even begin leaves nothing behind
+                raise
+            if motor.reason:
+                said(f"{recipe.name} is run step by step: {motor.reason}.")
+            close.enter_context(_threads(recorder.threads))
             state = recorder.state
             if state is not None:
-                loop.load_state_dict(state)
+                with motor.scope():
+                    loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
-            loop.run(checkpoint, announcing(loop, progress))
-    return Run(path)
+            steps = loop.steps(checkpoint, announcing(loop, progress))
+            return Begun(loop, steps, close.pop_all())
+        raise AssertionError("unreachable")
+
+    return path, begin
+
+
+_RESIDENT: dict[tuple[str, str], Resident] = {}
+
+
+def _on_device(stream: Stream, device: torch.device) -> Stream:
+    """The stream with its inputs on the device, where they fit; the last source stays there."""
+    if not fits(stream.source, device):
+        return stream
+    key = (stream.source.fingerprint, str(device))
+    if key not in _RESIDENT:
+        _RESIDENT.clear()
+        _RESIDENT[key] = Resident(stream.source, device)
+    return replace(stream, source=_RESIDENT[key])
 
 
 def _device(device: str) -> str:
@@ -141,6 +219,7 @@ def make_deterministic(device: str) -> None:
 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
@@ -169,18 +248,29 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
         "seed": config["seed"],
         "device": config["device"],
     }
+    if "engine" in config:
+        determines["engine"] = config["engine"]
     text = json.dumps(determines, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Several learners on one kind of stream, over seeds; settings by dotted name."""
+    """Several learners on one kind of stream, over seeds; settings by dotted name.
+
+    `protocol.cost` and `LEARNER.cost` may be a number, `paper` or `measured`. What `speed`,
+    `budget` and `gradient_steps` do is said in `streamgauge.speed`; `baselines` adds ER++ and ER--
+    to every learner.
+    """
 
     stream: str
     learners: tuple[str, ...]
     seeds: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
+    speed: str | float | Fraction | None = None  # fast, slow, faster, or times as fast as ER
+    budget: str | float | Fraction | None = None  # updates of ER a batch
+    gradient_steps: int | None = None  # a batch
+    baselines: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,10 +280,19 @@ class Planned:
     recipe: Recipe
     stream_seed: int
     learner_seed: int
+    protocol: Protocol = field(default_factory=Protocol)
+    relative: speed.Relative | None = None  # what its job costs, where that was asked for
+    baseline_of: tuple[str, ...] = ()  # the learners whose compute it matches
 
 
-def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protocol]:
-    """Check every setting before anything runs; all learners of one seed see the same stream."""
+def plan(
+    experiment: Experiment, out: str | Path | None = None
+) -> tuple[list[Planned], dict[str, Any]]:
+    """Check every setting before anything runs; all learners of one seed see the same stream.
+
+    What a learner costs is found here, once for all its seeds; `out` is where an earlier run may
+    have kept what was measured.
+    """
     if experiment.seeds < 1:
         raise StreamgaugeError(f"seeds must be at least 1, not {experiment.seeds}.")
     if not experiment.learners:
@@ -209,18 +308,64 @@ def plan(experiment: Experiment) -> tuple[list[Planned], dict[str, Any], Protoco
             )
         kinds[recipe.name] = (text, recipe)
     groups = _grouped(experiment, {name: recipe for name, (_, recipe) in kinds.items()})
-    protocol = configure(Protocol, groups["protocol"], "protocol")
-    planned = []
-    for seed in range(experiment.seeds):
-        for name, (text, _) in kinds.items():
-            own = dict(groups[name])
-            learner_seed = check_seed(own.pop("seed", seed), f"{name}.seed")
-            stream_seed = check_seed(groups["stream"].get("seed", seed), "stream.seed")
-            planned.append(Planned(catalogue.learner(text, **own), stream_seed, learner_seed))
     stream_settings = dict(groups["stream"])
     if groups["features"]:
         stream_settings["features"] = groups["features"]
-    return planned, stream_settings, protocol
+    asked = speed.Asked(
+        groups["protocol"].pop("cost", None),
+        experiment.speed,
+        experiment.budget,
+        experiment.gradient_steps,
+        experiment.baselines,
+    )
+    protocol = configure(Protocol, groups["protocol"], "protocol")
+    measure = _Measure(experiment.stream, stream_settings, out)
+    timed = []
+    for name, (text, recipe) in kinds.items():
+        own = groups[name]
+        ours = {"seed", "cost"} if speed.takes_cost(recipe) else {"seed"}
+        settings = {k: v for k, v in asked.settings(recipe, own).items() if k not in ours}
+        timed.append(asked.timed(catalogue.learner(text, **settings), own, protocol, measure))
+    if experiment.baselines:
+        timed += speed.baselines(timed, {name: text for name, (text, _) in kinds.items()})
+    planned = []
+    for seed in range(experiment.seeds):
+        stream_seed = check_seed(groups["stream"].get("seed", seed), "stream.seed")
+        for one in timed:
+            name = one.like or one.recipe.name
+            learner_seed = check_seed(groups.get(name, {}).get("seed", seed), f"{name}.seed")
+            planned.append(
+                Planned(
+                    one.recipe,
+                    stream_seed,
+                    learner_seed,
+                    one.protocol,
+                    one.relative,
+                    one.baseline_of,
+                )
+            )
+    return planned, stream_settings
+
+
+class _Measure:
+    """Measures what learners cost on an experiment's stream, or finds what was measured before."""
+
+    def __init__(self, stream: str, settings: Mapping[str, Any], out: str | Path | None) -> None:
+        self._where, self._settings = stream, settings
+        self._out = None if out is None else Path(out)
+        self._stream: Stream | None = None
+
+    def __call__(self, recipe: Recipe) -> speed.Relative:
+        if self._stream is None:
+            self._stream = catalogue.stream(self._where, **{"seed": 0, **self._settings})
+        stored = speed.stored(self._headers(), recipe, self._stream)
+        return stored or speed.measured(recipe, self._stream)
+
+    def _headers(self) -> Iterator[dict[str, Any]]:
+        files = [] if self._out is None else sorted(self._out.glob("*/run.json"))
+        for file in files:
+            with suppress(StreamgaugeError):  # a damaged run is no reason not to make another
+                yield Run(file.parent).header
 
 
 def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Any]]:
@@ -232,7 +377,7 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
     }
     for name, recipe in recipes.items():
         kind = catalogue.config_type_of(recipe.kind)
-        known[name] = {"seed"} | (set() if kind is None else set(setting_types(kind)))
+        known[name] = {"seed", "cost"} | (set() if kind is None else set(setting_types(kind)))
     everyone = {f"{group}.{s}" for group, settings in known.items() for s in settings}
     shared = set().union(*(known[name] for name in recipes))
     groups: dict[str, dict[str, Any]] = {name: {} for name in known}
@@ -258,29 +403,88 @@ def run_all(
     checkpoint: float = 30.0,
     watch: Callable[[Planned, Stream], Progress | None] | None = None,
     workers: int | None = None,
+    engine: engines.Name = "auto",
+    precision: engines.Precision = "fp16",
+    side_by_side: int | None = None,
     said: Said = print,
 ) -> Iterator[Run]:
-    """Do what is missing of an experiment, one run after the other, and yield every run."""
-    planned, stream_settings, protocol = plan(experiment)
+    """Do what is missing of an experiment, and yield every run as it ends.
+
+    On a GPU that replays recorded steps, runs go side by side, as many as fit or as many as
+    `side_by_side` says; elsewhere one after the other.
+    """
+    for _, made in carry_out(
+        experiment,
+        out=out,
+        device=device,
+        checkpoint=checkpoint,
+        watch=watch,
+        workers=workers,
+        engine=engine,
+        precision=precision,
+        side_by_side=side_by_side,
+        said=said,
+    ):
+        yield made
+
+
+def carry_out(
+    experiment: Experiment,
+    *,
+    out: str | Path = "runs",
+    device: str = "auto",
+    checkpoint: float = 30.0,
+    watch: Callable[[Planned, Stream], Progress | None] | None = None,
+    workers: int | None = None,
+    engine: engines.Name = "auto",
+    precision: engines.Precision = "fp16",
+    side_by_side: int | None = None,
+    said: Said = print,
+) -> Iterator[tuple[Planned, Run]]:
+    """As `run_all`, and say of each run what it was planned as."""
+    import torch
+
+    planned, stream_settings = plan(experiment, out)
+    place = torch.device(_device(device))
+    together = place.type == "cuda" and engine != "eager" and side_by_side != 1
     stream, built_for = None, None
+    starts: list[tuple[tuple[Planned, Path], Callable[[], Begun]]] = []
     for one in planned:
         if built_for != one.stream_seed or stream is None:
             settings = {**stream_settings, "seed": one.stream_seed}
             stream = catalogue.stream(experiment.stream, **settings)
             built_for = one.stream_seed
-        yield run(
+        notes = None
+        if one.relative is not None and one.relative.measured:
+            notes = {"measured_cost": one.relative.as_plain()}
+        path, begin = _prepare(
             stream,
             one.recipe,
-            protocol=protocol,
+            protocol=one.protocol,
             seed=one.learner_seed,
             out=out,
             device=device,
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
             origin=_origin(experiment.stream),
+            notes=notes,
             workers=workers,
+            engine=engine,
+            precision=precision,
             said=said,
         )
+        if begin is None:
+            yield one, Run(path)
+        elif together:
+            starts.append(((one, path), begin))
+        else:
+            begun = begin()
+            with begun.close:
+                for _ in begun.steps:
+                    pass
+            yield one, Run(path)
+    for one, path in take_turns(starts, place, side_by_side, said) if starts else ():
+        yield one, Run(path)
 
 
 def _origin(stream: str) -> str:
@@ -355,6 +559,8 @@ def _resume(
         seed=config["seed"],
         out=stored.path.parent,
         device=config["device"] if device == "auto" else device,
+        engine=config.get("engine", {}).get("name", "eager"),
+        precision=config.get("engine", {}).get("precision", "fp16"),
         checkpoint=checkpoint,
         progress=progress,
         origin=config["stream"]["origin"],

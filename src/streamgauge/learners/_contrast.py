@@ -39,17 +39,19 @@ class NearestMean:
 
     def __init__(self, classes: int, width: int, device: torch.device, late: bool = False) -> None:
         self.late = late
-        self.means = self.newest = torch.full((classes, width), NONE, device=device)
+        self.means = torch.full((classes, width), NONE, device=device)
+        self.newest = self.means.clone()
 
     def renew(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """From blocks of features and labels."""
+        """From blocks of features and labels; in place, so that a recorded step finds them."""
         fresh = class_means(blocks, self.means)
         if self.late:
-            self.means = self.newest
+            self.means.copy_(self.newest)
             mixed = torch.where(self.means == NONE, fresh, (fresh + self.means) / 2)
-            self.newest = torch.where(fresh == NONE, self.means, mixed)
+            self.newest.copy_(torch.where(fresh == NONE, self.means, mixed))
         else:
-            self.means = self.newest = fresh
+            self.means.copy_(fresh)
+            self.newest.copy_(fresh)
 
     def scores(self, features: Tensor) -> Tensor:
         """Minus the distance to each mean; a class without a mean cannot win."""
@@ -63,12 +65,13 @@ class NearestMean:
         return {"means": self.means, "newest": self.newest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        device = self.means.device
-        self.means, self.newest = state["means"].to(device), state["newest"].to(device)
+        self.means.copy_(state["means"])
+        self.newest.copy_(state["newest"])
 
 
 def class_means(blocks: Iterable[tuple[Tensor, Tensor]], like: Tensor) -> Tensor:
     """The mean direction of each class, [C, D] as `like`; infinite where a class has no sample.
+    A label of -1 is no sample.
 
     >>> features, y = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1, 1])
     >>> class_means([(features, y)], torch.empty(2, 2))
@@ -77,7 +80,8 @@ def class_means(blocks: Iterable[tuple[Tensor, Tensor]], like: Tensor) -> Tensor
     """
     sums, counts = torch.zeros_like(like), like.new_zeros(len(like), 1)
     for features, y in blocks:
-        member = F.one_hot(y, len(like)).T.to(features.dtype)  # a product: its order is fixed
+        classes = torch.arange(len(like), device=y.device)
+        member = (classes[:, None] == y).to(features.dtype)  # a product: its order is fixed
         sums += member @ features
         counts += member.sum(1, keepdim=True)
     return F.normalize(sums).masked_fill(counts == 0, NONE)

@@ -1,17 +1,54 @@
-"""Recall as a shuffled loader gives it: no sample comes back before all had their turn."""
+"""What a pass over a batch recalls: drawn on the host, dealt out on the device.
+
+And recall as a shuffled loader gives it: no sample comes back before all had their turn.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.learners.base import Batch
+
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from streamgauge.memory import Memory
 
 Ints = NDArray[np.int64]
 NONE: Ints = np.empty(0, np.int64)
+Sizes = tuple[tuple[int, ...], ...]  # of the parts that each pass recalls
+
+
+class Drawn(NamedTuple):
+    """What one pass takes from the memory: addresses, in parts that a method tells apart, and
+    slots, where it keeps something of its own by slot."""
+
+    parts: tuple[Ints, ...]
+    slots: Ints = NONE
+
+
+class Hand(NamedTuple):
+    """The same on the device."""
+
+    parts: tuple[Batch, ...]
+    slots: Tensor
+
+
+def deal_out(x: Tensor, y: Tensor, slots: Tensor, sizes: Sizes) -> Iterator[Hand]:
+    """One hand a pass, out of what was read for all passes at once."""
+    place = at = 0
+    for of_pass in sizes:
+        parts = []
+        for size in of_pass:
+            parts.append(Batch(x[place : place + size], y[place : place + size], NONE))
+            place += size
+        count = len(slots) // len(sizes)  # the same in each pass
+        yield Hand(tuple(parts), slots[at : at + count])
+        at += count
 
 
 def deal(

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.flops import part
 
 PRODUCTS = 1 << 24  # similarities held at once
 
@@ -131,7 +132,8 @@ class Graph(Exact):
 
     def recall(self, queries: Tensor, k: int) -> Tensor:
         """Share of the true k nearest that a search finds."""
-        found, true = self.search(queries, k), self.exact(queries, k)
+        with part("exact", len(queries), self.count):
+            found, true = self.search(queries, k), self.exact(queries, k)
         return (true[:, :, None] == found[:, None, :]).any(2).float().mean()
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,16 +6,20 @@ Nothing here is a method; a method says how these parts change (see `er.py`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from streamgauge import memory, models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.features import weights_file
 from streamgauge.learners._augment import augment
+from streamgauge.learners._deal import Drawn, Sizes
 from streamgauge.learners._progress import Progress
 from streamgauge.learners.base import Batch
+from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +29,13 @@ if TYPE_CHECKING:
 
 
 class Network:
-    """A model, its optimiser, a memory of addresses and a random generator of its own."""
+    """A model, its optimiser, a memory of addresses and a random generator of its own.
+
+    `execute(function, *inputs)` runs the heavy part of a step, a function of tensors and of plain
+    values that say which operations it takes: called here, replayed where an engine put itself in.
+    """
+
+    eager = ""  # why a step cannot be replayed; empty: it can
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: er.Config
@@ -48,6 +58,7 @@ class Network:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.progress = Progress()
+        self.execute: Callable[..., Any] = call
         self.scalars: dict[str, Any] = {}
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
@@ -69,6 +80,14 @@ class Network:
         """Samples by address, from the source."""
         return Batch(self.source.read(index), self.source.label(index), index)
 
+    def bring(self, drawn: list[Drawn]) -> tuple[Tensor, Tensor, Tensor, Sizes]:
+        """What all passes drew, read at once: inputs, labels, slots, and how to deal them out."""
+        index = np.concatenate([part for one in drawn for part in one.parts])
+        slots = np.concatenate([one.slots for one in drawn])
+        sizes = tuple(tuple(len(part) for part in one.parts) for one in drawn)
+        read = self.read(index)
+        return read.x, read.y, to_device(slots, self.device), sizes
+
     def view(self, x: Tensor) -> Tensor:
         """A fresh random view, normalised: what the network trains on."""
         config = self.config
@@ -89,6 +108,11 @@ class Network:
         with torch.no_grad():
             return self.model.features(self.normalise(x))
 
+    def work(self) -> tuple[int, ...]:
+        """What the FLOPs of the next job depend on beside its batch: how many it will recall. A
+        method whose jobs differ in more says so here, or marks the part (see `flops.py`)."""
+        return (min(len(self.memory), self.config.recall),)
+
     def memory_bytes(self) -> int:
         return self.memory.nbytes()
 
@@ -107,6 +131,11 @@ class Network:
         self.memory.load_state_dict(state["memory"])
         restore(self.generator, state["generator"].cpu())
         self.progress.load_state_dict(state["progress"])
+
+
+def call(function: Callable[..., Any], *inputs: Any) -> Any:
+    """What runs a step where no engine does it another way."""
+    return function(*inputs)
 
 
 def restore(generator: torch.Generator, state: Tensor) -> None:

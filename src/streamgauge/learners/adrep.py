@@ -37,6 +37,7 @@ class ADRep(er.ER):
     on everything, so that a wider one has old samples again at once."""
 
     config: Config
+    eager = "it counts on the host what it compares"
     memory: Fifo | Window
 
     def __init__(

@@ -10,6 +10,10 @@ has no such parameter. Optional members, each used only where present:
   classes=array` before the first batch of each task; only the facts that `needs` names
 - `store(batch)`: keep a batch without training on it
 - `prepare()`: work that belongs before an evaluation
+- `work()`: what the FLOPs of its next job depend on beside the kind of job and the size of the
+  batch, such as how many samples it will recall (see `flops.py`)
+- `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`
+  measures whole cycles
 - `memory_bytes()`: what it holds beside its weights
 - `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
 - `foresee(memory, index, label)`: addresses that learning a batch will recall, played on a copy of
@@ -36,6 +40,11 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     index: NDArray[np.int64]  # type: ignore[assignment]  # addresses in the source
+    label: NDArray[np.int64] | None = None  # y on the host, where it is known there
+
+    def labels(self) -> NDArray[np.int64]:
+        """The labels for what is decided on the host; where they are known, nothing waits."""
+        return self.y.cpu().numpy() if self.label is None else self.label
 
 
 class Learner(Protocol):

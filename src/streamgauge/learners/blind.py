@@ -46,7 +46,7 @@ class Blind:
         return share.log().to(self.device).expand(len(x), -1)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        labels = np.concatenate([self.recent, batch.y.cpu().numpy()])
+        labels = np.concatenate([self.recent, batch.labels()])
         self.recent = labels[-self.window :]
         return {}
 

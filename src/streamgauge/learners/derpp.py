@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners import er
-from streamgauge.learners._deal import NONE, deal
+from streamgauge.learners._deal import NONE, Drawn, Hand, deal
 from streamgauge.learners.base import Batch
+from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from streamgauge import models
-    from streamgauge.streams import Spec
+    from streamgauge.streams import Gate, Spec
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,14 @@ class DERpp(er.ER):
     """
 
     config: Config
-    slots = left = NONE  # recalled for the first term; what is left of a shuffled memory
+    left = NONE  # of a shuffled memory
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        # By slot, and a last row for what found no slot: written by index, without waiting.
+        self.kept = torch.zeros(config.memory + 1, spec.classes, device=device)
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         model = super().build_model(spec, seed)
@@ -49,14 +57,18 @@ class DERpp(er.ER):
         self.left = NONE
         return super().learn(batch, predicted)
 
-    def recall(self, batch: Batch) -> Batch:
+    def draw(self, batch: Batch) -> Drawn:
         """The first batch, whose logits count, and the second, whose labels do; or one for both."""
         memory, n = self.memory, self.config.recall
         if self.config.as_published:
-            self.slots, self.left = deal(self.left, n, memory.slots(), memory.rng)
-            return self.read(memory.index[self.slots])
-        self.slots = memory.recall(n)
-        return self.read(memory.index[np.concatenate([self.slots, memory.recall(n)])])
+            slots, self.left = deal(self.left, n, memory.slots(), memory.rng)
+            return Drawn((memory.index[slots],), slots)
+        slots = memory.recall(n)
+        return Drawn((memory.index[np.concatenate([slots, memory.recall(n)])],), slots)
+
+    def choose(self, batch: Batch, hand: Hand) -> Batch:
+        self.slots = hand.slots
+        return hand.parts[0]
 
     def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
         if self.config.as_published:
@@ -74,8 +86,7 @@ class DERpp(er.ER):
         logits = self.logits(self.view(torch.cat([batch.x, recalled.x])))
         new, old = logits.tensor_split([len(batch.y)])
         second = 0 if config.as_published else kept
-        stored = torch.from_numpy(self.memory.side["logits"][self.slots]).to(self.device)
-        distance = F.mse_loss(old[:kept], stored)
+        distance = F.mse_loss(old[:kept], self.kept[self.slots])
         replayed = F.cross_entropy(old[second:], recalled.y[second:])
         self.scalars |= {"distance": distance.detach(), "replayed": replayed.detach()}
         return F.cross_entropy(new, batch.y) + config.alpha * distance + config.beta * replayed
@@ -84,8 +95,21 @@ class DERpp(er.ER):
         return self.model.head.scores(self.model.features(x))
 
     def store(self, batch: Batch) -> None:
-        self.model.head.see(batch.y)
+        slots = self.memory.add(batch.index, batch.labels())
+        self.execute(self.keep, batch.x, batch.y, to_device(slots, self.device))
+
+    def keep(self, x: Tensor, y: Tensor, slots: Tensor) -> None:
+        self.model.head.see(y)
         self.model.eval()
         with torch.no_grad():
-            logits = self.logits(self.normalise(batch.x))
-        self.memory.add(batch.index, batch.y.cpu().numpy(), logits=logits.cpu().numpy())
+            self.kept[slots] = self.logits(self.normalise(x))  # -1, no slot, is the last row
+
+    def memory_bytes(self) -> int:
+        return super().memory_bytes() + self.kept.nbytes
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"kept": self.kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.kept.copy_(state["kept"])

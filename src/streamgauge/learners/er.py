@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners._augment import Augmentation
+from streamgauge.learners._deal import NONE, Drawn, Hand, Sizes, deal_out
 from streamgauge.learners._network import Network
 from streamgauge.learners.base import Batch
 
@@ -43,28 +44,51 @@ class ER(Network):
     """Chaudhry et al. 2019: cross-entropy on new and recalled samples together, one SGD step a
     pass; the batch enters the memory after training, so it is never recalled beside itself.
 
-    Other methods change `recall`, `loss`, `update` or `store`; what they want logged goes into
-    `self.scalars`.
+    Other methods change `draw`, `choose`, `loss`, `update` or `store`; what they want logged goes
+    into `self.scalars`. What the memory decides is decided first, on the host; `train` is the part
+    of a step that an engine may record once and replay.
     """
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        self.scalars = {}
-        self.model.train()
-        self.model.head.see(batch.y)
-        for _ in range(self.config.passes):
-            recalled = self.recall(batch)
-            loss = self.loss(batch, recalled)
-            self.update(loss)
+        drawn = [self.draw(batch) for _ in range(self.config.passes)]
+        said = self.execute(self.train, batch.x, batch.y, *self.bring(drawn), *self.variant())
+        self.scalars = {}  # from here on, what `store` has to say
         self.store(batch)
         self.progress.count(len(batch.y))
-        return {"loss": loss.detach(), "recalled": len(recalled.y), "memory": len(self.memory),
-                **self.scalars}  # fmt: skip
+        return {**said, "memory": len(self.memory), **self.scalars}
 
-    def recall(self, batch: Batch) -> Batch:
-        """What is replayed beside the new batch."""
+    def train(
+        self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, slots: Tensor, sizes: Sizes,
+        *_variant: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """All passes over one batch: a function of tensors, of one shape for one `sizes`."""
+        self.scalars = {}
+        self.model.train()
+        self.model.head.see(y)
+        new = Batch(x, y, NONE)
+        for hand in deal_out(old_x, old_y, slots, sizes):
+            recalled = self.choose(new, hand)
+            loss = self.loss(new, recalled)
+            self.update(loss)
+        return {"loss": loss.detach(), "recalled": len(recalled.y), **self.scalars}
+
+    def draw(self, batch: Batch) -> Drawn:
+        """What one pass takes from the memory."""
         few = self.config.wait and len(self.memory) < self.config.recall
         slots = self.memory.recall(0 if few else self.config.recall)
-        return self.read(self.memory.index[slots])
+        return Drawn((self.memory.index[slots],))
+
+    def choose(self, batch: Batch, hand: Hand) -> Batch:
+        """What is replayed beside the new batch, of what was drawn."""
+        return hand.parts[0]
+
+    def recall(self, batch: Batch) -> Batch:
+        """Draw and choose at once."""
+        return self.choose(batch, next(deal_out(*self.bring([self.draw(batch)]))))
+
+    def variant(self) -> tuple[Any, ...]:
+        """What, beside shapes, decides which operations a step takes."""
+        return ()
 
     def foresee(self, memory: Memory, index: Any, label: Any) -> list[Any]:
         """The addresses that learning a batch will recall, played on a copy of the memory, so that
@@ -86,4 +110,4 @@ class ER(Network):
 
     def store(self, batch: Batch) -> None:
         self.model.head.see(batch.y)  # a batch may be stored that is never trained on
-        self.memory.add(batch.index, batch.y.cpu().numpy())
+        self.memory.add(batch.index, batch.labels())

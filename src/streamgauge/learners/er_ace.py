@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners import er
-from streamgauge.learners._deal import NONE, deal
+from streamgauge.learners._deal import NONE, Drawn, deal
 from streamgauge.learners._losses import ace_mask, present, restricted_cross_entropy
 from streamgauge.learners.base import Batch
 
@@ -43,12 +43,12 @@ class ERACE(er.ER):
         if batch is not self.stored:
             super().store(batch)
 
-    def recall(self, batch: Batch) -> Batch:
+    def draw(self, batch: Batch) -> Drawn:
         if not self.config.as_published:
-            return super().recall(batch)
+            return super().draw(batch)
         memory = self.memory
         slots, self.left = deal(self.left, self.config.recall, memory.slots(), memory.rng)
-        return self.read(memory.index[slots])
+        return Drawn((memory.index[slots],))
 
     def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
         return [] if self.config.as_published else super().foresee(memory, index, label)

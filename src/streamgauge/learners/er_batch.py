@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,14 @@ class ERBatch(er.ER):
         left = _cut(batch, steps * size, len(batch.y))
         self.waiting = left if len(left.y) else None
         return {**said, "recalled": recalled, "steps": steps}
+
+    def cycle(self, batch: int) -> int:
+        size = self.config.train_batch or batch
+        return size // gcd(size, batch)
+
+    def work(self) -> tuple[int, ...]:
+        waiting = 0 if self.waiting is None else len(self.waiting.y)
+        return (*super().work(), waiting)
 
     def state_dict(self) -> dict[str, Any]:
         waiting = np.empty(0, np.int64) if self.waiting is None else self.waiting.index

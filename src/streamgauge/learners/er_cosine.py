@@ -28,6 +28,7 @@ class ERCosine(er_batch.ERBatch):
     batch of H steps: one cycle, down to 0. It must know how long the stream is."""
 
     config: Config
+    eager = "its learning rate changes at every step"
     needs = frozenset({"horizon"})
 
     def __init__(

@@ -55,9 +55,17 @@ class ERLwF(er.ER):
             self._keep_teacher(known)
 
     def _keep_teacher(self, known: Tensor) -> None:
-        self.known = known
-        self.teacher = copy.deepcopy(self.model).train(self.config.as_published)
-        self.teacher.requires_grad_(False)
+        """In place once there is one, so that a recorded step finds it."""
+        if self.teacher is None:
+            self.known = known.clone()
+            self.teacher = copy.deepcopy(self.model).train(self.config.as_published)
+            self.teacher.requires_grad_(False)
+        else:
+            self.known.copy_(known)
+            self.teacher.load_state_dict(self.model.state_dict())
+
+    def variant(self) -> tuple[Any, ...]:
+        return (self.teacher is not None,)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x = self.view(torch.cat([batch.x, recalled.x]))
@@ -71,6 +79,9 @@ class ERLwF(er.ER):
         kept = distillation(scores, old, config.temperature, self.known, not config.as_published)
         self.scalars["distillation"] = kept.detach()
         return loss + config.alpha * kept
+
+    def work(self) -> tuple[int, ...]:
+        return (*super().work(), int(self.teacher is not None))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()

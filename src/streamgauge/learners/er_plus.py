@@ -49,6 +49,12 @@ class ERPlus(er.ER):
             return self.pattern[i % len(self.pattern)]
         return floor((i + 1) * self.pace) - floor(i * self.pace)
 
+    def cycle(self, batch: int) -> int:
+        return self.pace.denominator
+
+    def work(self) -> tuple[int, ...]:
+        return (*super().work(), self.steps_of(self.progress.batches))
+
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         steps = self.steps_of(self.progress.batches)
         if steps == 0:  # fewer steps than batches: this one is kept, and trained on when recalled

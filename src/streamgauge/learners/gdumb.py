@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from streamgauge.streams import Gate, Spec
@@ -45,14 +48,21 @@ class GDumb(er.ER):
         super().__init__(spec, source, seed, device, config)
         self.seed = seed
         self.stored = self.trained = 0  # samples seen by now, and by the last training
-        self.first = {name: part.clone() for name, part in self.model.state_dict().items()}
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=torch.tensor(config.lr, device=device),
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            fused=True,  # which takes the rate from a tensor without fetching it
+        )
+        self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.store(batch)
         return {"recalled": 0, "memory": len(self.memory)}
 
     def store(self, batch: Batch) -> None:
-        self.memory.add(batch.index, batch.y.cpu().numpy())  # its classes are met in `prepare`
+        self.memory.add(batch.index, batch.labels())  # its classes are met in `prepare`
         self.stored += len(batch.y)
 
     def prepare(self) -> None:
@@ -60,24 +70,35 @@ class GDumb(er.ER):
             return
         self.trained = self.stored
         self.generator.manual_seed(((self.seed << 32) + self.stored) % 2**63)
+        order = np.random.default_rng([self.seed, self.stored])
         self.model.load_state_dict(self.first)
-        self.optimizer.state.clear()
+        for state in self.optimizer.state.values():  # momentum begins anew
+            for speed in state.values():
+                speed.zero_()
         slots, batch = self.memory.slots(), self.config.batch
         whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
         self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
         self.model.train()
         for epoch in range(self.config.epochs):
             self._set_rate(epoch / self.config.epochs)
-            order = torch.randperm(len(slots), generator=self.generator, device=self.device)
-            shuffled = self.memory.index[slots[order.cpu().numpy()]][:whole]
+            shuffled = self.memory.index[order.permutation(slots)][:whole]
             for start in range(0, len(shuffled), batch):
                 some = self.read(shuffled[start : start + batch])
-                self.update(F.cross_entropy(self.scores(self.view(some.x)), some.y))
+                with part("fit", len(some.y)):
+                    self.execute(self.fit, some.x, some.y)
+
+    def work(self) -> tuple[int, ...]:
+        return ()  # nothing is recalled on the way
+
+    def fit(self, x: Tensor, y: Tensor) -> None:
+        self.model.train()
+        self.update(F.cross_entropy(self.scores(self.view(x)), y))
 
     def _set_rate(self, done: float) -> None:
+        """In place: a recorded step reads the rate from where it lies."""
         low, high = self.config.lowest_lr, self.config.lr
         for group in self.optimizer.param_groups:
-            group["lr"] = low + (high - low) * (1 + math.cos(math.pi * done)) / 2
+            group["lr"].fill_(low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"stored": self.stored, "trained": self.trained}
@@ -85,3 +106,5 @@ class GDumb(er.ER):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.stored, self.trained = state["stored"], state["trained"]
+        for group in self.optimizer.param_groups:  # which the optimiser leaves where it was saved
+            group["lr"] = group["lr"].to(self.device)

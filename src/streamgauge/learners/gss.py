@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners._gradients import gradient, likeness
 from streamgauge.learners.base import Batch
@@ -59,7 +60,7 @@ class GSS(er.ER):
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""
         self.model.eval()
-        memory, x, label = self.memory, self.look(batch.x), batch.y.cpu().numpy()
+        memory, x, label = self.memory, self.look(batch.x), batch.labels()
         self.scalars["replaced"] = 0
         others = self.directions() if len(memory) else None
         room = self.config.memory - len(memory)
@@ -67,14 +68,17 @@ class GSS(er.ER):
             kept = slice(0, room)
             score = np.full(len(label), 0.1, np.float32)
             if others is not None:
-                score[kept] = likeness(self.model, x[kept], batch.y[kept], others).cpu().numpy()
+                score[kept] = self.compare(x[kept], batch.y[kept], others)
             memory.add(batch.index[kept], label[kept], score=score[kept])
         elif others is not None:
             similarity = (others @ F.normalize(gradient(self.model, x, batch.y), dim=0)).max()
             self.scalars["similarity"] = similarity
             if similarity < 0:  # the one place that waits for the device
-                new = likeness(self.model, x, batch.y, others).cpu().numpy()
-                self.exchange(batch.index, label, new)
+                self.exchange(batch.index, label, self.compare(x, batch.y, others))
+
+    def compare(self, x: Tensor, y: Tensor, others: Tensor) -> Array:
+        with part("compared", len(others), len(x)):
+            return likeness(self.model, x, y, others).cpu().numpy()
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         rng, held = self.memory.rng, self.memory.side["score"].astype(np.float64)
@@ -86,6 +90,11 @@ class GSS(er.ER):
         pairs = np.flatnonzero(rng.random(n) * (old + young) < old)
         self.memory.replace(slots[pairs], index[pairs], label[pairs], new[pairs])
         self.scalars["replaced"] = len(pairs)
+
+    def work(self) -> tuple[int, ...]:
+        held, config = len(self.memory), self.config
+        most = max(config.subset * config.subsets, config.recall)
+        return (min(held, most), int(held == config.memory))
 
     def look(self, x: Tensor) -> Tensor:
         return self.view(x) if self.config.as_published else self.normalise(x)

@@ -47,6 +47,9 @@ class LwF(er.ER):
             self.teacher.load_state_dict(self.model.state_dict())
         return super().learn(batch, predicted)
 
+    def variant(self) -> tuple[Any, ...]:
+        return (self.progress.begun,)
+
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
         scores = self.scores(x)
@@ -60,6 +63,10 @@ class LwF(er.ER):
         kept = distillation(scores, taught, config.temperature, known, scaled)
         self.scalars["distillation"] = kept.detach()
         return loss + config.alpha * kept
+
+    def work(self) -> tuple[int, ...]:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return (*super().work(), int(begun))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "teacher": self.teacher.state_dict()}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from streamgauge.learners import er
-from streamgauge.learners._deal import NONE, deal_others
+from streamgauge.learners._deal import NONE, Drawn, Hand, deal_others
 from streamgauge.learners._probe import gradients, interference, set_gradients
 from streamgauge.learners.base import Batch
+
+if TYPE_CHECKING:
+    from streamgauge.streams import Gate, Spec
 
 
 @dataclass(frozen=True)
@@ -33,31 +37,47 @@ class MIR(er.ER):
 
     config: Config
     chosen: Batch | None = None  # for the batch at hand: views, not images
+    drawn = 0  # passes over the batch at hand that have drawn their candidates
     left = before = NONE  # survey: candidates not dealt yet, and labels of the batch before
 
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        if self._as("realtime"):
+            self.eager = "it uses the gradient of the step before"
+
     def learn(self, batch: Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
-        self.left, self.chosen = NONE, None
+        self.left, self.chosen, self.drawn = NONE, None, 0
         said = super().learn(batch, predicted)
-        self.before = batch.y.cpu().numpy() if self._as("survey") else NONE
+        self.before = batch.labels() if self._as("survey") else NONE
         return said
 
-    def recall(self, batch: Batch) -> Batch:
+    def train(self, *inputs: Any) -> dict[str, Any]:
+        self.chosen = None
+        return super().train(*inputs)
+
+    def choose(self, batch: Batch, hand: Hand) -> Batch:
         if not self._as("realtime"):
             self.optimizer.zero_grad(set_to_none=True)
             loss = F.cross_entropy(self.scores(self.view(batch.x)), batch.y)
             loss.backward()  # type: ignore[no-untyped-call]
             self.new = loss.detach()
         if self.chosen is None or self.config.select == "pass":
-            self.chosen = self._most_interfered(self._candidates())
+            self.chosen = self._most_interfered(hand.parts[0])
         return self.chosen
 
-    def _candidates(self) -> Batch:
+    def draw(self, batch: Batch) -> Drawn:
+        """Candidates, of which `choose` takes some."""
         memory, n = self.memory, self.config.candidates
+        self.drawn += 1
+        if self.config.select == "batch" and self.drawn > 1:
+            return Drawn((NONE,))
         if self._as("survey"):
             slots, self.left = deal_others(self.left, n, memory, self.before, self.config.recall)
         else:
             slots = memory.recall(n)
-        return self.read(memory.index[slots])
+        return Drawn((memory.index[slots],))
 
     def _most_interfered(self, some: Batch) -> Batch:
         view, first = self.view(some.x), len(some.y) - self.config.recall
@@ -86,6 +106,13 @@ class MIR(er.ER):
         if loss.requires_grad:  # added to the gradient of the new batch
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+
+    def work(self) -> tuple[int, ...]:
+        memory, most = self.memory, self.config.candidates * self.config.passes
+        held = len(memory)
+        if self._as("survey"):
+            held -= int(np.isin(memory.label[memory.slots()], self.before).sum())
+        return (*super().work(), min(held, most))
 
     def _as(self, code: str) -> bool:
         return self.config.as_published and self.config.code == code

@@ -34,6 +34,7 @@ class PoLRS(er.ER):
     around its rate and no momentum."""
 
     config: Config
+    eager = "its learning rates change"
     published_start = True  # as_published adjusts before the first step: the real-time paper's code
 
     def __init__(

@@ -33,7 +33,7 @@ class Random:
         return torch.from_numpy(scores).to(self.device)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        self.seen[batch.y.cpu().numpy()] = True
+        self.seen[batch.labels()] = True
         self.learnt += 1
         return {}
 

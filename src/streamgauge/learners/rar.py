@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from streamgauge.learners import er
-from streamgauge.learners._deal import NONE, deal
+from streamgauge.learners._deal import NONE, Drawn, Hand, deal
 from streamgauge.learners._probe import ahead, push_and_cut, slope
 from streamgauge.learners.base import Batch
 
@@ -36,6 +36,18 @@ class RAR(er.ER):
 
     config: Config
     left = NONE  # as published: addresses not dealt yet, kept while the memory goes on changing
+
+    def draw(self, batch: Batch) -> Drawn:
+        recalled = super().draw(batch).parts[0]
+        others, memory = NONE, self.memory
+        if self.config.as_published and len(recalled):
+            pool = memory.index[memory.slots()]
+            others, self.left = deal(self.left, self.config.recall, pool, memory.rng, whole=False)
+        return Drawn((recalled, others))
+
+    def choose(self, batch: Batch, hand: Hand) -> Batch:
+        recalled, self.others = hand.parts
+        return recalled
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
@@ -75,10 +87,7 @@ class RAR(er.ER):
     def _pushed_away(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """As published: other samples, in an order of the memory renewed only when used up, pushed
         away from the class farthest by logits, and cut to 0..1 although values are normalised."""
-        config, memory, state = self.config, self.memory, ahead(self.model, self.config.virtual_lr)
-        addresses = memory.index[memory.slots()]
-        index, self.left = deal(self.left, config.recall, addresses, memory.rng, whole=False)
-        old = self.read(index)
+        config, old, state = self.config, self.others, ahead(self.model, self.config.virtual_lr)
         start = self.view(old.x)
         with torch.no_grad():
             here, there = (functional_call(self.model, state, (part,)) for part in (start, x))
@@ -91,6 +100,10 @@ class RAR(er.ER):
         if loss.requires_grad:  # added to the gradient of ER's loss
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+
+    def work(self) -> tuple[int, ...]:
+        most = self.config.recall * self.config.passes
+        return (*super().work(), min(len(self.left), most), min(len(self.memory), most))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"left": self.left}

@@ -41,6 +41,7 @@ class RWalk(er.ER):
     """
 
     config: Config
+    eager = "what it takes down on its path depends on how far it has come"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -85,6 +86,10 @@ class RWalk(er.ER):
         if self.steps % self.config.path_steps == 0:
             distance = 0.5 * walk["fisher"] * (after - walk["start"]).square()
             walk["score"] = walk["score"] + walk["path"] / (distance + EPSILON)
+
+    def work(self) -> tuple[int, ...]:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return (*super().work(), int(begun))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "walk": dict(self.walk), "steps": self.steps}

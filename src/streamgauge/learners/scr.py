@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge import models
+from streamgauge.flops import part
 from streamgauge.learners import er
 from streamgauge.learners._contrast import NearestMean, Projection
 from streamgauge.learners._losses import supervised_contrastive
@@ -18,6 +20,9 @@ from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
+
+
+BLOCK = 256  # samples whose features are computed at once
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ class SCR(er.ER):
         view = contrastive_view(x / 255, self.generator)
         return (view - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
+    def cycle(self, batch: int) -> int:
+        return self.config.refresh
+
     def store(self, batch: Batch) -> None:
         super().store(batch)
         self.age += 1
@@ -80,10 +88,22 @@ class SCR(er.ER):
             self._refresh()
 
     def _refresh(self) -> None:
+        """Of all that the memory holds, in blocks that are always full: what is missing in the last
+        is a sample again, with a label that counts for nothing."""
         held = self.memory.index[self.memory.slots()]
-        blocks = (self.read(held[i : i + 256]) for i in range(0, len(held), 256))
-        self.nearest.renew((self.features(block.x), block.y) for block in blocks)
+        blocks: list[Tensor] = []
+        for start in range(0, len(held), BLOCK):
+            some = held[start : start + BLOCK]
+            block = self.read(np.resize(some, BLOCK) if self.memory.bounded else some)
+            block.y[len(some) :] = -1
+            blocks += [block.x, block.y]
+        with part("means", len(blocks)):
+            self.execute(self.renew, *blocks)
         self.age = 0
+
+    def renew(self, *blocks: Tensor) -> None:
+        pairs = zip(blocks[::2], blocks[1::2], strict=True)
+        self.nearest.renew((self.features(x), y) for x, y in pairs)
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))

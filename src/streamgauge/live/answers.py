@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.engine.eager import as_table, ask, confidence
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import as_table, ask, blank, confidence
+from streamgauge.evaluation import blank
 from streamgauge.streams.gate import fetch
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Answers(NamedTuple):
 
 def answer(learner: Learner, x: Tensor, asked: Any) -> Answers:
     """The learner's answers to a batch; `asked` has the spec that says how many classes fit."""
-    table = as_table(ask(learner, x, asked))
+    table = as_table(ask(learner, x, asked.spec.classes))
     prediction = table.argmax(axis=1)  # the first among equals
     sure = confidence(table, prediction)
     if np.isnan(sure).any():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from streamgauge.catalogue import Recipe
+from streamgauge.flops import Meter
 from streamgauge.learners.base import Batch
 from streamgauge.live.answers import inputs
 from streamgauge.live.desk import Ints, Job, Update
@@ -66,6 +67,7 @@ class Bench:
         self.gate = gate_for(setup.source, setup.preparation, self.device)
         self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
         tell(self.learner, setup.facts)
+        self.meter = Meter(self.learner)
         if state is not None:
             self.gate.label_due(known)
             self.learner.load_state_dict(state)
@@ -86,10 +88,10 @@ class Bench:
             fetch_labels(source, job.index, self.device),
             job.index,
         )
-        predicted = job.predicted
-        said = self.learner.learn(
-            batch, None if predicted is None else torch.from_numpy(predicted).to(self.device)
-        )
+        scores = job.predicted
+        predicted = None if scores is None else torch.from_numpy(scores).to(self.device)
+        with self.meter.job("learn", len(batch.y), predicted is None):
+            said = self.learner.learn(batch, predicted)
         scalars = {name: float(value) for name, value in (said or {}).items()}
         seconds = time.perf_counter() - began
         size = getattr(self.learner, "memory_bytes", None)
@@ -98,7 +100,8 @@ class Bench:
             held = addresses(self.learner)
             source.forget_but(held)
         state = self.learner.state_dict()
-        return Update(state, scalars, seconds, np.nan if size is None else float(size()), held)
+        size_now = np.nan if size is None else float(size())
+        return Update(state, scalars, seconds, size_now, held, self.meter.flops)
 
 
 def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
@@ -127,11 +130,13 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
     with contextlib.suppress(Exception):
         learner = recipe.build(spec, gate, setup.seed, device)
         tell(learner, setup.facts)
+        meter = Meter(learner)
         for number in range(times):
             index = np.arange(setup.batch) + number * setup.batch
             x = inputs(source, index, learner, device)
             learner.predict(x)
-            learner.learn(Batch(x, fetch_labels(source, index, device), index), None)
+            with meter.job("learn"):
+                learner.learn(Batch(x, fetch_labels(source, index, device), index), None)
             unpack(pack(learner.state_dict()))
 
 

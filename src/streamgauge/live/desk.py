@@ -34,6 +34,7 @@ class Update(NamedTuple):
     seconds: float  # of learning alone
     bytes: float  # what the learner's memory holds, NaN where it does not say
     held: Ints  # addresses that the learner may still read
+    flops: float = float("nan")
 
 
 class Lost(NamedTuple):

@@ -61,6 +61,7 @@ def serve(
     spool: int | None = None,
     connections: int = 32,
     trainer: Kind = "process",
+    hang: float | None = None,
     name: str = "live",
     seed: int = 0,
     out: str | Path = "runs",
@@ -77,6 +78,7 @@ def serve(
     Inputs have the shape of `spec` and are `float32` or bytes (`uint8`). `batch` labels make a step
     and a batch to train on. At most `waiting` samples are kept without a label. The `spool` has so
     many places in all; by default as many as the learner's memory, those that wait, and some more.
+    A trainer that works on one batch for more than `hang` seconds is ended and started again.
     With `users` every sample must name its user. `ready` is told the port. The same call takes an
     earlier run up again, with all that it had acknowledged. `said` goes to the error stream unless
     given, since the output may be what a client reads.
@@ -108,7 +110,13 @@ def serve(
         setup = Setup(spec, SpoolSource(store), batch, seed, str(place), threads)
         state = recorder.state
         worker = hire(
-            trainer, recipe, setup, clock.wake, said, None if state is None else state["learner"]
+            trainer,
+            recipe,
+            setup,
+            clock.wake,
+            said,
+            None if state is None else state["learner"],
+            hang,
         )
         with closing(worker):
             worker.wait_until_ready()

@@ -251,7 +251,7 @@ def record_job(journal: Journal, finished: Finished) -> None:
         step=job.step,
         version=version,
         kind="learn",
-        flops=np.nan,
+        flops=update.flops,
         bytes=update.bytes,
         recalled=scalars.pop("recalled", np.nan),
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +24,15 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.record import Recorder
 from streamgauge.streams import Stream
 
 TRAINED = 0.99  # of the batches: what counts as every one, since a machine has other things to do
 CLOSE = 1.1  # a search ends when the rates that were held and not held are this close
+HEADROOM = 0.9  # of a rate that was held for long is announced
 MOST_TRIALS = 12
 HIGHEST, LOWEST = 1e7, 1e-3
+HEADER = {"id": "trial", "config": {}, "stream": {}, "environment": {}}  # of a log nobody reads
 
 
 class Trial(NamedTuple):
@@ -64,20 +69,24 @@ def find_rate(
     trial: float = 4.0,
     patience: float = 0.1,
     margin: float = 0.9,
+    hold: float = 10.0,
     said: Callable[[str], None] = print,
 ) -> RateFound:
     """The highest rates that a learner keeps up with, by trials of `trial` seconds each.
 
     Answers keep up with a rate when 99 % of them, and the last one, are given within `patience`
     seconds of the reveal (or within a step, if that is longer). Training keeps up when 99 % of the
-    batches are trained on. Both are tried with answers and training going on together. Of the
-    highest rates that were held `margin` is tried once more for twice as long, and lowered if it
-    was not held then. Where the stream is too short for a trial it is shown again.
-    """
+    batches are trained on. Both are tried with answers and training going on together.
 
-    if not (trial > 0 and patience > 0 and 0 < margin <= 1):
+    A short trial may be lucky, so what it found is not announced. `margin` of the highest rate that
+    was held is tried for `hold` seconds, with a log being written as in a run, and lowered by a
+    fifth until it is held that long. Nine tenths of what was held then are the answer: a run at
+    that rate has a tenth more room than the machine has shown to have. Where the stream is too
+    short for a trial it is shown again.
+    """
+    if not (trial > 0 and patience > 0 and hold > 0 and 0 < margin <= 1):
         raise StreamgaugeError(
-            "find_rate needs a trial and a patience above 0, and a margin up to 1."
+            "find_rate needs a trial, a patience and a hold above 0, and a margin up to 1."
         )
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     clock = WallClock()
@@ -98,8 +107,8 @@ def find_rate(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
                 trials.guess_predicting(), answered,
             )  # fmt: skip
-            predicting = trials.confirm(margin * predicting, lambda t: t.answered)
-            training = trials.confirm(margin * training, lambda t: t.all_trained)
+            predicting = trials.confirm(margin * predicting, lambda t: t.answered, hold)
+            training = trials.confirm(margin * training, lambda t: t.all_trained, hold)
     return RateFound(predicting, training, stream.size, patience, tuple(trials.done))
 
 
@@ -139,6 +148,24 @@ def search(
     return low
 
 
+def promise(hold: Callable[[float], Trial], held: Callable[[Trial], bool], rate: float) -> float:
+    """Nine tenths of the first rate that is held, from this one down by a fifth each time; NaN if
+    none is.
+
+    >>> def hold(rate):
+    ...     return Trial(rate, 0.0, 0.0, rate, 1.0, rate < 700, all_trained=True)
+    >>> round(promise(hold, lambda trial: trial.answered, 1000.0))
+    576
+    """
+    for _ in range(MOST_TRIALS // 2):
+        if math.isnan(rate):
+            break
+        if held(hold(rate)):
+            return HEADROOM * rate
+        rate *= 0.8
+    return math.nan
+
+
 def _between(low: float, high: float) -> float:
     return high / 2 if low != low else (low * high) ** 0.5
 
@@ -159,6 +186,7 @@ class _Trials:
         self.stage, self.worker, self.clock = stage, worker, clock
         self.seconds, self.patience, self.said = seconds, patience, said
         self.done: list[Trial] = []
+        self.absent = absent_columns(stage.stream)
 
     def guess_predicting(self) -> float:
         stage = self.stage
@@ -175,16 +203,28 @@ class _Trials:
 
         return len(index) / _quickest(train, 5)
 
-    def confirm(self, rate: float, held: Callable[[Trial], bool]) -> float:
-        """A rate, tried for twice as long, and lowered as long as it is not held."""
-        for _ in range(MOST_TRIALS // 2):
-            if math.isnan(rate) or held(self.run(rate, 2 * self.seconds)):
-                return rate
-            rate *= 0.8
-        return math.nan
+    def confirm(self, rate: float, held: Callable[[Trial], bool], seconds: float) -> float:
+        """What can be promised of a rate: most of it, once it is held for so long with a log being
+        written; it is lowered until it is."""
 
-    def run(self, rate: float, seconds: float | None = None) -> Trial:
-        stage, absent = self.stage, absent_columns(self.stage.stream)
+        def hold(rate: float) -> Trial:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                closing(Recorder(Path(folder) / "run", HEADER, self.absent)) as recorder,
+            ):
+                # Written three times on the way: a run writes seldom, but it does.
+                return self.run(rate, seconds, recorder, every=seconds / 4)
+
+        return promise(hold, held, rate)
+
+    def run(
+        self,
+        rate: float,
+        seconds: float | None = None,
+        recorder: Recorder | None = None,
+        every: float = 1e9,
+    ) -> Trial:
+        stage = self.stage
         seconds = self.seconds if seconds is None else seconds
         stream = repeated(stage.stream, max(rate * seconds, 2 * stage.stream.size))
         allowed = max(self.patience, stream.size / rate)
@@ -195,7 +235,7 @@ class _Trials:
             if late[-1] > 1.0 + 2 * allowed:
                 player.stop("too late")
 
-        with closing(Journal(None, absent, every=1e9)) as journal:
+        with closing(Journal(recorder, self.absent, every)) as journal:
             player = stage.player(
                 self.worker, journal, self.clock, rate, Snapshots((), 0), progress, stream
             )

@@ -21,6 +21,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator
 from streamgauge.features import device_named
+from streamgauge.flops import Meter
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
@@ -51,6 +52,7 @@ def live(
     shifts: tuple[int, ...] = (),
     snapshots: int = 4,
     trainer: Kind = "process",
+    hang: float | None = None,
     seed: int = 0,
     out: str | Path = "runs",
     device: str = "auto",
@@ -64,10 +66,11 @@ def live(
 
     Answers are given here, training goes on in another process (or a thread of this one); each has
     `threads` threads of torch. With `shifts`, versions of the past are kept, `snapshots` of them at
-    a time, and asked when their time has come. Every call makes a run of its own: two passes by the
-    wall clock are never the same. On SIGTERM or SIGINT what was answered is written and the run,
-    incomplete, is returned. `progress` is called after every step with an object that has `step`,
-    `stream`, `right` and `asked`.
+    a time, and asked when their time has come. A trainer that works on one batch for more than
+    `hang` seconds (by default many times its longest job) is ended and started again. Every call
+    makes a run of its own: two passes by the wall clock are never the same. On SIGTERM or SIGINT
+    what was answered is written and the run, incomplete, is returned. `progress` is called after
+    every step with an object that has `step`, `stream`, `right` and `asked`.
     """
     if not rate > 0:
         raise StreamgaugeError(f"A rate is a number of samples a second above 0, not {rate}.")
@@ -84,7 +87,7 @@ def live(
         path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
         stage = Stage(stream, recipe, seed, place, threads)
         with (
-            closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker,
+            closing(hire(trainer, recipe, stage.setup, clock.wake, said, hang=hang)) as worker,
             worker.when_ready(),
             closing(Recorder(path, header, absent)) as recorder,
             closing(Journal(recorder, absent, checkpoint)) as journal,
@@ -250,9 +253,11 @@ def _evaluate(stage: Stage, player: Player, journal: Journal) -> None:
     with journal.timed("evaluate"):
         prepare = getattr(stage.learner, "prepare", None)
         if prepare is not None:
-            prepare()
+            meter = Meter(stage.learner)
+            with meter.job("prepare"):
+                prepare()
             journal.rows["jobs"].append(1, step=player.step - 1, version=player.version,
-                                        kind="prepare", flops=np.nan, bytes=np.nan,
+                                        kind="prepare", flops=meter.flops, bytes=np.nan,
                                         recalled=np.nan)  # fmt: skip
         evaluator.evaluate(player.step, player.version)
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
@@ -29,7 +30,11 @@ from streamgauge.live.spool import SpoolSource
 
 Kind = Literal["process", "thread"]
 MOST_DEATHS = 3  # in a row, without a job done in between
-START_SECONDS = 120.0
+START_SECONDS = 120.0  # for a trainer to be ready, and for its first job
+# A job that takes this many times as long as the longest so far, and at least so many seconds, does
+# not come back: no learner's jobs differ that much, and a machine has other things to do.
+HANGS_AFTER = 20.0
+HANGS_SECONDS = 10.0
 
 
 class Gone(Exception):
@@ -39,10 +44,14 @@ class Gone(Exception):
 class Hands(Protocol):
     """What does the work: `Here` in this process, `Elsewhere` in another."""
 
+    can_be_ended: bool
+
     def open(self, state: dict[str, Any] | None) -> Ints:
         """Get ready, from a state; returns the addresses that the learner may read."""
 
-    def do(self, job: Job) -> Update: ...
+    def do(self, job: Job, seconds: float) -> Update:
+        """Raises `Gone` if it takes longer than so many seconds, where it can be ended."""
+
     def alive(self) -> bool: ...
     def close(self) -> None: ...
 
@@ -52,6 +61,8 @@ class Worker:
 
     When the hands die they are replaced and go on from the last version that was handed over;
     the batch that they worked on is lost, and `said` is told. `wake` is called with every outcome.
+    Hands that live but do not finish are ended and replaced as well: `hang` is after how many
+    seconds, by default `HANGS_AFTER` times the longest job so far.
     """
 
     def __init__(
@@ -60,8 +71,15 @@ class Worker:
         wake: Callable[[], None] = lambda: None,
         said: Callable[[str], None] = print,
         state: dict[str, Any] | None = None,
+        hang: float | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        if hang is not None and not hang > 0:
+            raise StreamgaugeError(f"A trainer hangs after more than 0 seconds, not {hang}.")
         self.hands = hands
+        self._hang, self._now = hang, now
+        self._longest = 0.0  # seconds of a job that was done
+        self._since: float | None = None  # when the job at hand was begun
         self.restarts: list[str] = []  # why, each time
         self.held: Ints = NOTHING  # what the learner may read before its first job
         self._wake, self._said, self._state = wake, said, state
@@ -84,17 +102,40 @@ class Worker:
         self.wait_until_ready()
         yield
 
+    @property
+    def hangs_after(self) -> float:
+        """Seconds after which a job is given up."""
+        if self._hang is not None:
+            return self._hang
+        if not self._longest:
+            return START_SECONDS
+        return max(HANGS_SECONDS, HANGS_AFTER * self._longest)
+
     def begin(self, job: Job) -> None:
+        self._since = self._now()
         self._jobs.put(job)
 
     def collect(self) -> Update | Lost | None:
         try:
             outcome = self._outcomes.get_nowait()
         except queue.Empty:
-            return None
+            return self._given_up()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def _given_up(self) -> Lost | None:
+        """Hands that cannot be ended (a thread) are left to themselves when they hang."""
+        if self.hands.can_be_ended or self._since is None or self._closed:
+            return None
+        if self._now() - self._since <= self.hangs_after:
+            return None
+        self._closed = True
+        why = f"it has worked on one batch for more than {self.hangs_after:.0f} s"
+        self.restarts.append(why)
+        self._said(f"The trainer hangs ({why}), and a thread cannot be ended: answers go on, "
+                   f"training ends.")  # fmt: skip
+        return Lost(why, for_good=True)
 
     def wait(self, seconds: float = 600.0) -> Update | Lost:
         """The outcome, waited for."""
@@ -111,6 +152,8 @@ class Worker:
 
     def close(self) -> None:
         """Without waiting for a process; a thread is given the time to finish its job."""
+        if self._closed:
+            return  # a thread that hangs is not waited for
         self._closed = True
         self._jobs.put(None)
         for _ in range(120):
@@ -133,8 +176,10 @@ class Worker:
             self._ready.set()
         while (job := self._next()) is not None:
             try:
-                outcome: Update | Lost | Exception = self.hands.do(job)
+                began = self._now()
+                outcome: Update | Lost | Exception = self.hands.do(job, self.hangs_after)
                 assert isinstance(outcome, Update)
+                self._longest = max(self._longest, self._now() - began)
                 self._state, self._deaths = outcome.state, 0
             except Gone as gone:
                 outcome = self._replace(str(gone))
@@ -175,6 +220,8 @@ class Worker:
 class Here:
     """Training in this process; the interpreter and the cores are shared with the answers."""
 
+    can_be_ended = False
+
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._recipe, self._setup = recipe, setup
         self._bench: Bench | None = None
@@ -183,7 +230,7 @@ class Here:
         self._bench = Bench(self._recipe, self._setup, state)
         return addresses(self._bench.learner)
 
-    def do(self, job: Job) -> Update:
+    def do(self, job: Job, seconds: float) -> Update:
         assert self._bench is not None
         try:
             update = self._bench.do(job)
@@ -205,6 +252,8 @@ class Elsewhere:
     It is started as a program and not as a copy of this one: a copy of a process with threads may
     hang, and one that imports the caller's script again would run it again.
     """
+
+    can_be_ended = True
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._described = recipe.describe()
@@ -257,18 +306,20 @@ class Elsewhere:
                 f"use the trainer 'thread'."
             ) from None
 
-    def do(self, job: Job) -> Update:
+    def do(self, job: Job, seconds: float) -> Update:
         if len(self._known):
             self._known[job.index] = True
-        update, state = self._ask(pickle.dumps(job, protocol=5))
+        late = f"it hung: a job had not ended after {seconds:.0f} s"
+        update, state = self._ask(pickle.dumps(job, protocol=5), seconds, late)
         return Update(*update)._replace(state=unpack(state))
 
-    def _ask(self, message: bytes, seconds: float | None = None) -> Any:
+    def _ask(self, message: bytes, seconds: float, late: str = "") -> Any:
         assert self._pipe is not None
         try:
             self._pipe.send_bytes(message)
-            if seconds is not None and not self._pipe.poll(seconds):
-                raise Gone(f"it was not ready after {seconds:.0f} s")
+            if not self._pipe.poll(seconds):
+                self.close()
+                raise Gone(late or f"it was not ready after {seconds:.0f} s")
             good, reply = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
             raise Gone(self._why()) from None
@@ -313,9 +364,10 @@ def hire(
     wake: Callable[[], None],
     said: Callable[[str], None],
     state: dict[str, Any] | None = None,
+    hang: float | None = None,
 ) -> Worker:
     """A trainer of a kind, on its way to being ready."""
     if kind not in ("process", "thread"):
         raise StreamgaugeError(f"A trainer is a 'process' or a 'thread', not '{kind}'.")
     hands: Hands = Here(recipe, setup) if kind == "thread" else Elsewhere(recipe, setup)
-    return Worker(hands, wake, said, state)
+    return Worker(hands, wake, said, state, hang)

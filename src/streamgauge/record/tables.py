@@ -80,6 +80,7 @@ class Rows:
             for name, kind in columns.items()
         }
         self._room = room
+        self._later: list[tuple[str, int, Any]] = []
 
     def append(self, rows: int, **values: Any) -> None:
         """Add rows; a value is an array, or one number for all of them."""
@@ -87,7 +88,11 @@ class Rows:
         if end > self._room:
             self._grow(end)
         for name, array in self._arrays.items():
-            if array.dtype != object:
+            if hasattr(values[name], "detach"):
+                if array.dtype != object:  # from a device, fetched when the rows are looked at
+                    self._later.append((name, self.count, values[name]))
+                    continue
+            elif array.dtype != object:
                 array[self.count : end] = values[name]
                 continue
             for place in range(self.count, end):  # by slice, NumPy would fetch from the device
@@ -102,6 +107,7 @@ class Rows:
 
     def peek(self, column: str) -> NDArray[Any]:
         """What a column holds now."""
+        self._fetch()
         values = self._arrays[column][: self.count]
         return _numbers(values) if self.columns[column] == "scalar" else values
 
@@ -109,6 +115,7 @@ class Rows:
         """The rows as a pyarrow table; the buffer is empty afterwards."""
         import pyarrow as pa
 
+        self._fetch()
         arrays = {}
         for name, kind in self.columns.items():
             values = self._arrays[name][: self.count]
@@ -121,6 +128,19 @@ class Rows:
         table = pa.table(arrays)
         self.count = 0
         return table
+
+    def _fetch(self) -> None:
+        """Fill in what was left on a device, all of a column in one transfer."""
+        for name in {name for name, _, _ in self._later}:
+            import torch
+
+            places = [(start, t) for column, start, t in self._later if column == name]
+            fetched = torch.cat([t.detach().reshape(-1) for _, t in places]).cpu().numpy()
+            read = 0
+            for start, t in places:
+                self._arrays[name][start : start + t.numel()] = fetched[read : read + t.numel()]
+                read += t.numel()
+        self._later.clear()
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -33,11 +33,14 @@ def write_report(runs: Iterable[Run], path: str | Path) -> Path:
     runs = list(runs)
     if not runs:
         raise StreamgaugeError("There is no run to report on.")
-    page = render(runs)
+    return write_page(render(runs), path)
+
+
+def write_page(text: str, path: str | Path) -> Path:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StreamgaugeError(f"Cannot write {path}: {error.strerror or error}.") from error
     return path
@@ -45,9 +48,21 @@ def write_report(runs: Iterable[Run], path: str | Path) -> Path:
 
 def render(runs: list[Run]) -> str:
     """The page. Whatever comes from a run is escaped: names and settings may hold anything."""
+    boards = [(board, figures(board)) for board in leaderboard(runs)]
+    return page(
+        "body.html",
+        " · ".join(dict.fromkeys(board.title for board, _ in boards)),
+        boards=[(board, found, summary(board, found)) for board, found in boards],
+        runs=[(run, _facts(run)) for run in runs],
+        note=NOTE,
+    )
+
+
+def page(template: str, title: str, **content: Any) -> str:
+    """A page that holds all it needs, from a template of this room; `number(figure)` there puts a
+    figure into it."""
     from plotly.offline import get_plotlyjs
 
-    boards = [(board, figures(board)) for board in leaderboard(runs)]
     drawn: list[dict[str, Any]] = []
 
     def number(figure: Any) -> int:
@@ -60,17 +75,12 @@ def render(runs: list[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    body = environment.get_template("body.html").render(
-        boards=[(board, found, summary(board, found)) for board, found in boards],
-        runs=[(run, _facts(run)) for run in runs],
-        number=number,
-        percent=percent,
-        note=NOTE,
-        version=__version__,
+    body = environment.get_template(template).render(
+        title=title, number=number, percent=percent, version=__version__, **content
     )
     room = files("streamgauge.report")
     return environment.get_template("page.html").render(
-        title=" · ".join(dict.fromkeys(board.title for board, _ in boards)),
+        title=title,
         body=Markup(body),
         style=Markup((room / "style.css").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),

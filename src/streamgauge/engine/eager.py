@@ -1,0 +1,97 @@
+"""The plain engine: every operation is called when its turn comes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.base import Learner
+
+
+class Answers(NamedTuple):
+    """What was said of some samples. Prediction and confidence may still be on the device."""
+
+    scores: Tensor
+    prediction: Any
+    confidence: Any
+
+
+class Eager:
+    """Also what the other engine falls back to."""
+
+    name = "eager"
+    precision: str | None = None  # of evaluation, where it is not the learner's own
+    reason = ""  # why a learner is not recorded, where it was asked for
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Everything that a run does, it does within."""
+        return nullcontext()
+
+    def adopt(self, learner: Learner, classes: int) -> None:
+        self.learner, self.classes = learner, classes
+
+    def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
+        """Predict samples. Labels are for counting right answers, where the engine counts."""
+        scores = ask(self.learner, x, self.classes)
+        table = as_table(scores)
+        prediction = table.argmax(axis=1)  # the first among equals
+        sure = confidence(table, prediction)
+        if np.isnan(sure).any():
+            raise StreamgaugeError(
+                "The learner's scores hold a NaN, or for some sample no finite value at all."
+            )
+        return Answers(scores, prediction, sure)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores of held-out samples."""
+        return ask(self.learner, x, self.classes)
+
+    def counts(self, heldout: Any, asked: int) -> Any:
+        """Right answers by task among the first held-out samples; None where the caller counts."""
+        return None
+
+    def keep(self, value: Any) -> Any:
+        """Something that a step returned, for longer than to the next step."""
+        return value
+
+    def exact(self, x: Tensor) -> Tensor | None:
+        """Scores in fp32, where `scores` are not."""
+        return None
+
+    def drain(self) -> tuple[int, int]:
+        """Right answers and samples asked since the last call, as far as the engine counted."""
+        return 0, 0
+
+
+def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
+    """The learner's scores, refused unless there is one for each class that may come."""
+    scores = learner.predict(x)
+    wanted = (len(x), classes)
+    if tuple(scores.shape) != wanted:
+        raise StreamgaugeError(
+            f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
+        )
+    return scores
+
+
+def as_table(scores: Tensor) -> NDArray[Any]:
+    """Scores on the host. NumPy takes a few microseconds where a small tensor operation takes
+    tens, and one transfer is all that a device needs to wait for."""
+    if not hasattr(scores, "detach"):
+        return np.asarray(scores)
+    return scores.detach().float().cpu().numpy()
+
+
+def confidence(table: NDArray[Any], prediction: NDArray[Any]) -> NDArray[Any]:
+    """Softmax of the chosen score, which is the highest: 1 / sum exp(score - chosen)."""
+    chosen = table[np.arange(len(table)), prediction]
+    share: NDArray[Any] = 1.0 / np.exp(table - chosen[:, None]).sum(axis=1)
+    return share

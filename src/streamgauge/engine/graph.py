@@ -1,0 +1,133 @@
+"""The engine that records steps and replays them, on a stream of its own.
+
+Several runs side by side on one GPU each have such an engine: their replays overlap, since nothing
+in a step waits. What a run has to say stays on the device until a checkpoint fetches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from streamgauge.engine.eager import Answers, Eager, ask
+from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
+from streamgauge.errors import StreamgaugeError
+from streamgauge.models.folded import Folded, foldable
+from streamgauge.streams.gate import to_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.base import Learner
+
+BLOCK = 4096  # held-out samples asked at once
+
+
+class Graph(Eager):
+    """Recorded steps; evaluation in a network folded for it, in a precision of choice."""
+
+    name = "graph"
+
+    def __init__(self, device: torch.device, precision: str = "fp16") -> None:
+        self.device = device
+        gpu = device.type == "cuda"
+        self.precision: str = precision if gpu else "fp32"
+        self._stream = torch.cuda.Stream(device) if gpu else None  # type: ignore[no-untyped-call]
+        self._folded: Folded | None = None
+        self._asked = 0
+        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._unsure = torch.zeros((), dtype=torch.bool, device=device)
+        self.said: list[str] = []
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def adopt(self, learner: Learner, classes: int) -> None:
+        super().adopt(learner, classes)
+        self._steps: Any = lambda function, *inputs: function(*inputs)
+        self.reason = getattr(learner, "eager", "it has no part that can be recorded")
+        if self.reason:
+            return
+        tape: Tape = HostTape()
+        if self._stream is not None:
+            tape = CudaTape(self.device, [learner.generator])  # type: ignore[attr-defined]
+        self._steps = learner.execute = Steps(tape, self.said.append)  # type: ignore[attr-defined]
+        if foldable(learner.model) and self.precision != "fp32":  # type: ignore[attr-defined]
+            self._folded = Folded(learner.model, self.precision)  # type: ignore[attr-defined]
+
+    def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
+        if label is None:  # no answer is right
+            label = np.full(len(x), -1)
+        else:
+            self._asked += len(label)
+        said = self._steps(self._answer, x, to_device(label.astype(np.int64), self.device))
+        return Answers(*(part.clone() for part in said))
+
+    def _answer(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scores = ask(self.learner, x, self.classes)
+        best, prediction = scores.max(1)
+        sure = 1 / (scores - best[:, None]).exp().sum(1)
+        self._right += (prediction == y).sum()
+        self._unsure |= sure.isnan().any()
+        return scores, prediction, sure
+
+    def scores(self, x: Tensor) -> Tensor:
+        with self._quick():
+            return ask(self.learner, x, self.classes)
+
+    def counts(self, heldout: Any, asked: int) -> Tensor:
+        """Recorded for each number of samples that may be asked."""
+        self._heldout = heldout
+        counted: Tensor = self._steps(self._counts, heldout.name, asked)
+        return counted.detach().clone()
+
+    def _counts(self, _name: str, asked: int) -> Tensor:
+        x, y, member = self._heldout.on_device(asked, self.device)
+        with self._quick():
+            scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])
+        self._unsure |= scores.isnan().any()
+        right: Tensor = member @ (scores.argmax(1) == y).to(member.dtype)
+        return right
+
+    @contextmanager
+    def _quick(self) -> Iterator[None]:
+        """The learner asks the folded network in place of its own."""
+        if self._folded is None:
+            yield
+            return
+        learner: Any = self.learner
+        self._folded.refresh()
+        own, learner.model = learner.model, self._folded
+        try:
+            yield
+        finally:
+            learner.model = own
+
+    def keep(self, value: Any) -> Any:
+        return value.clone() if isinstance(value, torch.Tensor) else value
+
+    def exact(self, x: Tensor) -> Tensor | None:
+        """Scores in fp32, to compare with; None where evaluation is in fp32 anyway."""
+        if self._folded is None:
+            return None
+        before = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            return self.learner.predict(x)
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
+
+    def drain(self) -> tuple[int, int]:
+        right, asked = int(self._right), self._asked
+        self._right.zero_()
+        self._asked = 0
+        if bool(self._unsure):
+            raise StreamgaugeError(
+                "The learner's scores hold a NaN, or for some sample no finite value at all."
+            )
+        return right, asked

@@ -1,0 +1,128 @@
+"""How many FLOPs a job takes: counted once for every kind and shape of job, and then known.
+
+`torch.utils.flop_counter` sees every operator, which makes a small network's step two to three
+times as slow. But equal shapes take equal FLOPs. So a job is counted when it is the first of its
+shape, and its figure is used again for those that follow. What a shape is:
+
+- the kind of job, the size of its batch, and what the learner's `work()` says before it begins,
+  where it has one: whatever else the FLOPs of its next job depend on, such as how many samples it
+  will recall;
+- a part of a job whose size (or whether it happens at all) only shows on the way is marked by the
+  learner, `with part("name", size):`, and has a figure of its own that is added.
+
+No learner is taken at its word: of each shape the first, second, fourth, eighth ... job is counted,
+and from the first figure that is another one on, every job of that shape is. Where jobs are replayed
+from a recording, equal shapes are equal operations, and the first is counted alone. Only a learner that
+never sees an input (`sees_input = False`) has 0 without being counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_active: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+class Meter:
+    """The FLOPs of one learner's jobs. Used around each: `with meter.job("learn", 10): ...`, after
+    which `meter.flops` is what it took. Its state belongs in the checkpoint."""
+
+    replayed = False  # jobs are replays of recordings
+
+    def __init__(self, learner: Any) -> None:
+        self._work = getattr(learner, "work", None)
+        # Labels alone are nothing to multiply. And the counter's first use loads a good part of
+        # torch, a second that is not to be paid for nothing.
+        self._nothing = not getattr(learner, "sees_input", True)
+        self.known: dict[str, float] = {}
+        self.seen: dict[str, int] = {}  # jobs of each shape
+        self.varies: set[str] = set()  # shapes whose figures were not equal
+        self.flops = float("nan")  # of the last job
+        self.counting = False
+        self._apart = 0.0  # of the parts of the job at hand
+
+    def job(self, kind: str, *shape: Any) -> Meter:
+        work = None if self._work is None else self._work()
+        self._key = f"{kind}{shape}{'' if work is None else work}"
+        return self
+
+    def __enter__(self) -> None:
+        self._apart = 0.0
+        self.counting = self._is_due(self._key)
+        self._token = _active.set(self)
+        if self.counting:
+            self._counter = _counter()
+            self._counter.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        _active.reset(self._token)
+        if self.counting:
+            self.counting = False
+            self._counter.__exit__(kind, error, trace)
+            own = float(self._counter.get_total_flops()) - self._apart
+            del self._counter
+            if kind is None:
+                self._learnt(self._key, own)
+        self.flops = self.known.get(self._key, float("nan")) + self._apart
+
+    def _is_due(self, key: str) -> bool:
+        if self._nothing:
+            self.known[key] = 0.0
+            return False
+        self.seen[key] = times = self.seen.get(key, 0) + 1
+        if self.replayed:
+            return times == 1
+        return times & (times - 1) == 0 or key in self.varies
+
+    def _learnt(self, key: str, flops: float) -> None:
+        if self.known.get(key, flops) != flops:
+            self.varies.add(key)
+        self.known[key] = flops
+
+    @contextmanager
+    def part(self, name: str, *shape: Any) -> Iterator[None]:
+        key = f"part {name}{shape}"
+        if key in self.known:
+            yield
+        else:
+            before, self.counting = self.counting, True
+            with _counter() as counter:
+                yield
+            self.counting = before
+            self.known[key] = float(counter.get_total_flops())
+        self._apart += self.known[key]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"known": dict(self.known), "seen": dict(self.seen), "varies": sorted(self.varies)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.known, self.seen = dict(state["known"]), dict(state["seen"])
+        self.varies = set(state["varies"])
+
+
+@contextmanager
+def part(name: str, *shape: Any) -> Iterator[None]:
+    """Mark a part of a job whose size is not known before: it is counted once a name and size.
+    Parts do not stand within parts. Outside of a metered job this does nothing."""
+    meter = _active.get()
+    if meter is None:
+        yield
+    else:
+        with meter.part(name, *shape):
+            yield
+
+
+def counting() -> bool:
+    """Whether the job at hand is being counted: whoever replays recorded steps (a CUDA graph, whose
+    operators nobody sees) must take this one operator by operator."""
+    meter = _active.get()
+    return meter is not None and meter.counting
+
+
+def _counter() -> Any:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    return FlopCounterMode(display=False)

@@ -1,0 +1,61 @@
+"""A source whose inputs lie on a device as they are stored: batches are gathered there by index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamgauge.streams.source import Array, IntArray, Source
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+BLOCK = 8192  # samples copied at once
+SHARE = 0.25  # of the free memory of a device that a source may take
+
+
+class Resident:
+    """Another source, and its inputs and labels on a device. What it gives is equal."""
+
+    def __init__(self, source: Source, device: torch.device) -> None:
+        import torch
+
+        self._source, self.device = source, device
+        count = len(source)
+        first = source.read(np.arange(1))
+        kind = torch.from_numpy(first).dtype
+        self._x = torch.empty((count, *first.shape[1:]), dtype=kind, device=device)
+        for start in range(0, count, BLOCK):
+            index = np.arange(start, min(start + BLOCK, count))
+            self._x[start : start + BLOCK] = torch.from_numpy(source.read(index)).to(device)
+        label = np.ascontiguousarray(source.label, np.int64)
+        self._label = torch.from_numpy(label).to(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # other streams read it
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, index: IntArray) -> Array:
+        return self._source.read(index)
+
+    def fetch(self, index: Tensor) -> Tensor:
+        return self._x.index_select(0, index)
+
+    def fetch_labels(self, index: Tensor) -> Tensor:
+        return self._label.index_select(0, index)
+
+
+def fits(source: Source, device: torch.device) -> bool:
+    """Whether a source lies in memory and would leave most of the device free."""
+    import torch
+
+    if device.type != "cuda" or not getattr(source, "in_memory", False):
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return len(source) * source.read(np.arange(1)).nbytes < SHARE * free

@@ -1,0 +1,296 @@
+"""Recorded steps give the log that called ones give; without a GPU by the stand-in that refuses
+whatever a graph could not hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import streamgauge as sg
+from streamgauge.engine import make
+from streamgauge.engine.graph import Graph
+from streamgauge.engine.steps import WARM, HostTape, Steps
+from streamgauge.errors import StreamgaugeError
+from streamgauge.flops import Meter
+from streamgauge.loop import Loop, Protocol
+from streamgauge.models import build
+from streamgauge.models.folded import Folded
+from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.streams import ArraySource, arrange
+from streamgauge.streams.resident import Resident
+from streamgauge.streams.stream import Arrangement
+
+CPU = torch.device("cpu")
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+]
+
+LEARNERS: list[tuple[str, dict[str, Any]]] = [
+    ("er", {}),
+    ("er", {"passes": 3, "policy": "class_balanced", "wait": True, "augment": "crop_flip"}),
+    ("er", {"momentum": 0.9, "weight_decay": 1e-3}),
+    ("er_ace", {"as_published": True, "passes": 2}),
+    ("er_lwf", {"as_published": True}),
+    ("mir", {"as_published": True, "candidates": 12}),
+    ("mir", {"select": "batch", "passes": 2, "candidates": 12}),
+    ("rar", {"as_published": True}),
+    ("rar", {}),
+    ("derpp", {}),
+    ("derpp", {"as_published": True}),
+    ("agem", {}),
+    ("scr", {}),
+    ("scr", {"as_published": True, "refresh": 1}),
+    ("gdumb", {"epochs": 2, "batch": 8, "momentum": 0.9}),
+    ("lwf", {"warmup": 30}),
+    ("gss", {"subset": 2, "subsets": 2}),
+    ("er_plus", {"steps": "3/2"}),
+    ("ace", {}),
+    ("finetune", {}),
+    ("er_batch", {"train_batch": 5}),
+    ("rwalk", {}),
+    ("polrs", {}),
+    ("ncm", {}),
+]
+
+
+class Shelf:
+    """A record in memory."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self.rows = {name: Rows(columns_of(name, frozenset({"user", "time"}))) for name in TABLES}
+        self.state: dict[str, Any] = {}
+
+    def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
+        self.state = state
+
+
+def a_stream(seed: int = 0) -> sg.Stream:
+    """Three tasks of steps of seven, so that each task ends in a short batch."""
+    rng = np.random.default_rng(seed)
+    label = np.repeat(np.arange(6), 40)
+    x = rng.integers(60, 196, (6, 3, 8, 8))[label] + rng.integers(-60, 60, (240, 3, 8, 8))
+    how = Arrangement(order="classes", tasks=3, batch=7, held_out=0.1, held_out_by="task")
+    return arrange(ArraySource(x.astype(np.uint8), label), how)
+
+
+def go(
+    name: str, settings: dict[str, Any], engine: str, device: str, model: str = "mlp"
+) -> tuple[Shelf, Loop]:
+    stream, place = a_stream(), torch.device(device)
+    if name not in ("ncm",):
+        settings = {"model": model, "memory": 30, "lr": 0.02, "recall": 5, **settings}
+    recipe = sg.learner(name, **settings)
+    shelf = Shelf()
+    loop = Loop(
+        stream,
+        lambda gate: recipe.build(stream.spec, gate, 0, place),
+        Protocol(evaluate=1, shifts=(14,)),
+        shelf,
+        place,
+        make(engine, place, "fp32"),  # type: ignore[arg-type]
+    )
+    loop.run(1e9)
+    return shelf, loop
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("name", "settings"), LEARNERS)
+def test_recorded_steps_give_the_log_of_called_ones(
+    name: str, settings: dict[str, Any], device: str
+) -> None:
+    called, one = go(name, settings, "eager", device)
+    replayed, two = go(name, settings, "graph", device)
+    if name not in ("rwalk", "polrs", "ncm"):
+        assert two.engine.reason == ""
+        assert len(two.engine._steps._recorded) >= 3  # type: ignore[attr-defined]
+    for table, exact, near in (
+        ("predictions", ("step", "sample", "label", "version", "shift"), ("confidence",)),
+        ("evaluations", ("step", "task", "count"), ()),
+        ("training", ("step",), ("value",)),
+        ("jobs", ("step", "version", "recalled", "flops"), ()),
+    ):
+        for column in exact:
+            a, b = (shelf.rows[table].peek(column) for shelf in (called, replayed))
+            assert np.array_equal(a, b, equal_nan=True), (table, column)
+        for column in near:
+            a, b = (shelf.rows[table].peek(column) for shelf in (called, replayed))
+            assert np.allclose(a, b, atol=1e-3 if device == "cuda" else 1e-5), (table, column)
+    a, b = (shelf.rows["predictions"].peek("prediction") for shelf in (called, replayed))
+    assert (a == b).mean() > (0.99 if device == "cuda" else 0.9999)
+    a, b = (shelf.rows["evaluations"].peek("correct") for shelf in (called, replayed))
+    assert np.abs(a - b).max() <= (2 if device == "cuda" else 0)
+    assert abs(one.right - two.right) <= (3 if device == "cuda" else 0)
+    assert one.asked == two.asked == one.stream.samples
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(device: str) -> None:
+    place = torch.device(device)
+    recipe = sg.learner("er", model="mlp", memory=30, recall=5, augment="crop_flip")
+    whole, _ = go("er", {"augment": "crop_flip"}, "graph", device)
+
+    def loop(shelf: Shelf) -> Loop:
+        stream = a_stream()
+        return Loop(stream, lambda gate: recipe.build(stream.spec, gate, 0, place),
+                    Protocol(evaluate=1, shifts=(14,)), shelf, place,
+                    make("graph", place, "fp32"))  # fmt: skip
+
+    recipe = sg.learner("er", model="mlp", memory=30, lr=0.02, recall=5, augment="crop_flip")
+    first, second = Shelf(), Shelf()
+    loop(first).run(1e9, until=15)
+    rest = loop(second)
+    rest.load_state_dict(first.state)
+    rest.run(1e9)
+    both = [
+        np.concatenate([part.rows["predictions"].peek(c) for part in (first, second)])
+        for c in ("sample", "prediction", "confidence")
+    ]
+    for column, joined in zip(("sample", "prediction", "confidence"), both, strict=True):
+        assert np.array_equal(whole.rows["predictions"].peek(column), joined)
+
+
+class Odd:
+    """Functions that no graph can hold."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def waits(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.sum().item()
+
+    def fetches(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() + 1)
+
+    def decides(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+    def picks(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+    def grows(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x.repeat(self.calls)
+
+    def is_fine(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, x, 0).cumsum(0)
+
+
+@pytest.mark.parametrize("name", ["waits", "fetches", "decides", "picks", "grows"])
+def test_the_stand_in_refuses_what_a_graph_could_not_hold(name: str) -> None:
+    steps = Steps(HostTape(), print)
+    function = getattr(Odd(), name)
+    steps(function, torch.arange(4.0))
+    steps(function, torch.arange(4.0))
+    assert WARM == 2
+    with pytest.raises(StreamgaugeError, match=f"{name} cannot be recorded"):
+        [steps(function, torch.arange(4.0)) for _ in range(2)]
+
+
+def test_outputs_lie_where_the_next_replay_writes() -> None:
+    steps = Steps(HostTape(), print)
+    said = [steps(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM + 3)]
+    assert said[0] is not said[1]  # as called
+    assert said[WARM] is said[WARM + 1] is said[WARM + 2]
+    assert said[WARM].tolist() == [4.0, 8.0, 12.0]
+    assert steps(Odd().is_fine, torch.ones(5)).tolist() == [1, 2, 3, 4, 5]  # another shape: called
+
+
+def test_a_step_whose_flops_are_counted_is_called() -> None:
+    steps, meter = Steps(HostTape(), print), Meter(object())
+    left = torch.ones(3, 4)
+
+    def product(right: torch.Tensor) -> torch.Tensor:
+        return left @ right
+
+    for _ in range(6):
+        with meter.job("learn"):
+            steps(product, torch.ones(4, 5))
+        assert meter.flops == 2 * 3 * 4 * 5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("slim_resnet18", (3, 32, 32)), ("resnet18", (3, 64, 64)),
+                        ("resnet50", (3, 64, 64))],
+)  # fmt: skip
+def test_a_folded_network_answers_as_the_network_does(
+    name: str, shape: tuple[int, ...], precision: str, device: str
+) -> None:
+    if device == "cpu" and precision == "fp16":
+        pytest.skip("convolutions in fp16 are slow on a CPU")
+    torch.manual_seed(0)
+    model = build(name, shape, 10, 0).to(device)
+    model.head.seen.fill_(True)
+    model.train()
+    with torch.no_grad():
+        for _ in range(3):  # statistics that are not those of the beginning
+            model(torch.randn(16, *shape, device=device) * 2 + 1)
+    model.eval()
+    x = torch.randn(12, *shape, device=device)
+    folded = Folded(model, precision)
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        with torch.no_grad():
+            folded.refresh()
+            own, quick = model(x), folded(x)
+            assert folded.features(x).shape == model.features(x).shape
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    size = own.abs().max()
+    close = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}[precision]
+    assert (own - quick).abs().max() < close * size
+    with torch.no_grad():  # weights that change are seen after a refresh
+        model.conv1.weight.mul_(0.5)  # type: ignore[operator,union-attr]
+        folded.refresh()
+        assert not torch.equal(folded(x), quick)
+
+
+def test_a_graph_on_a_cpu_evaluates_in_fp32() -> None:
+    assert Graph(CPU).precision == "fp32"
+    assert make("auto", CPU).name == "eager"
+    with pytest.raises(StreamgaugeError, match="no engine 'fast'"):
+        make("fast", CPU)  # type: ignore[arg-type]
+
+
+def test_a_resident_source_gives_what_its_source_gives() -> None:
+    stream = a_stream()
+    resident = Resident(stream.source, CPU)
+    index = np.array([3, 200, 3])
+    there = torch.from_numpy(index)
+    assert np.array_equal(resident.fetch(there).numpy(), stream.source.read(index))
+    assert resident.fetch_labels(there).tolist() == stream.source.label[index].tolist()
+    assert resident.fingerprint == stream.source.fingerprint
+    assert len(resident) == len(stream.source)
+
+
+def test_scores_without_a_number_are_refused_at_the_next_checkpoint() -> None:
+    with pytest.raises(StreamgaugeError, match="hold a NaN"):
+        go("er", {"lr": 1e30}, "graph", "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_runs_side_by_side_write_what_they_write_alone(tmp_path: Any) -> None:
+    from streamgauge.record.diff import differences
+    from streamgauge.runner import Experiment, run_all
+
+    experiment = Experiment("blobs", ("er", "derpp"), seeds=2, settings={"er.passes": 2})
+    alone = list(run_all(experiment, out=tmp_path / "alone", device="cuda", side_by_side=1))
+    beside = list(run_all(experiment, out=tmp_path / "beside", device="cuda"))
+    for one in alone:
+        other = next(run for run in beside if run.id == one.id)
+        assert differences(one, other)["same"]
