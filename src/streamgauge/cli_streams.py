@@ -46,6 +46,9 @@ def classes(
     keep: Annotated[
         list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
     ] = None,
+    calendar: Annotated[
+        bool, typer.Option("--calendar", help="Write time of day, week and year with labels.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads [all].")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,6 +81,7 @@ def classes(
         keep_from=keep_from,
         max_level=max_level,
         keep=keep or (),
+        calendar=calendar,
         threads=threads,
         latitude=latitude,
         longitude=longitude,

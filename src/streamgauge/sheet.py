@@ -69,7 +69,7 @@ function draw() {
     const layout = Object.assign({
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink },
       margin: { t: 10, r: 10 }, legend: { orientation: "h", y: -0.2 }, hovermode: "x unified",
-      colorway: colours, modebar: { bgcolor: "rgba(0,0,0,0)", color: ink },
+      colorway: colours, modebar: { bgcolor: "rgba(0,0,0,0)", color: ink, activecolor: ink },
     }, figure.layout);
     layout.xaxis = Object.assign({}, line, layout.xaxis);
     layout.yaxis = Object.assign({}, line, layout.yaxis);

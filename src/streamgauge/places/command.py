@@ -26,6 +26,7 @@ def run_classes(
     keep_from: int = 50,
     max_level: int = LEVELS,
     keep: Sequence[str] = (),
+    calendar: bool = False,
     threads: int | None = None,
     **columns: str | None,
 ) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def run_classes(
             time=time,
         )
     # Only once all of the table has been read is anything written for others to find.
-    found = label_points(points, classes, labels, threads=threads, time=time)
+    found = label_points(points, classes, labels, threads=threads, time=time, when=calendar)
     if use is None:
         classes.save(out)
     words = _words(points, classes, found, use is not None, preparation, time is not None)

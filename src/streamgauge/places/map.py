@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.errors import StreamgaugeError
 from streamgauge.places._s2 import centres, outline
 from streamgauge.places.cells import PREFIX, cell_of, level_of
 
@@ -27,6 +28,22 @@ def cells_named(names: Sequence[str] | None) -> list[int] | None:
         return [cell_of(str(name).removeprefix(PREFIX)) for name in names]
     except ValueError:
         return None
+
+
+def class_centres(names: Sequence[str] | None) -> Floats:
+    """Latitude and longitude that each class stands for, `[classes, 2]`, from the names of a run's
+    or a stream's classes alone: what `geolocation_error` needs of a prediction.
+
+    >>> class_centres(["s2:6ad64", "s2:5"]).round(2).tolist()
+    [[-37.89, 145.14], [90.0, 0.0]]
+    """
+    cells = cells_named(names)
+    if cells is None:
+        raise StreamgaugeError(
+            "These classes are no places: their names must be cells such as 's2:6ad64', as "
+            "`streamgauge data classes` writes them in the column 'cell'."
+        )
+    return centres(cells)
 
 
 def cell_traces(cells: Sequence[int], texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -62,10 +79,14 @@ def borders(line: Floats) -> list[Floats]:
     A border that crosses the date line is drawn on both sides of it; one around a pole goes along
     the edge of the map there. Parts beyond the edge are for the axes to cut off.
     """
-    latitude, longitude = line[:, 0].copy(), line[:, 1].copy()
-    polar = np.abs(latitude) > 90 - 1e-9  # a pole has no longitude: take that of a neighbour
-    for n in np.flatnonzero(polar):
-        longitude[n] = longitude[n - 1] if n else longitude[1]
+    polar = np.abs(line[:-1, 0]) > 90 - 1e-9
+    if polar.any():  # a corner at a pole has no longitude: on the map it is an edge, side to side
+        at = int(polar.argmax())
+        ring = np.roll(line[:-1], -at, axis=0)
+        ends = ring[[0, 0]]
+        ends[:, 1] = ring[-1, 1], ring[1, 1]
+        line = np.concatenate([ends, ring[1:], ends[:1]])
+    latitude, longitude = line.T
     longitude = np.degrees(np.unwrap(np.radians(longitude)))
     turn = longitude[-1] - longitude[0]
     if abs(turn) > 180:  # once around: close it along the pole

@@ -31,6 +31,7 @@ GUESSES = {
     "user": KNOWN["user"],
 }
 NOT_WANTED = "none"
+CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
 class Points:
@@ -168,6 +169,21 @@ def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
     return chosen
 
 
+def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
+    """When, as inputs that a model can use: sine and cosine of the time of day (UTC), of the week
+    and of the year.
+
+    >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
+    {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
+     'year_cos': 1.0}
+    """
+    found = {}
+    for name, length in CYCLES.items():
+        angle = 2 * np.pi * (time % length) / length
+        found[f"{name}_sin"], found[f"{name}_cos"] = np.sin(angle), np.cos(angle)
+    return found
+
+
 def classes_of(
     points: Points,
     *,
@@ -224,13 +240,14 @@ def label_points(
     *,
     threads: int | None = None,
     time: Ints | None = None,
+    when: bool = False,
 ) -> Labelling:
     """Find every point's class, count those without one, and write the rest where `out` says.
 
     A `.npy` file holds one number a row of the table, in its order, -1 for no class. A `.parquet`
     or `.csv` file holds the rows that have a class, in order of time where there are times:
     `row` (of the table, from 0), `time` in seconds, `user`, `latitude`, `longitude`, the columns
-    kept, `label` and `cell`, the name of the class.
+    kept, with `when` the columns of `calendar`, then `label` and `cell`, the name of the class.
     """
     table_of = points if isinstance(points, Points) else Points(points)
     target = None if out is None else Path(out)
@@ -238,7 +255,9 @@ def label_points(
         raise StreamgaugeError(f"Labels are written as .parquet, .csv or .npy, not as {target}.")
     if time is None:
         time = table_of.times()
-    writer = None if target is None else _Writer(target, table_of, classes, time)
+    if when and time is None:
+        raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
+    writer = None if target is None else _Writer(target, table_of, classes, time, when)
     rows = without = labelled = 0
     count = np.zeros(len(classes), np.int64)
     within = np.zeros(len(THRESHOLDS_KM))
@@ -276,9 +295,10 @@ class _Writer:
     piece by piece; another is sorted, and so held in memory."""
 
     def __init__(
-        self, target: Path, points: Points, classes: GeoClasses, time: Ints | None
+        self, target: Path, points: Points, classes: GeoClasses, time: Ints | None, when: bool
     ) -> None:
         self.target, self.points, self.classes, self.time = target, points, classes, time
+        self.when = when
         self.aside = target.with_name(target.name + ".aside")
         self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
         self.held: list[Any] = []
@@ -308,6 +328,9 @@ class _Writer:
         for name in self.points.keep:
             if name not in columns:
                 columns[name] = table[name].take(taken)
+        if self.when and self.time is not None:
+            for name, values in calendar(self.time[row + chosen]).items():
+                columns[name] = pa.array(values)
         columns["label"] = pa.array(label[chosen])
         names = pa.DictionaryArray.from_arrays(
             pa.array(label[chosen]), pa.array(list(self.classes.names))
