@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +112,7 @@ def test_what_is_there_is_not_computed_again(
     told: list[tuple[int, int]] = []
     again = with_features(stream, "cnn4", out=tmp_path, progress=lambda *at: told.append(at))
     assert asked == []
-    assert told == [(30, 100), (60, 100), (90, 100), (100, 100)]
+    assert told == [(100, 100)]
     assert again.source.fingerprint == first.source.fingerprint
     folder = tmp_path / first.source.fingerprint
     (folder / "00001.npy").unlink()  # as if it had been interrupted here
@@ -138,6 +140,52 @@ def test_an_interrupted_computation_leaves_nothing_half_done(
     asked.clear()
     with_features(stream, "cnn4", out=tmp_path)
     assert sorted(asked) == list(range(60, 100))
+
+
+def test_a_killed_computation_goes_on_inside_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed for real, in the middle of the only file: what lies there is not computed again, but
+    for the last block, and what comes out is what one go gives."""
+    monkeypatch.setattr(features, "BATCH", 10)
+    stream, asked = spied(small_stream(20))
+    child = os.fork()
+    if child == 0:
+
+        def stop(done: int, total: int) -> None:
+            if done == 70:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with_features(stream, "cnn4", out=tmp_path / "killed", progress=stop)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    asked.clear()
+    resumed = with_features(stream, "cnn4", out=tmp_path / "killed")
+    assert sorted(asked) == list(range(60, 100))
+    whole = with_features(stream, "cnn4", out=tmp_path / "whole")
+    everything = np.arange(100)
+    np.testing.assert_array_equal(resumed.source.read(everything), whole.source.read(everything))
+    folder = next((tmp_path / "killed").iterdir())
+    (folder / "00000.npy").rename(folder / "00000.npy.begun")
+    with (folder / "00000.npy.begun").open("r+b") as begun:
+        begun.write(b"another header")  # of other data: nothing of it is taken over
+    asked.clear()
+    with_features(stream, "cnn4", out=tmp_path / "killed")
+    assert sorted(asked) == list(range(100))
+
+
+def test_two_do_not_compute_the_same_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, _ = spied(small_stream(20))
+
+    def meanwhile(done: int, total: int) -> None:
+        if done < total:
+            with_features(stream, "cnn4", out=tmp_path)
+
+    monkeypatch.setattr(features, "BATCH", 10)
+    with pytest.raises(StreamgaugeError, match="Another process"):
+        with_features(stream, "cnn4", out=tmp_path, progress=meanwhile)
 
 
 def test_other_data_or_another_network_is_another_folder(tmp_path: Path) -> None:

@@ -596,7 +596,13 @@ def report(
     from streamgauge.record import find_runs
     from streamgauge.report import write_report
 
-    print(f"Report: {write_report(find_runs(list(folders)), out).resolve()}")
+    runs = find_runs(list(folders))
+    path = write_report(runs, out).resolve()
+    from streamgauge.report.terminal import compute_text
+
+    if text := compute_text(runs):
+        print(f"{text}\n")
+    print(f"Report: {path}")
 
 
 @app.command()
@@ -658,8 +664,9 @@ def list_(
         return
     for room, entries in found.items():
         print(f"{room}:")
+        wide = max(len(entry["name"]) for entry in entries)
         for entry in entries:
-            print(f"  {entry['name']:<11} {entry['what']}")
+            print(f"  {entry['name']:<{max(wide, 11)}} {entry['what']}")
             if "source" in entry:
                 print(f"              from: {entry['source']}; cost, er = 1: {entry['cost']}")
             known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())

@@ -7,12 +7,15 @@ with features for inputs, read from disk, and a learner on it is the same learne
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from torch import Tensor, nn
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import Gate, Source, Spec, Stream
+from streamgauge.streams.ahead import Ahead, workers_for
+from streamgauge.streams.kept import mapped
 from streamgauge.streams.source import Array, IntArray
 
 SHARD_BYTES = 64 << 20  # of features in one file
@@ -66,7 +71,8 @@ class Backbone:
         if config.embedding:
             add_embedding(model, config.embedding, seed)
         if config.weights:
-            models.load_weights(model, weights_file(config.weights, config.model, source))
+            file = weights_file(config.weights, config.model, source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
         self.config = config
         self.model = model.to(device or torch.device("cpu")).eval().requires_grad_(False)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
@@ -144,7 +150,7 @@ class FeatureSource:
         self.label, self.columns = source.label, source.columns
         self.class_names, self.fingerprint = source.class_names, fingerprint
         self.rows = rows_in_a_shard(size)
-        self._shard = cache(lambda number: np.load(shard_file(folder, number), mmap_mode="r"))
+        self._shard = cache(lambda number: mapped(shard_file(folder, number)))
 
     def __len__(self) -> int:
         return len(self.label)
@@ -170,13 +176,15 @@ def with_features(
     out: str | Path = "features",
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
 ) -> Stream:
     """The same stream, with the features of a frozen network for inputs.
 
     Features of all samples of the source are computed once and kept in `out`, in a folder named
     by a hash of the data and the network: what is there already is not computed again, whoever
-    asks, and a computation that was interrupted goes on at the file it stopped in. `seed` matters
-    only where there are no weights. `progress` is told how many samples of how many are done.
+    asks, and a computation that was killed goes on at the block of samples it stopped in. `seed`
+    matters only where there are no weights. `progress` is told how many samples of how many are
+    done. `workers` processes decode ahead where the samples are encoded images.
     """
     place = device_named(device)
     config = Config(model, str(weights), embedding, mean, std)
@@ -186,7 +194,7 @@ def with_features(
         f"features 1 {stream.source.fingerprint} {backbone.fingerprint}".encode(), digest_size=16
     ).hexdigest()
     folder = Path(out) / print_of
-    _compute(stream.source, backbone, folder, place, progress)
+    _compute(stream.source, backbone, folder, place, progress, workers)
     source = FeatureSource(stream.source, folder, backbone.size, print_of)
     return replace(
         stream,
@@ -211,29 +219,126 @@ def _compute(
     folder: Path,
     device: torch.device,
     progress: Callable[[int, int], None] | None,
+    workers: int | None,
 ) -> None:
     """Every shard that is not there yet; each appears under its name only when it is whole."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows, size = rows_in_a_shard(backbone.size), backbone.size
+    shards = -(-len(source) // rows)
+    ends = [min((number + 1) * rows, len(source)) for number in range(shards)]
+    missing = [
+        number
+        for number in range(shards)
+        if not _is_whole(shard_file(folder, number), (ends[number] - number * rows, size))
+    ]
+    if not missing:
+        if progress is not None:
+            progress(len(source), len(source))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     about = {"samples": len(source), "size": size, "model": backbone.config.model}
     write_aside(folder / "about.json", lambda file: file.write_text(json.dumps(about, indent=1)))
-    for number in range(-(-len(source) // rows)):
-        start, end = number * rows, min((number + 1) * rows, len(source))
-        if not _is_whole(shard_file(folder, number), (end - start, size)):
-            features = np.empty((end - start, size), np.float32)
-            for first in range(start, end, BATCH):
-                index = np.arange(first, min(first + BATCH, end))
-                x = torch.from_numpy(source.read(index)).to(device)
-                features[index - start] = backbone(x).cpu().numpy()
+    with _alone(folder), _ahead(source, workers) as reader:
+        for number in missing:
+            part = (number * rows, ends[number])
+            _shard(reader, backbone, folder, part, device, progress)
+
+
+def _shard(
+    source: Source,
+    backbone: Backbone,
+    folder: Path,
+    part: tuple[int, int],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """One file, written block by block beside its place, so that only a block is in memory and a
+    computation that was killed goes on after the last block that is whole."""
+    start, end = part
+    size = backbone.size
+    file = shard_file(folder, start // rows_in_a_shard(size))
+    aside = begun_file(file)
+    header = npy_header((end - start, size))
+    done = blocks_done(aside, header, size) * BATCH
+    with aside.open("r+b" if done else "wb") as opened:
+        opened.truncate(len(header) + 4 * size * done)
+        opened.seek(0)
+        opened.write(header)
+        opened.seek(0, os.SEEK_END)
+        blocks = [
+            np.arange(first, min(first + BATCH, end)) for first in range(start + done, end, BATCH)
+        ]
+        told = 0
+        for number, index in enumerate(blocks):
+            while isinstance(source, Ahead) and source.hungry and told < len(blocks):
+                if told >= number:
+                    source.announce(blocks[told])
+                told += 1
+            features = backbone(torch.from_numpy(source.read(index)).to(device)).cpu().numpy()
             if not np.isfinite(features).all():
-                bad = start + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+                bad = int(index[0]) + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
                 raise StreamgaugeError(
                     f"The features of sample {bad} hold a NaN or an infinity: check the weights, "
                     f"mean and std."
                 )
-            write_aside(shard_file(folder, number), partial(_save, features))
-        if progress is not None:
-            progress(end, len(source))
+            opened.write(np.ascontiguousarray(features, np.float32).data)
+            opened.flush()
+            if progress is not None and number + 1 < len(blocks):
+                progress(int(index[-1]) + 1, len(source))
+        os.fsync(opened.fileno())
+    aside.replace(file)
+    if progress is not None:
+        progress(end, len(source))
+
+
+@contextmanager
+def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
+    count = workers_for(source, workers)
+    if count == 0:
+        yield source
+        return
+    reader = Ahead(source, count)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two processes that compute the same features would write into one file."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StreamgaugeError(
+            f"Another process is computing the features in '{folder}': wait for it, or stop it."
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def npy_header(shape: tuple[int, int]) -> bytes:
+    text = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(text, about)
+    return text.getvalue()
+
+
+def begun_file(file: Path) -> Path:
+    return file.with_name(f"{file.name}.begun")
+
+
+def blocks_done(aside: Path, header: bytes, size: int) -> int:
+    """Whole blocks in a file that was begun; the last one is not trusted, as its bytes may not have
+    reached the disk."""
+    try:
+        with aside.open("rb") as opened:
+            same = opened.read(len(header)) == header
+        written = aside.stat().st_size - len(header)
+    except OSError:
+        return 0
+    return max(0, written // (4 * size * BATCH) - 1) if same else 0
 
 
 def _is_whole(file: Path, shape: tuple[int, int]) -> bool:
@@ -241,11 +346,6 @@ def _is_whole(file: Path, shape: tuple[int, int]) -> bool:
         return bool(np.load(file, mmap_mode="r").shape == shape)
     except (OSError, ValueError, EOFError):
         return False
-
-
-def _save(features: Array, file: Path) -> None:
-    with file.open("wb") as opened:  # np.save would add a suffix to a name
-        np.save(opened, features)
 
 
 def write_aside(file: Path, write: Callable[[Path], Any]) -> None:

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streamgauge.streams.ahead import Ahead, workers_for
 
 if TYPE_CHECKING:
@@ -92,10 +90,8 @@ class Foresight:
         if self.protocol.predict and sees:
             yield stream.index(step)
             self.newest = step
-            for answering in self.loop._lookahead.values():
-                first, last = np.searchsorted(answering, [step, step + 1])
-                for target in range(first, last):
-                    yield stream.index(target)
+            for _, target in self.loop.lookahead.due(step):
+                yield stream.index(target)
         if not self.knows_training:
             return
         self.unlabelled.append(step)

@@ -97,7 +97,6 @@ class CudaTape:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        torch.cuda.current_stream().synchronize()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             outputs = function(*fixed)

@@ -22,7 +22,9 @@ from streamgauge.metrics import (
 )
 from streamgauge.record import Run
 from streamgauge.report.blind import BlindLevel, blind_level
-from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
+from streamgauge.report.compute import caption, compute, traces
+from streamgauge.report.leaderboard import Board, Row
+from streamgauge.report.ties import NEAR_FUTURE
 
 POINTS = 250  # of a curve
 Floats = NDArray[np.float64]
@@ -78,6 +80,7 @@ def figures(board: Board) -> Figures:
         _near_future(found, blind, shifts),
         _retained(found, blind),
         _average(found, blind),
+        _over_compute(board),
     ]
     return Figures(
         blind=blind,
@@ -181,6 +184,14 @@ def _average(found: _Found, blind: BlindLevel | None) -> Figure | None:
         "tasks learnt",
         whole=True,
     )
+
+
+def _over_compute(board: Board) -> Figure | None:
+    found = compute(board)
+    if found is None:
+        return None
+    data, layout = traces(found)
+    return Figure("Accuracy over compute", caption(found), data, layout)
 
 
 def _training(found: _Found) -> list[Figure]:

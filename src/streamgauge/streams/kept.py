@@ -61,7 +61,7 @@ def load(folder: Path) -> Found | None:
         for name, array in arrays.items():
             if array is not None and len(array) != about["lengths"][name]:
                 return None
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, EOFError):
         return None
     class_task = arrays.pop("class_task")
     return Found(arrays, class_task, Known(about["hash"], dict(arrays)))
@@ -89,6 +89,8 @@ def save(
             if file is not None:
                 np.save(aside / file, everything[name])  # type: ignore[arg-type]
         (aside / "order.json").write_text(json.dumps(about, indent=1))
+        if folder.exists() and load(folder) is None:  # damaged
+            shutil.rmtree(folder)
         aside.rename(folder)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)
