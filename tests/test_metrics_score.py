@@ -260,6 +260,8 @@ def test_score_of_a_photo_stream():
         "online_accuracy": m.online_accuracy(label, prediction),
         "near_future_accuracy@20": m.near_future_accuracy(log, 20)[0],
         "near_future_accuracy@100": m.near_future_accuracy(log, 100)[0],
+        "near_future_error@20": m.near_future_error(log, 20)[0],
+        "near_future_error@100": m.near_future_error(log, 100)[0],
         "near_future_common@0": common[0],
         "near_future_common@20": common[1],
         "near_future_common@100": common[2],
