@@ -468,9 +468,9 @@ def test_bad_files_get_a_sentence_and_nothing_in_them_is_run(
         load_weights(model, tmp_path / "list.pth")
     with pytest.raises(StreamgaugeError, match="there is no file"):
         load_weights(model, tmp_path / "none.pth")
-    (tmp_path / "w.h5").write_bytes(b"x")
-    with pytest.raises(StreamgaugeError, match=r"ends in \.safetensors, \.pth or \.pt"):
-        load_weights(model, tmp_path / "w.h5")
+    (tmp_path / "w.onnx").write_bytes(b"x")
+    with pytest.raises(StreamgaugeError, match=r"ends in \.safetensors, \.pth, \.pt"):
+        load_weights(model, tmp_path / "w.onnx")
 
 
 # --- bad settings, speed of import, and that it learns

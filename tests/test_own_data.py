@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
+import re
+import sys
 import tarfile
+import types
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +132,17 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert stream.notes["left_out"] == {"path outside the folder": 1}
 
 
+def test_a_link_to_a_folder_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    put(tmp_path / "data" / "a" / "1.png", 1)
+    put(tmp_path / "else" / "1.png", 2)
+    (tmp_path / "data" / "b").symlink_to(tmp_path / "else")
+    with pytest.raises(StreamgaugeError, match=r"'b' below .* is a link to a folder"):
+        sg.stream("folder", path=str(tmp_path / "data"))
+    stream = sg.stream("folder", path=str(tmp_path / "data"), on_bad="skip")
+    assert stream.notes["linked_folders"] == 1
+    assert stream.spec.classes == 1
+
+
 # Tables
 
 
@@ -160,9 +175,21 @@ def test_csv_columns_are_guessed_and_shown(
     assert shows(stream, 2, 2)
     said = capsys.readouterr().err
     assert "label = 'species', time = 'observed_on', user = 'observer', latitude = 'lat'" in said
-    assert "not used: weather; set --stream.label to change it." in said
+    assert "not used: weather; say --stream.image COLUMN, and so on, to change it." in said
     assert stream.notes["columns"]["label"] == "species"
     assert stream.describe()["notes"] == stream.notes
+
+
+def test_tables_with_semicolons_tabs_and_gzip(tmp_path: Path) -> None:
+    for mark, name in ((";", "a.csv"), ("\t", "a.tsv")):
+        stream = sg.stream("manifest", path=csv(tmp_path, TABLE.replace(",", mark), name), size=6)
+        assert stream.source.class_names == ["robin", "wren"]
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    stream = sg.stream("manifest", path=str(tmp_path / "a.csv.gz"), size=6)
+    assert shows(stream, 1, 1)
+    (tmp_path / "bad.csv").write_bytes(b"path,label\n\xff\xfe.png,1\n")
+    with pytest.raises(StreamgaugeError, match="cannot be read"):
+        sg.stream("manifest", path=str(tmp_path / "bad.csv"))
 
 
 def test_a_column_can_be_named_or_left_out(tmp_path: Path) -> None:
@@ -522,11 +549,37 @@ def test_huggingface_errors(tmp_path: Path) -> None:
 
 
 def test_hub_name_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(StreamgaugeError, match=r"pip install 'streamgauge\[hub\]'"):
         sg.stream("huggingface", path="someone/photos", cache=str(tmp_path))
     with pytest.raises(StreamgaugeError, match="no name of a data set"):
         sg.stream("huggingface", path="some where/no:where", cache=str(tmp_path))
+
+
+def test_hub_name_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    class Loaded:
+        def save_to_disk(self, folder: str) -> None:
+            saved(Path(folder), [5, 6], [0, 1], files=1)
+
+    def load_dataset(name: str, subset: str | None, revision: str | None) -> Loaded:
+        asked.append((name, subset, revision))
+        if name == "no/where":
+            raise ConnectionError("no route to the hub")
+        return Loaded()
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    for _ in range(2):
+        stream = sg.stream(
+            "huggingface", path="me/birds", cache=str(tmp_path), size=6, revision="v1"
+        )
+        assert shows(stream, 1, 6)
+    assert asked == [("me/birds", None, "v1")]
+    with pytest.raises(StreamgaugeError, match="cannot be fetched from the hub: no route"):
+        sg.stream("huggingface", path="no/where", cache=str(tmp_path))
 
 
 # Tar shards
@@ -671,3 +724,20 @@ def test_a_run_over_own_images_and_what_it_stores(tmp_path: Path) -> None:
 def test_guess_prefers_the_role_itself() -> None:
     found = _guess.guess(["class", "Label", "lat"], ["label", "latitude"], {}, "t")
     assert found == {"label": "Label", "latitude": "lat"}
+
+
+def test_the_page_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "your_data.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(code, "your_data.md", "exec"), {"__name__": "page"})
+    out = capsys.readouterr()
+    (shown,) = re.findall(r"```\n('photos.csv'.*?)\n```", page, re.DOTALL)
+    assert shown in out.err
+    assert "Stream('manifest': 108 samples" in out.out
+    assert "online_accuracy" in out.out
+    commands = re.findall(r"^streamgauge run --stream (\w+) +--stream.path (\S+)", page, re.M)
+    for name, path in commands[:3]:
+        assert sg.stream(name, path=path).samples > 100

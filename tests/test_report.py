@@ -17,22 +17,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 import streamgauge as sg
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics import leaderboard as metrics_board
+from streamgauge.metrics import pareto_front
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
+from streamgauge.report.compute import compute
 from streamgauge.report.figures import POINTS, figures
 from streamgauge.report.html import render, summary
 from streamgauge.report.leaderboard import TIMING
 from streamgauge.report.terminal import (
     Watcher,
+    compute_text,
     differences_text,
     leaderboard_text,
     scores_text,
@@ -115,6 +123,158 @@ def _accuracy(run: Run, shift: int) -> float:
     rows = zip(table["shift"], table["label"], table["prediction"], strict=True)
     right = [label == answer for s, label, answer in rows if s == shift]
     return sum(right) / len(right)
+
+
+def _written(out: Path, name: str, seed: int, right: Any, flops: float, steps: int) -> Run:
+    """A run of a learner whose answers and FLOPs are given."""
+
+    class Told(Guess):
+        needs = frozenset()
+
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            wanted = label[self.asked : self.asked + len(x)]
+            good = right[self.asked : self.asked + len(x)]
+            self.asked += len(x)
+            answer = np.where(good, wanted, (wanted + 1) % self.classes)
+            return torch.nn.functional.one_hot(torch.from_numpy(answer), self.classes).float()
+
+        def learn(self, batch: Any, predicted: Any) -> dict[str, Any]:
+            torch.ones(int(flops) // 2, 1) @ torch.ones(1, 1)
+            return {}
+
+    Told.asked = 0  # type: ignore[attr-defined]
+    label = np.random.default_rng(7).integers(0, 3, steps * 5)
+    stream = sg.stream(np.zeros((steps * 5, 2), np.float32), label, batch=5, classes=3)
+    recipe = dataclasses.replace(catalogue.learner(Told), name=name)
+    return sg.run(stream, recipe, seed=seed, out=out, said=_quiet)
+
+
+def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = []
+    for seed in range(3):
+        luck = rng.random(600)
+        for name, share in (("good", 0.8), ("equal", 0.79), ("bad", 0.5)):
+            mine = rng.random(600) if name == "equal" else luck
+            made.append(_written(tmp_path, name, seed, mine < share, 20, 120))
+    # One seed more of one of them: pairs are made of what all have.
+    made.append(_written(tmp_path, "good", 3, rng.random(600) < 0.8, 20, 120))
+    (board,) = leaderboard(made)
+    assert board.ties.names == {"good", "equal"}
+    assert "3 seeds and 10 stretches" in board.ties.said
+    # By hand: the same samples, the same blocks.
+    results = {
+        row.learner: [
+            run.predictions["label"] == run.predictions["prediction"] for run in row.runs[:3]
+        ]
+        for row in board.rows
+    }
+    wanted = metrics_board(results, 10)
+    assert {line.name for line in wanted if line.rank == 1} == {"good", "equal"}
+    text, page = leaderboard_text(made), render(made)
+    assert len(re.findall(r"(?m)^(?:good|equal) +=", text)) == 2
+    assert page.count('class="tie"') == 2
+    assert "= cannot be told apart from the best" in text
+    assert "= cannot be told apart from the best" in page
+    (alone,) = leaderboard([run for run in made if run.learner != "equal"])
+    assert not alone.ties.names
+    assert alone.ties.said.startswith("good differs from every other learner")
+    (one,) = leaderboard(made[:3])
+    assert "1 seed and 10 stretches" in one.ties.said
+    assert "other seeds may differ" in one.ties.said
+    assert leaderboard(made[:1])[0].ties.said == ""
+
+
+def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
+    (board,) = leaderboard(task_runs)
+    assert "paired over 2 seeds, all pairs" in board.ties.said
+    (single,) = leaderboard([run for run in task_runs if run.seed == 0])
+    assert single.ties == (frozenset(), "By average over tasks one seed cannot tell which learners "
+                           "differ.")  # fmt: skip
+    (apart,) = leaderboard([r for r in task_runs if r.seed == (r.learner == "blind")])
+    assert "share no seed" in apart.ties.said
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8))
+def test_the_pareto_front_by_its_definition(points: list[tuple[int, int]]) -> None:
+    found = pareto_front([c for c, _ in points], [v for _, v in points])
+    for (cost, value), on in zip(points, found, strict=True):
+        worse = [(c, v) for c, v in points if c <= cost and v >= value and (c, v) != (cost, value)]
+        assert on == (not worse)
+
+
+def test_the_front_leaves_out_what_is_unknown() -> None:
+    assert pareto_front([1, np.nan, 2], [0.5, 0.9, np.nan]).tolist() == [True, False, False]
+
+
+def test_accuracy_over_compute(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    made = [
+        _written(tmp_path, name, seed, rng.random(300) < share, flops, 60)
+        for seed in (0, 1)
+        for name, share, flops in (("cheap", 0.5, 20), ("dear", 0.9, 60), ("waste", 0.4, 80))
+    ]
+    (board,) = leaderboard(made)
+    found = compute(board)
+    assert found is not None
+    assert [(p.learner, p.flops.mean, p.front) for p in found.points] == [
+        ("cheap", 60 * 20, True), ("dear", 60 * 60, True), ("waste", 60 * 80, False)
+    ]  # fmt: skip
+    assert found.reference == ""
+    assert all(np.isnan(p.relative) for p in found.points)
+    assert sg.score(made[0])["training_flops"] == 1200
+    figure = figures(board).accuracy[-1]
+    assert figure.title == "Accuracy over compute"
+    front, *points = figure.data
+    assert (front["x"], front["mode"]) == ([1200.0, 3600.0], "lines")
+    assert [p["meta"]["hollow"] for p in points] == [False, False, True]
+    assert points[1]["y"] == [pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]))]
+    text = compute_text(made)
+    assert re.search(r"dear +3\.6 k +\d+\.\d ± \d+\.\d +#{30}", text)
+    assert re.search(r"waste +4\.8 k .* -+$", text, re.MULTILINE)
+    # Relative to ER, and what is missing is named.
+    er = {**made[0].header["config"]["learner"], "where": "er"}
+    for run in made[::3]:
+        _rewrite(run, lambda header: header["config"]["learner"].update(er, name="er"))
+    for run in made[2::3]:
+        _forget_flops(run)
+    again = [Run(run.path) for run in made]
+    (board,) = leaderboard(again)
+    found = compute(board)
+    assert found is not None
+    assert [p.relative for p in found.points] == [1, 3]
+    assert found.missing == ("waste",)
+    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(again)
+    assert "not shown: waste" in figures(board).accuracy[-1].caption
+    assert "×" in figures(board).accuracy[-1].data[-1]["hovertemplate"]
+
+
+def test_a_wide_range_of_compute_is_drawn_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    right = np.ones(50, bool)
+    made = [_written(tmp_path, n, 0, right, f, 10) for n, f in (("a", 0), ("b", 2), ("c", 2000))]
+    (board,) = leaderboard(made)
+    figure = figures(board).accuracy[-1]
+    assert figure.layout["xaxis"]["type"] == "log"
+    assert "since they take none: a." in figure.caption
+    assert {t["name"] for t in figure.data} == {"b", "c"}
+    assert compute(leaderboard(made[:1])[0]) is None
+
+
+def _rewrite(run: Run, change: Any) -> None:
+    file = run.path / "run.json"
+    header = json.loads(file.read_text())
+    change(header)
+    file.write_text(json.dumps(header))
+
+
+def _forget_flops(run: Run) -> None:
+    """A log of a time at which FLOPs were not counted."""
+    for file in (run.path / "log" / "jobs").glob("*.parquet"):
+        table = pq.read_table(file)
+        place = table.column_names.index("flops")
+        nothing = pa.array(np.full(table.num_rows, np.nan), table.schema.field("flops").type)
+        pq.write_table(table.set_column(place, table.schema.field("flops"), nothing), file)
 
 
 # The leaderboard.
@@ -262,7 +422,7 @@ def test_tables_fit_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     text = scores_text(runs)
-    rows = [line for line in text.splitlines() if not line.startswith("Accuracies")]
+    rows = [line for line in text.splitlines() if not line.startswith(("Accuracies", "="))]
     assert max(map(len, rows)) <= width
     for name in metrics.score(runs[0]):
         assert name in text

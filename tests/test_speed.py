@@ -229,6 +229,11 @@ def test_the_measured_cost_of_large_memories_and_warm_ups(monkeypatch: pytest.Mo
     assert float(Fraction(one.protocol.cost)) == pytest.approx(4 / 3, rel=0.03)
 
 
+def test_what_recalls_nothing_is_measured_beside_an_er_that_does() -> None:
+    planned, _ = plan(experiment("finetune", "er", settings={"protocol.cost": "measured"}))
+    assert costs(planned) == {"finetune": "1/2", "er": "1"}
+
+
 def test_kinds_of_jobs_are_measured_and_stored_by_kind(tmp_path: Path) -> None:
     (tmp_path / "kinds.py").write_text(KINDS)
     asked = experiment(f"{tmp_path / 'kinds.py'}:Sometimes", speed="faster",
@@ -546,6 +551,20 @@ def test_the_pictures_of_the_paper(
     assert [line["method"] for line in plain["lines"]] == list(methods)
     assert plain["lines"][1]["accuracy"]["mean"] == pictures["slow"].lines[1].accuracy.mean
     assert sorted(tmp_path.glob("*/run.json")) == runs
+
+
+def test_a_picture_pairs_runs_by_seed_and_knows_a_late_er(tmp_path: Path) -> None:
+    asked = experiment("er", "ace", speed=3, baselines=True, seeds=2)
+    made = list(runner.carry_out(asked, out=tmp_path, said=quiet))
+    (er, ace) = realtime.picture("3", made).lines
+    assert (er.job, ace.job) == ("3", "3")
+    assert er.minus is None  # it is itself
+    assert er.plus == ace.plus
+    assert er.plus is not None
+    assert er.plus.mean == pytest.approx(accuracy(made, "er++(er,ace)"))
+    assert ace.minus == er.accuracy
+    again = realtime.picture("3", made[::-1])  # as they may end side by side
+    assert {line.method: line for line in again.lines} == {"er": er, "ace": ace}
 
 
 def test_every_exception_is_stated() -> None:

@@ -16,6 +16,7 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     return Recipe(name, where, kind, config, _code_hash(kind))
 
 
+@cache  # read once: a suite asks for hundreds
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
     """The papers' settings, learner -> preset -> settings; a file a paper in `learners/presets`."""
     known: dict[str, dict[str, dict[str, Any]]] = {}
@@ -135,6 +137,13 @@ def config_type_of(kind: type) -> type | None:
 
 def stream_settings(where: str) -> dict[str, Any]:
     return setting_types(_stream_module(where).Config)
+
+
+def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings that a stream would have with these, without building it."""
+    own = {name: value for name, value in settings.items() if name != "features"}
+    found = as_plain(configure(_stream_module(where).Config, own, "stream"))
+    return {**found, **({"features": settings["features"]} if "features" in settings else {})}
 
 
 def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:

@@ -18,6 +18,7 @@ import typer
 
 from streamgauge import __version__
 from streamgauge.cli_data import data
+from streamgauge.cli_suite import app as suite
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import coerce
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data, name="data")
+app.add_typer(suite, name="suite")
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
@@ -594,7 +596,13 @@ def report(
     from streamgauge.record import find_runs
     from streamgauge.report import write_report
 
-    print(f"Report: {write_report(find_runs(list(folders)), out).resolve()}")
+    runs = find_runs(list(folders))
+    path = write_report(runs, out).resolve()
+    from streamgauge.report.terminal import compute_text
+
+    if text := compute_text(runs):
+        print(f"{text}\n")
+    print(f"Report: {path}")
 
 
 @app.command()
@@ -656,8 +664,9 @@ def list_(
         return
     for room, entries in found.items():
         print(f"{room}:")
+        wide = max(len(entry["name"]) for entry in entries)
         for entry in entries:
-            print(f"  {entry['name']:<11} {entry['what']}")
+            print(f"  {entry['name']:<{max(wide, 11)}} {entry['what']}")
             if "source" in entry:
                 print(f"              from: {entry['source']}; cost, er = 1: {entry['cost']}")
             known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())

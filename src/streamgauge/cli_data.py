@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli_streams import classes, shift
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from streamgauge.streams._data import Stored
 
 data = typer.Typer(
     help="Data sets: what is here, download, take in files you have.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
 )
 
@@ -25,6 +28,16 @@ DataFolder = Annotated[
     Path | None,
     typer.Option(help="Where data sets lie [$STREAMGAUGE_DATA, or your user data folder]."),
 ]
+
+
+@data.callback()
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+data.command()(classes)
+data.command()(shift)
 
 
 @data.command("list")
@@ -44,7 +57,10 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
         return
     print(f"Data folder: {folder}\n")
     for entry in entries:
-        here = f"here: {entry['samples']:,} samples" if entry["here"] else f"get: {entry['get']}"
+        here = f"not here: streamgauge data {'fetch' if entry['files'] else 'info'} {entry['name']}"
+        if entry["here"]:
+            here = f"here: {entry['samples']:,} samples"
+        here = entry.get("problem", here)
         print(f"  {entry['name']:<14} {entry['title']}\n{'':<17}{here}")
 
 
@@ -138,9 +154,10 @@ def info(
     for key in ("revision", "licence", "citation", "home", "forms"):
         print(f"  {key:<9} {facts[key]}")
     for file in facts["files"]:
-        print(f"  {'file':<9} {file['urls'][0]} ({file['megabytes']} MB, md5 {file['md5'] or '-'})")
+        size = "" if file["megabytes"] is None else f"{file['megabytes']} MB, "
+        print(f"  {'file':<9} {file['urls'][0]} ({size}md5 {file['md5'] or '-'})")
     if not facts["here"]:
-        print(f"  {'here':<9} no. Get it: {facts['get']}")
+        print(f"  {'here':<9} {facts.get('problem') or 'no. Get it: ' + facts['get']}")
         return
     test = f", of which {facts['test']:,} are the official test set" if facts["test"] else ""
     print(f"  {'here':<9} {facts['folder']} ({facts['megabytes']:,} MB)")
@@ -257,40 +274,51 @@ def _print_packed(facts: dict[str, Any], folder: Path) -> None:
 def _found(stored: Stored) -> str:
     about = stored.about
     test = f" and {len(stored.test):,} to test on" if len(stored.test) else ""
+    images = about["more"].get("images")
+    missing = "Images were not found: add it again with --images FOLDER, or stream without them.\n"
     return (
         f"{stored.data.title}: {about['streamed']:,} samples{test}, {about['classes']:,} classes.\n"
         f"Found as {about['form']} in {about['from']}.\n"
-        f"Verified {about['verified']}.\n"
+        f"Verified: {about['verified']}.\n{missing if images == '' else ''}"
         f"Stored in {stored.folder}."
     )
 
 
 class _Bar:
-    """A progress bar a file, where a person looks on."""
+    """A progress bar for each thing that takes time, where a person looks on."""
 
     def __enter__(self) -> _Bar:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        self.bars: Progress | None = None
         self.tasks: dict[str, TaskID] = {}
-        self.bars.__enter__()
         return self
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
+        if self.bars is None:
+            self.bars = self._start()
         if what not in self.tasks:
             self.tasks[what] = self.bars.add_task(what, total=total)
         self.bars.update(self.tasks[what], completed=done, total=total)
 
+    def _start(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        bars.start()
+        return bars
+
     def __exit__(self, *stopped: Any) -> None:
-        self.bars.__exit__(*stopped)
+        if self.bars is not None:
+            self.bars.stop()
 
 
 def _print_json(value: Any) -> None:

@@ -71,7 +71,8 @@ class Backbone:
         if config.embedding:
             add_embedding(model, config.embedding, seed)
         if config.weights:
-            models.load_weights(model, weights_file(config.weights, config.model, source))
+            file = weights_file(config.weights, config.model, source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
         self.config = config
         self.model = model.to(device or torch.device("cpu")).eval().requires_grad_(False)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))

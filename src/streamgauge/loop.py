@@ -24,6 +24,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.evaluation import Evaluator, blank
 from streamgauge.flops import Meter
 from streamgauge.learners.base import NEEDS, Batch, Learner
+from streamgauge.lookahead import LookAhead, parse
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import fetch, fetch_labels
@@ -39,6 +40,8 @@ class Protocol:
 
     predict: bool = True  # answer every sample before learning it
     shifts: tuple[int, ...] = ()  # also answer samples this many samples further on (near future)
+    # Of the steps asked for shifts: all up to 1,000,000 samples, every n-th, or "N samples".
+    thin: int | str = "auto"
     evaluate: int | Literal["boundaries", "end", "never"] = "boundaries"  # or every n steps
     unseen: bool = False  # evaluate tasks (or times) that have not come yet, too
     remainder: Literal["train", "store", "drop"] = "train"  # what to do with a short last batch
@@ -61,6 +64,8 @@ class Protocol:
         for name, kind in setting_types(type(self)).items():
             object.__setattr__(self, name, coerce(getattr(self, name), kind, f"protocol.{name}"))
         object.__setattr__(self, "cost", str(as_cost(self.cost)))
+        object.__setattr__(self, "thin", str(self.thin))
+        parse(str(self.thin))
         object.__setattr__(self, "predict_cost", str(as_cost(self.predict_cost, zero=True)))
         if self.label_delay < 0 or self.probe_copies < 1:
             raise StreamgaugeError(
@@ -132,7 +137,7 @@ class Loop:
         self._newest: tuple[int, Tensor] | None = None  # what was read last, to be learnt soon
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
-        self._lookahead = {s: _answering_step(stream, s) for s in sorted(set(protocol.shifts))}
+        self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
         self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
 
     def run(
@@ -200,10 +205,8 @@ class Loop:
         predicted = None
         if protocol.predict:
             predicted = self._answer(step, index, shift=0)
-            for shift, answering in self._lookahead.items():
-                first, last = np.searchsorted(answering, [step, step + 1])
-                for target in range(first, last):
-                    self._answer(target, stream.index(target), shift)
+            for shift, target in self.lookahead.due(step):
+                self._answer(target, stream.index(target), shift)
         self._unlabelled.append(Job("learn", step, predicted))
         if len(self._unlabelled) > protocol.label_delay:
             self._labels_arrive(self._unlabelled.pop(0))
@@ -427,13 +430,3 @@ def job_costs(protocol: Protocol) -> dict[str, Fraction]:
             raise StreamgaugeError(f"protocol.costs takes KIND=COST, not '{text}'.")
         costs[kind] = as_cost(cost)
     return costs
-
-
-def _answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:
-    """For each step, the step whose version answers it: the latest that began at least `shift`
-    samples before it; -1 for the first samples, which no version is old enough for. So the shift is
-    rounded up to whole steps."""
-    if shift < 1:
-        raise StreamgaugeError(f"A shift is a number of samples above 0, not {shift}.")
-    begin = stream.starts[:-1]
-    return np.searchsorted(begin, begin - shift, side="right").astype(np.int64) - 1

@@ -150,7 +150,7 @@ def _train(
 def _model(stream: Stream, config: Config) -> models.Model:
     model = models.build(config.model, stream.spec.input_shape, stream.spec.classes, config.seed)
     if config.weights:
-        models.load_weights(model, config.weights)
+        models.load_weights(model, config.weights, mean=config.mean, std=config.std)
     if config.train == "embedding":
         if config.embedding == 0:
             raise StreamgaugeError("There is no embedding to train: set embedding above 0.")

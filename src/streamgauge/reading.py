@@ -93,10 +93,8 @@ class Foresight:
         if self.protocol.predict and sees:
             yield stream.index(step)
             self.newest = step
-            for answering in self.loop._lookahead.values():
-                first, last = np.searchsorted(answering, [step, step + 1])
-                for target in range(first, last):
-                    yield stream.index(target)
+            for _, target in self.loop.lookahead.due(step):
+                yield stream.index(target)
         if not self.knows_training:
             return
         self.unlabelled.append(step)

@@ -166,7 +166,8 @@ def picture(speed: str, made: Made) -> Picture:
     rank correlation, what is to be said, and the figure."""
     runs: dict[str, list[Run]] = {}
     plans: dict[str, Planned] = {}
-    for planned, run in made:
+    # Runs side by side end in any order, and are compared seed by seed.
+    for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
         if not run.done:
             raise StreamgaugeError(f"{run.path} is incomplete; resume it first.")
         runs.setdefault(planned.recipe.name, []).append(run)
@@ -178,8 +179,11 @@ def picture(speed: str, made: Made) -> Picture:
     def beside(method: str, where: str) -> str | None:
         """Under which name the baseline of a method ran."""
         known = {p.recipe.where: n for n, p in plans.items() if method in p.baseline_of}
-        # Undelayed, both are one; at the cost of ER, they are ER.
-        return known.get(where) or known.get("er_plus") or (None if method == er else er)
+        undelayed = Fraction(plans[method].protocol.cost) <= 1
+        if undelayed and where not in known and "er_plus" in known:
+            return known["er_plus"]  # both are one
+        # What is missing is ER itself.
+        return known.get(where) or (None if method == er else er)
 
     lines = []
     for name, planned in plans.items():

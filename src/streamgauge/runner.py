@@ -16,7 +16,9 @@ from streamgauge import catalogue, speed
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.lookahead import LookAhead, nth
 from streamgauge.loop import Loop, Protocol
+from streamgauge.metrics import near_future_accuracy, near_future_error
 from streamgauge.reading import announcing, reading_ahead
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
@@ -61,7 +63,7 @@ def run(
     images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
     execute (see `streamgauge.engine`).
     """
-    path, begin = _prepare(
+    path, begin = prepare(
         stream,
         learner,
         protocol=protocol,
@@ -85,7 +87,7 @@ def run(
     return Run(path)
 
 
-def _prepare(
+def prepare(
     stream: Stream,
     learner: Recipe | str | type,
     *,
@@ -162,7 +164,12 @@ def _prepare(
                 with motor.scope():
                     loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
+            else:
+                for sentence in loop.lookahead.sentences():
+                    said(sentence)
             steps = loop.steps(checkpoint, announcing(loop, progress))
+            if loop.lookahead.every > 1:
+                steps = _and_then(steps, lambda: said(near_future_text(Run(path), loop.lookahead)))
             return Begun(loop, steps, close.pop_all())
         raise AssertionError("unreachable")
 
@@ -181,6 +188,26 @@ def _on_device(stream: Stream, device: torch.device) -> Stream:
         _RESIDENT.clear()
         _RESIDENT[key] = Resident(stream.source, device)
     return replace(stream, source=_RESIDENT[key])
+
+
+def _and_then(steps: Iterator[None], act: Callable[[], None]) -> Iterator[None]:
+    yield from steps
+    act()
+
+
+def near_future_text(run: Run, lookahead: LookAhead) -> str:
+    """What thinned shifts gave, with what that cost and how sure it is."""
+    shifts = sorted(set(run.header["config"]["protocol"]["shifts"]))
+    found = near_future_accuracy(run, shifts)
+    errors = near_future_error(run, shifts)
+    each = ", ".join(
+        f"{s} ahead {100 * value:.2f} % (standard error {100 * error:.2f})"
+        for s, value, error in zip(shifts, found, errors, strict=True)
+    )
+    return (
+        f"Near future on every {nth(lookahead.every)} step: {each}; "
+        f"{100 * lookahead.extra():.0f} % more forward passes."
+    )
 
 
 def _device(device: str) -> str:
@@ -457,7 +484,7 @@ def carry_out(
         notes = None
         if one.relative is not None and one.relative.measured:
             notes = {"measured_cost": one.relative.as_plain()}
-        path, begin = _prepare(
+        path, begin = prepare(
             stream,
             one.recipe,
             protocol=one.protocol,

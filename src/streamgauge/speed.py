@@ -219,13 +219,21 @@ def measured(recipe: Recipe, stream: Stream) -> Relative:
     if changes:
         like = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, **changes))
     spec = stream.spec
-    (found,) = measure(
-        [like], input_shape=tuple(spec.input_shape), classes=spec.classes, batch=stream.size
-    )
+    shape, batch = tuple(spec.input_shape), stream.size
+    recipes = [like]
+    if getattr(like.config, "recall", None) == 0:
+        # Beside what recalls nothing stands the ER that does: as many as are new.
+        same = {s: getattr(like.config, s) for s in ("model", "head", "augment")
+                if hasattr(like.config, s)}  # fmt: skip
+        recipes.append(catalogue.learner("er", memory=FILLED * batch, recall=batch, **same))
+    found, *er = measure(recipes, input_shape=shape, classes=spec.classes, batch=batch)
+    unit = 1.0
+    if er and found.flops:
+        unit = er[0].flops * found.relative_flops / found.flops
     kinds = found.by_kind if len(found.by_kind) > 1 else {}
     return Relative(
-        as_cost(found.relative_flops, zero=True),
-        {kind: as_cost(cost, zero=True) for kind, cost in kinds.items()},
+        as_cost(found.relative_flops / unit, zero=True),
+        {kind: as_cost(cost / unit, zero=True) for kind, cost in kinds.items()},
         measured=True,
     )
 

@@ -39,6 +39,7 @@ class Graph(Eager):
         self.precision: str = precision if gpu else "fp32"
         self._stream = torch.cuda.Stream(device) if gpu else None  # type: ignore[no-untyped-call]
         self._folded: Folded | None = None
+        self._made: dict[str, Tensor] = {}
         self._asked = 0
         self._right = torch.zeros((), dtype=torch.int64, device=device)
         self._unsure = torch.zeros((), dtype=torch.bool, device=device)
@@ -88,11 +89,23 @@ class Graph(Eager):
 
     def _counts(self, _name: str, asked: int) -> Tensor:
         x, y, member = self._heldout.on_device(asked, self.device)
+        if self._folded is not None:
+            x = self._ready(self._heldout)[:asked]
         with self._quick():
             scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])
         self._unsure |= scores.isnan().any()
         right: Tensor = member @ (scores.argmax(1) == y).to(member.dtype)
         return right
+
+    def _ready(self, heldout: Any) -> Tensor:
+        """All held-out inputs as the folded network wants them, made once."""
+        if heldout.name not in self._made:
+            assert self._folded is not None
+            learner: Any = self.learner
+            x = heldout.on_device(len(heldout), self.device)[0]
+            parts = [self._folded.ready(learner.normalise(part)) for part in x.split(BLOCK)]
+            self._made[heldout.name] = torch.cat(parts)
+        return self._made[heldout.name]
 
     @contextmanager
     def _quick(self) -> Iterator[None]:

@@ -55,6 +55,8 @@ class Network:
         )
         self.memory = self.build_memory(seed)
         self.unbounded = not self.memory.bounded
+        # Features that are inputs, or of a frozen network: see `base.py`.
+        self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.progress = Progress()
@@ -65,7 +67,8 @@ class Network:
         config = self.config
         model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
         if config.weights:
-            models.load_weights(model, weights_file(config.weights, config.model, self.source))
+            file = weights_file(config.weights, config.model, self.source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
         return model
 
     def build_memory(self, seed: int) -> memory.Memory:

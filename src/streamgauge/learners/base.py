@@ -14,6 +14,7 @@ has no such parameter. Optional members, each used only where present:
   batch, such as how many samples it will recall (see `flops.py`)
 - `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`
   measures whole cycles
+- `answers_cheaply = True`: features are frozen, so near-future answers are never thinned
 - `memory_bytes()`: what it holds beside its weights
 - `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
 - `foresee(batch)`: asked of a double that has a copy of its `memory`: the addresses that learning

@@ -26,6 +26,7 @@ class Blind:
     """EvalOCL's warning: on a stream whose labels repeat, this has a high online accuracy. Ties go
     to the label seen most recently."""
 
+    answers_cheaply = True
     sees_input = False
 
     def __init__(

@@ -15,6 +15,7 @@ from streamgauge.metrics.compare import (
     leaderboard,
     spread,
 )
+from streamgauge.metrics.compute import pareto_front, training_flops
 from streamgauge.metrics.continual import (
     StabilityGap,
     WorstCase,
@@ -37,10 +38,12 @@ from streamgauge.metrics.log import (
     retained_accuracy,
 )
 from streamgauge.metrics.online import (
+    accuracy_error,
     album_accuracy,
     calibration_error,
     macro_accuracy,
     near_future_accuracy,
+    near_future_error,
     online_accuracy,
     per_class_accuracy,
     running_accuracy,
@@ -83,6 +86,7 @@ __all__ = [
     "UndefinedMetric",
     "WorstCase",
     "WorstWindow",
+    "accuracy_error",
     "accuracy_matrix",
     "album_accuracy",
     "anytime_accuracy",
@@ -107,7 +111,9 @@ __all__ = [
     "macro_accuracy",
     "minimum_accuracy",
     "near_future_accuracy",
+    "near_future_error",
     "online_accuracy",
+    "pareto_front",
     "per_class_accuracy",
     "probed_accuracy",
     "random_forgetting",
@@ -119,6 +125,7 @@ __all__ = [
     "score",
     "spread",
     "stability_gap",
+    "training_flops",
     "unnormalised_rescaled_accuracy",
     "unnormalised_rescaled_forgetting",
     "worst_case",

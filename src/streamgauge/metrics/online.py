@@ -144,6 +144,53 @@ def near_future_accuracy(log: Log, shifts: int | Sequence[int], common: bool = F
     return result
 
 
+def near_future_error(log: Log, shifts: int | Sequence[int], blocks: int = 20) -> Floats:
+    """Standard errors of :func:`near_future_accuracy`, whether or not every step was asked.
+
+    See :func:`accuracy_error`; NaN for a shift that the log does not hold.
+    """
+    table = log.predictions
+    shift = column(table, "shift", "predictions")
+    found = []
+    for s in np.atleast_1d(np.asarray(shifts, dtype=np.int64)):
+        mine = np.flatnonzero(shift == s)
+        label, prediction, step = (
+            column(table, name, "predictions")[mine] for name in ("label", "prediction", "step")
+        )
+        found.append(accuracy_error(label == prediction, step, blocks))
+    return np.asarray(found, dtype=np.float64)
+
+
+def accuracy_error(right: ArrayLike, step: ArrayLike, blocks: int = 20) -> float:
+    """Standard error of an accuracy over samples that are alike: by means of stretches.
+
+    Neighbouring samples of a stream hang together, and so do a model's mistakes on them, so the
+    square root of a (1 - a) / n is far too small. The steps that were asked, in their order, are
+    cut into ``blocks`` equal stretches; with w_b the share of samples in stretch b and a_b the
+    accuracy there, e_b = w_b (a_b - a), and
+
+        error^2 = n/(n - 1) * (sum over b of e_b^2 + max(0, 2 * sum over b of e_b e_(b+1))),
+
+    n the number of stretches. It is right as long as stretches are long compared to bursts. NaN for
+    fewer than two steps; with fewer steps than ``blocks``, each is a stretch.
+
+    >>> round(accuracy_error([1, 1, 0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2, 3, 3]), 4)
+    0.2887
+    """
+    good, when = same_length(right=right, step=step)
+    _, place, count = np.unique(when, return_inverse=True, return_counts=True)
+    steps = len(count)
+    number = min(blocks, steps)
+    if number < 2:
+        return float("nan")
+    stretch = (np.arange(steps) * number // steps)[place]
+    size = np.bincount(stretch, minlength=number)
+    hits = np.bincount(stretch, weights=good.astype(np.float64), minlength=number)
+    away = hits / size.sum() - size / size.sum() * (hits.sum() / size.sum())
+    beside = max(0.0, 2 * float(np.sum(away[1:] * away[:-1])))
+    return float(np.sqrt(number / (number - 1) * (float(np.sum(away**2)) + beside)))
+
+
 def _targets(step: ArrayLike, sample: ArrayLike) -> Integers:
     """A small integer a target; a sample that comes back at another step is another target."""
     when, which = np.asarray(step, dtype=np.int64), np.asarray(sample, dtype=np.int64)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from streamgauge.metrics import continual, online, tasks, transfer
 from streamgauge.metrics._arrays import Floats, UndefinedMetric
+from streamgauge.metrics.compute import training_flops
 from streamgauge.metrics.log import (
     PROBE,
     Log,
@@ -60,6 +61,7 @@ def score(
             log, "answers", "evaluation", "step", "split", "label", "prediction", "position"
         ):
             found.update(_transfer_scores(log))
+        found["training_flops"] = training_flops(log)
     return {name: float(value) for name, value in found.items() if not math.isnan(value)}
 
 
@@ -82,6 +84,7 @@ def _stream_scores(log: Log) -> dict[str, float]:
     later = [s for s in shifts if s > 0]
     for s, value in zip(later, online.near_future_accuracy(log, later), strict=True):
         found[f"near_future_accuracy@{s}"] = value
+        found[f"near_future_error@{s}"] = float(online.near_future_error(log, s)[0])
     if later and "sample" in table:
         same = online.near_future_accuracy(log, shifts, common=True)
         for s, value in zip(shifts, same, strict=True):

@@ -10,8 +10,9 @@ import torch
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.models.base import Model
+from streamgauge.models.efficientnet import EfficientNetLite0
 from streamgauge.models.heads import CosineHead, LinearHead
-from streamgauge.models.resnet import SlimResNet18, resnet18, resnet50
+from streamgauge.models.resnet import SlimResNet18, resnet18, resnet50, resnet50_v1
 from streamgauge.models.small import Cnn4, Linear, Mlp
 
 BACKBONES: dict[str, Callable[..., Model]] = {
@@ -21,6 +22,8 @@ BACKBONES: dict[str, Callable[..., Model]] = {
     "slim_resnet18": SlimResNet18,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "resnet50_v1": resnet50_v1,
+    "efficientnet_lite0": EfficientNetLite0,
 }
 HEADS: dict[str, Callable[..., LinearHead | CosineHead]] = {
     "linear": LinearHead,

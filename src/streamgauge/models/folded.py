@@ -8,6 +8,7 @@ sums in fp32. The head stays the model's own, in fp32.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -33,21 +34,12 @@ def foldable(model: nn.Module) -> bool:
 class _Conv:
     """A convolution with batch norm folded in, its memory fixed."""
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, pad: int, dtype: torch.dtype) -> None:
-        self.conv, self.norm = conv, norm
-        out, into = (-(-n // pad) * pad for n in conv.weight.shape[:2])
-        device = conv.weight.device
-        weight = torch.zeros(out, into, *conv.weight.shape[2:], dtype=dtype, device=device)
-        self.weight = weight.contiguous(memory_format=torch.channels_last)
-        self.bias = torch.zeros(out, dtype=dtype, device=device)
-        rows, columns = conv.weight.shape[:2]
-        self._weight, self._bias = self.weight[:rows, :columns], self.bias[:rows]
-        self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
+    weight: Tensor
+    bias: Tensor
 
-    def fold(self, scale: Tensor) -> None:
-        torch.mul(self.conv.weight, scale[:, None, None, None], out=self._weight)
-        mean: Any = self.norm.running_mean
-        torch.addcmul(self.norm.bias, mean, scale, value=-1, out=self._bias)
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        self.conv, self.norm = conv, norm
+        self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, *self.how)
@@ -77,6 +69,7 @@ class Folded:
         stages = (model.layer1, model.layer2, model.layer3, model.layer4)
         self._blocks = [self._block(block) for stage in stages for block in stage]  # type: ignore[union-attr]
         self._width = self._convs[-1].conv.weight.shape[0]
+        self._lay_out()
 
     @property
     def head(self) -> Head:
@@ -89,20 +82,66 @@ class Folded:
     def eval(self) -> Folded:
         return self
 
+    def _lay_out(self) -> None:
+        """All weights in one piece of memory and all biases in another, padded: then folding is a
+        few operations on all of them, where one by one it would be two for each convolution."""
+        place: list[Tensor] = []  # for each padded weight the number of its own, or the zero's
+        scaled: list[Tensor] = []  # for each own weight the number of its channel
+        biased: list[Tensor] = []
+        shapes = []
+        zero = sum(conv.conv.weight.numel() for conv in self._convs)
+        channels = sum(len(conv.norm.weight) for conv in self._convs)
+        first = channel = 0
+        for conv in self._convs:
+            rows, columns, *field = conv.conv.weight.shape
+            out, into = (-(-n // self._pad) * self._pad for n in (rows, columns))
+            own = torch.arange(first, first + conv.conv.weight.numel())
+            own = own.view(rows, columns, *field)
+            padded = torch.full((out, into, *field), zero)
+            padded[:rows, :columns] = own
+            place.append(padded.permute(0, 2, 3, 1).flatten())  # as channels_last lies in memory
+            scaled.append((channel + torch.arange(rows)).repeat_interleave(own[0].numel()))
+            biased.append(torch.full((out,), channels))
+            biased[-1][:rows] = channel + torch.arange(rows)
+            shapes.append((out, *field, into))
+            first, channel = first + own.numel(), channel + rows
+        device = self._convs[0].conv.weight.device
+        self._place, self._scaled, self._biased = (
+            torch.cat(parts).to(device) for parts in (place, scaled, biased)
+        )
+        self._weights = torch.zeros(len(self._place), dtype=self.dtype, device=device)
+        self._biases = torch.zeros(len(self._biased), dtype=self.dtype, device=device)
+        at = bias = 0
+        for conv, shape in zip(self._convs, shapes, strict=True):
+            size = math.prod(shape)
+            conv.weight = self._weights[at : at + size].view(shape).permute(0, 3, 1, 2)
+            conv.bias = self._biases[bias : bias + shape[0]]
+            at, bias = at + size, bias + shape[0]
+
     @torch.no_grad()
     def refresh(self) -> None:
         norms: list[Any] = [conv.norm for conv in self._convs]
-        root = torch._foreach_add([n.running_var for n in norms], norms[0].eps)
-        torch._foreach_sqrt_(root)
-        for conv, scale in zip(
-            self._convs, torch._foreach_div([n.weight for n in norms], root), strict=True
-        ):
-            conv.fold(scale)
+        weight, bias, mean, variance = (
+            torch.cat([getattr(norm, name) for norm in norms])
+            for name in ("weight", "bias", "running_mean", "running_var")
+        )
+        scale = weight / (variance + norms[0].eps).sqrt()
+        own = torch.cat([conv.conv.weight.flatten() for conv in self._convs])
+        nothing = own.new_zeros(1)
+        own = torch.cat([own * scale.index_select(0, self._scaled), nothing])
+        self._weights.copy_(own.index_select(0, self._place))
+        shift = torch.cat([torch.addcmul(bias, mean, scale, value=-1), nothing])
+        self._biases.copy_(shift.index_select(0, self._biased))
 
-    def features(self, x: Tensor) -> Tensor:
+    def ready(self, x: Tensor) -> Tensor:
+        """Normalised floats as `features` wants them, so that what is asked often is made once."""
         missing = self._stem.weight.shape[1] - x.shape[1]
         x = F.pad(x.to(self.dtype), (0, 0, 0, 0, 0, missing))
-        x = self._stem.relu(x.contiguous(memory_format=torch.channels_last))
+        return x.contiguous(memory_format=torch.channels_last)
+
+    def features(self, x: Tensor) -> Tensor:
+        made = x.dtype == self.dtype and x.shape[1] == self._stem.weight.shape[1]
+        x = self._stem.relu(x if made else self.ready(x))
         if isinstance(self.model, ResNet):
             x = F.max_pool2d(x, 3, stride=2, padding=1)
         for block in self._blocks:
@@ -117,7 +156,7 @@ class Folded:
         return logits
 
     def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> _Conv:
-        folded = _Conv(conv, norm, self._pad, self.dtype)
+        folded = _Conv(conv, norm)
         self._convs.append(folded)
         return folded
 

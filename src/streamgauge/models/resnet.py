@@ -14,6 +14,22 @@ from torch.nn import functional as F
 from streamgauge.models.base import Model
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """torch's, but for its count of batches: nothing uses it, and it costs a kernel a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training,
+            self.momentum,  # type: ignore[arg-type]
+            self.eps,
+        )
+
+
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut."""
 
@@ -22,9 +38,9 @@ class BasicBlock(nn.Module):
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         self.conv1 = _conv(before, width, 3, stride)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = BatchNorm(width)
         self.conv2 = _conv(width, width, 3)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn2 = BatchNorm(width)
         self.downsample = _shortcut(before, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,16 +53,18 @@ class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; the stride is on the 3 x 3."""
 
     expansion = 4
+    stride_on_first = False
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         after = width * self.expansion
-        self.conv1 = _conv(before, width, 1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = _conv(width, width, 3, stride)
-        self.bn2 = nn.BatchNorm2d(width)
+        first, second = (stride, 1) if self.stride_on_first else (1, stride)
+        self.conv1 = _conv(before, width, 1, first)
+        self.bn1 = BatchNorm(width)
+        self.conv2 = _conv(width, width, 3, second)
+        self.bn2 = BatchNorm(width)
         self.conv3 = _conv(width, after, 1)
-        self.bn3 = nn.BatchNorm2d(after)
+        self.bn3 = BatchNorm(after)
         self.downsample = _shortcut(before, after, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,6 +72,12 @@ class Bottleneck(nn.Module):
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
         return F.relu(out + (x if self.downsample is None else self.downsample(x)))
+
+
+class FirstBottleneck(Bottleneck):
+    """The stride is on the first 1 x 1, as in the paper and in Keras."""
+
+    stride_on_first = True
 
 
 class SlimResNet18(Model):
@@ -68,7 +92,7 @@ class SlimResNet18(Model):
         super().__init__()
         channels, *sides = input_shape
         self.conv1 = _conv(channels, nf, 3)
-        self.bn1 = nn.BatchNorm2d(nf)
+        self.bn1 = BatchNorm(nf)
         self.layer1 = _stage(BasicBlock, nf, nf, 2, 1)
         self.layer2 = _stage(BasicBlock, nf, 2 * nf, 2, 2)
         self.layer3 = _stage(BasicBlock, 2 * nf, 4 * nf, 2, 2)
@@ -95,8 +119,9 @@ class ResNet(Model):
     ) -> None:
         super().__init__()
         wide = block.expansion
+        self.stride_on_first = getattr(block, "stride_on_first", None)
         self.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = BatchNorm(64)
         self.layer1 = _stage(block, 64, 64, depths[0], 1)
         self.layer2 = _stage(block, 64 * wide, 128, depths[1], 2)
         self.layer3 = _stage(block, 128 * wide, 256, depths[2], 2)
@@ -122,6 +147,12 @@ def resnet50(input_shape: Sequence[int]) -> ResNet:
     return ResNet(input_shape, Bottleneck, (3, 4, 6, 3))
 
 
+def resnet50_v1(input_shape: Sequence[int]) -> ResNet:
+    """ResNet50 with the stride on the first 1 x 1 convolution of a block, as the paper and Keras
+    have it: for weights that were trained so."""
+    return ResNet(input_shape, FirstBottleneck, (3, 4, 6, 3))
+
+
 def _conv(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(before, after, size, stride=stride, padding=size // 2, bias=False)
 
@@ -129,7 +160,7 @@ def _conv(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
 def _shortcut(before: int, after: int, stride: int) -> nn.Sequential | None:
     if stride == 1 and before == after:
         return None
-    return nn.Sequential(_conv(before, after, 1, stride), nn.BatchNorm2d(after))
+    return nn.Sequential(_conv(before, after, 1, stride), BatchNorm(after))
 
 
 def _stage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.base import Model
+from streamgauge.models.hub import fetch, is_hub_name
+from streamgauge.models.keras_files import read_hdf5, read_tensorflow_js
+from streamgauge.models.layouts import Published, to_ours
 
 CLASSIFIER = "fc."
 MASK = "fc.seen"  # which classes were met: ours alone, so no published file has it
@@ -22,6 +26,8 @@ class Loaded(NamedTuple):
     loaded: tuple[str, ...]
     kept: tuple[str, ...]  # of the model, left as they were
     unused: tuple[str, ...]  # of the file, not needed
+    mean: tuple[float, ...] | None = None  # that these weights take pixels with, where it is known
+    std: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} arrays loaded"]
@@ -32,8 +38,15 @@ class Loaded(NamedTuple):
         return "; ".join(parts) + "."
 
 
-def load_weights(model: Model, path: str | Path) -> Loaded:
-    """Fill a model with weights from a `.safetensors`, `.pth` or `.pt` file.
+def load_weights(
+    model: Model,
+    path: str | Path,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Loaded:
+    """Fill a model with weights from a `.safetensors`, `.pth`, `.pt` or `.bin` file, from Keras'
+    `.h5` or TensorFlow.js's `model.json`, or by a name such as `timm:resnet50.a1_in1k` (see `hub`).
 
     All of the backbone has to be in the file, by name and with the right shape, or nothing is
     loaded. The classifier, that is every name that begins with `fc.`, is loaded where name and
@@ -42,10 +55,16 @@ def load_weights(model: Model, path: str | Path) -> Loaded:
     Which classes are masked changes only if the file says so (`fc.seen`).
 
     Batch norm's count of batches may be missing, as it is in old files. A dictionary under
-    `state_dict` or `model`, and names that all begin with `module.`, are recognised. Pickled files
-    are read with `weights_only=True`.
+    `state_dict` or `model`, and names that all begin with `module.`, are recognised, and so are
+    the names of other libraries (see `layouts`). Pickled files are read with `weights_only=True`.
+
+    `mean` and `std` are what the pixels will be normalised with. Where the weights are known to
+    take others, or another ResNet50, nothing is loaded and one sentence says what to set.
     """
-    found = _read(Path(path))
+    published = _published(path)
+    _refuse_other_network(published, model, path)
+    _refuse_other_input(published, mean, std, path)
+    found = published.arrays
     own = model.state_dict()
     want = {name: tuple(array.shape) for name, array in own.items()}
     have = {name: tuple(array.shape) for name, array in found.items()}
@@ -66,7 +85,55 @@ def load_weights(model: Model, path: str | Path) -> Loaded:
     with torch.no_grad():
         for name in fits:
             own[name].copy_(found[name])  # the arrays of state_dict() are the model's own
-    return Loaded(tuple(fits), tuple(n for n in kept if n != MASK), tuple(unused))
+    return Loaded(tuple(fits), tuple(n for n in kept if n != MASK), tuple(unused), *published[1:3])
+
+
+def _published(path: str | Path) -> Published:
+    if is_hub_name(path):
+        found, about = fetch(str(path))
+        arrays = found if isinstance(found, dict) else _read(found)
+        return about._replace(arrays=to_ours(arrays))
+    path = Path(path)
+    if path.suffix == ".json" and path.is_file():
+        return read_tensorflow_js(path)
+    if path.suffix in (".h5", ".hdf5") and path.is_file():
+        return read_hdf5(path)
+    return Published(to_ours(_read(path)))
+
+
+def _refuse_other_network(published: Published, model: Model, path: str | Path) -> None:
+    first, own = published.stride_on_first, getattr(model, "stride_on_first", None)
+    if first is not None and own is not None and first != own:
+        raise StreamgaugeError(
+            f"the weights in '{path}' have the stride on the "
+            f"{'first 1 x 1' if first else '3 x 3'} convolution: build the model "
+            f"'{'resnet50_v1' if first else 'resnet50'}' for them."
+        )
+
+
+def _refuse_other_input(
+    published: Published,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    path: str | Path,
+) -> None:
+    for given, wanted in ((mean, published.mean), (std, published.std)):
+        if given is None or wanted is None:
+            continue
+        spread = tuple(given) * len(wanted) if len(given) == 1 else tuple(given)
+        if len(spread) != len(wanted) or any(
+            abs(a - b) > 0.01 * b for a, b in zip(spread, wanted, strict=True)
+        ):
+            assert published.mean is not None
+            assert published.std is not None
+            raise StreamgaugeError(
+                f"the weights in '{path}' take pixels normalised in another way: set mean to "
+                f"{_listed(published.mean)} and std to {_listed(published.std)}."
+            )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ",".join(f"{value:.5g}" for value in values)
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -84,10 +151,10 @@ def _read(path: Path) -> dict[str, Tensor]:
             return dict(load_file(path))
         except (SafetensorError, OSError) as error:
             raise _unreadable(path, error) from None
-    if path.suffix not in (".pth", ".pt"):
+    if path.suffix not in (".pth", ".pt", ".bin"):
         raise StreamgaugeError(
             f"'{path}' is not a file of weights that can be read: "
-            f"give one that ends in .safetensors, .pth or .pt."
+            f"give one that ends in .safetensors, .pth, .pt, .bin, .h5 or .json."
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

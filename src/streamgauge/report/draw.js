@@ -15,8 +15,12 @@
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
 
   function coloured(trace, theme) {
-    const { colour = 0, band, blind } = trace.meta;
+    const { colour = 0, band, blind, front, point, hollow, map } = trace.meta;
     const line = theme.colours[colour % theme.colours.length];
+    if (map) {
+      return { ...trace, fillcolor: line + "2e", line: { ...trace.line, color: line },
+        marker: { ...trace.marker, color: line } };
+    }
     if (blind) {
       return {
         ...trace, line: { color: theme.soft, dash: "dash", width: 1.75 },
@@ -27,6 +31,17 @@
       return {
         ...trace, mode: "lines", fill: "toself", fillcolor: line + "2e", line: { width: 0 },
         hoverinfo: "skip", showlegend: false,
+      };
+    }
+    if (front) {
+      return { ...trace, line: { color: theme.soft, width: 1.5, shape: "hv" }, showlegend: true };
+    }
+    if (point) {
+      const bar = (given) => given && { ...given, color: line, width: 3 };
+      return {
+        ...trace, error_x: bar(trace.error_x), error_y: bar(trace.error_y), cliponaxis: false,
+        textfont: { color: theme.ink, size: 12 }, showlegend: false,
+        marker: { color: hollow ? theme.paper : line, size: 10, line: { color: line, width: 2 } },
       };
     }
     // Beyond the colours there are, the same again, dotted.
@@ -45,7 +60,8 @@
       xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: theme.ink, size: 13 },
-      margin: { l: 56, r: 124, t: 12, b: 48 }, hovermode: "x unified", showlegend: true,
+      margin: { l: 56, r: 124, t: 12, b: 48 }, showlegend: true,
+      hovermode: figure.layout.hovermode || "x unified",
       hoverlabel: { bgcolor: theme.paper, bordercolor: theme.line, font: { color: theme.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },

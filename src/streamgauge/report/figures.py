@@ -22,7 +22,10 @@ from streamgauge.metrics import (
 )
 from streamgauge.record import Run
 from streamgauge.report.blind import BlindLevel, blind_level
-from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
+from streamgauge.report.compute import caption, compute, traces
+from streamgauge.report.leaderboard import Board, Row
+from streamgauge.report.places import cells_on_map
+from streamgauge.report.ties import NEAR_FUTURE
 
 POINTS = 250  # of a curve
 Floats = NDArray[np.float64]
@@ -52,6 +55,7 @@ class Figures:
     accuracy: list[Figure]
     training: list[Figure]
     matrices: list[Matrix]
+    place: Figure | str | None = None  # a map, or why there is none
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def figures(board: Board) -> Figures:
         _near_future(found, blind, shifts),
         _retained(found, blind),
         _average(found, blind),
+        _over_compute(board),
     ]
     return Figures(
         blind=blind,
@@ -88,6 +93,19 @@ def figures(board: Board) -> Figures:
             for row, curves in found
             if curves[0].matrix.size and len({one.matrix.shape for one in curves}) == 1
         ],
+        place=_map(board),
+    )
+
+
+def _map(board: Board) -> Figure | str | None:
+    found = cells_on_map(board)
+    if found is None or isinstance(found, str):
+        return found
+    return Figure(
+        "Where the classes are",
+        "Each outline is an S2 cell, a class; rest the pointer on its centre for how often it was "
+        "answered right (the first seed of each learner).",
+        *found,
     )
 
 
@@ -103,17 +121,15 @@ def _curves(run: Run, shifts: Sequence[int]) -> _Curves:
     kept = retention_curve(run) if answered else None
     tasks = run.stream["tasks"] > 1 and len(run.evaluations["evaluation"]) > 0
     return _Curves(
-        running=_thin(seen, running_accuracy(label, prediction)),
+        running=thin(seen, running_accuracy(label, prediction)),
         near=near_future_accuracy(run, shifts) if len(live) else np.empty(0),
-        retained=(np.empty(0), np.empty(0))
-        if kept is None
-        else _thin(kept.position, kept.accuracy),
+        retained=(np.empty(0), np.empty(0)) if kept is None else thin(kept.position, kept.accuracy),
         matrix=accuracy_matrix(run) if tasks else np.empty((0, 0)),
         training={name: _scalar(run, name) for name in np.unique(run.training["name"]).tolist()},
     )
 
 
-def _thin(x: NDArray[Any], y: Floats) -> tuple[Floats, Floats]:
+def thin(x: NDArray[Any], y: Floats) -> tuple[Floats, Floats]:
     """A few hundred of the points, the first and the last among them."""
     chosen = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(np.int64))
     return x[chosen].astype(np.float64), y[chosen]
@@ -132,7 +148,7 @@ def _scalar(run: Run, name: str) -> tuple[Floats, Floats]:
 
 def _running(found: _Found, blind: BlindLevel | None) -> Figure | None:
     traces = _lines(found, lambda one: one.running)
-    return _figure(
+    return make_figure(
         "Online accuracy so far",
         "Share of the samples up to here that were answered right before their labels were known.",
         [*traces, *_level(traces, blind, lambda b: float(b.accuracy[0]))],
@@ -147,7 +163,7 @@ def _near_future(found: _Found, blind: BlindLevel | None, shifts: list[int]) -> 
     level = []
     if blind is not None:
         level = [_dashed(blind, shifts, blind.accuracy)]
-    return _figure(
+    return make_figure(
         "Near-future accuracy",
         "Samples this far beyond what the model had learnt from: what repeats from one sample to "
         "the next no longer helps. At 0 it is online accuracy.",
@@ -158,7 +174,7 @@ def _near_future(found: _Found, blind: BlindLevel | None, shifts: list[int]) -> 
 
 def _retained(found: _Found, blind: BlindLevel | None) -> Figure | None:
     traces = _lines(found, lambda one: one.retained)
-    return _figure(
+    return make_figure(
         "Retained accuracy",
         "The final model on held-out samples, from the beginning of the stream up to each place. "
         "The last point is the retained accuracy of the table.",
@@ -176,13 +192,21 @@ def _average(found: _Found, blind: BlindLevel | None) -> Figure | None:
     level = []
     if blind is not None and len(blind.average):
         level = [_dashed(blind, list(range(1, len(blind.average) + 1)), blind.average)]
-    return _figure(
+    return make_figure(
         "Average accuracy after each task",
         "Held-out samples of the tasks so far, every task counting the same.",
         [*traces, *level],
         "tasks learnt",
         whole=True,
     )
+
+
+def _over_compute(board: Board) -> Figure | None:
+    found = compute(board)
+    if found is None:
+        return None
+    data, layout = traces(found)
+    return Figure("Accuracy over compute", caption(found), data, layout)
 
 
 def _training(found: _Found) -> list[Figure]:
@@ -193,7 +217,7 @@ def _training(found: _Found) -> list[Figure]:
         def curve(one: _Curves, name: str = name) -> tuple[Floats, Floats]:
             return one.training.get(name, NOTHING)
 
-        out.append(_figure(name, "", _lines(found, curve, scale=1.0), "step", percent=False))
+        out.append(make_figure(name, "", _lines(found, curve, scale=1.0), "step", percent=False))
     return [figure for figure in out if figure is not None]
 
 
@@ -203,18 +227,29 @@ def _lines(
     markers: bool = False,
     scale: float = 100.0,
 ) -> list[Trace]:
-    """A line and a band a learner: mean and one deviation over seeds. Where seeds have their points
+    return lines(
+        [(row.learner, [curve(run) for run in runs]) for row, runs in found], markers, scale
+    )
+
+
+def lines(
+    found: Sequence[tuple[str, Sequence[tuple[Floats, Floats]]]],
+    markers: bool = False,
+    scale: float = 100.0,
+    colours: Sequence[int] | None = None,
+) -> list[Trace]:
+    """A line and a band a name: mean and one deviation over seeds. Where seeds have their points
     at places of their own (held-out samples do), first is averaged with first, last with last."""
     traces: list[Trace] = []
-    for colour, (row, runs) in enumerate(found):
-        each = [curve(run) for run in runs]
-        each = [(x, y) for x, y in each if len(x)]
+    for number, (title, curves) in enumerate(found):
+        colour = number if colours is None else colours[number]
+        each = [(x, y) for x, y in curves if len(x)]
         if not each:
             continue
         fewest = min(len(x) for x, _ in each)
         x = np.mean([_resampled(x, fewest) for x, _ in each], axis=0)
         values = spread([scale * _resampled(y, fewest) for _, y in each])
-        name = escape(row.learner)
+        name = escape(title)
         line: Trace = {
             "name": name,
             "legendgroup": name,
@@ -267,7 +302,7 @@ def _dashed(blind: BlindLevel, x: Sequence[float], y: Floats) -> Trace:
     }
 
 
-def _figure(
+def make_figure(
     title: str,
     caption: str,
     data: list[Trace],

@@ -15,7 +15,8 @@ from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import Figures, figures
-from streamgauge.report.leaderboard import NEAR_FUTURE, NOTE, Board, leaderboard, percent
+from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
+from streamgauge.report.ties import NEAR_FUTURE
 
 
 def plot(runs: Run | Iterable[Run], path: str | Path | None = None) -> Path:

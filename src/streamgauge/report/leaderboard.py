@@ -11,10 +11,11 @@ from typing import Any
 
 from streamgauge.metrics import Spread, score, spread
 from streamgauge.record import Run
+from streamgauge.report.ties import NEAR_FUTURE as NEAR_FUTURE
+from streamgauge.report.ties import NO_TIES, Ties, ties
 
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
-NEAR_FUTURE = "near_future_accuracy@"
 # How the protocol times learning and labels unless it is told otherwise.
 TIMING = {
     "cost": "1",
@@ -65,6 +66,7 @@ class Board:
     rows: tuple[Row, ...]
     ordered_by: str
     timing: str = ""
+    ties: Ties = NO_TIES
 
     @property
     def left_out(self) -> list[str]:
@@ -161,7 +163,8 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
     rows.sort(key=height)
     by = next((c.title for c in columns if c.score == order), "")
     timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
-    return Board(title, groups[0][0].stream, columns, tuple(rows), by, timing)
+    tied = ties(rows, order, by)
+    return Board(title, groups[0][0].stream, columns, tuple(rows), by, timing, tied)
 
 
 def _timing(learners: Sequence[tuple[str, Run]]) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from streamgauge.metrics import Spread, score
 from streamgauge.record import Run
+from streamgauge.report.compute import FLOPS, Compute, compute, scaled
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def leaderboard_text(runs: Iterable[Run]) -> str:
 def _board_text(board: Board) -> str:
     table = _table()
     table.add_column("learner", overflow="fold")
+    tied = board.ties.names
+    if tied:
+        table.add_column("")
     for column in board.columns:
         table.add_column(column.title, justify="right", min_width=12)
     table.add_column("seeds", justify="right")
@@ -48,13 +52,44 @@ def _board_text(board: Board) -> str:
     for row in board.rows:
         cells = [percent(row.scores.get(column.score)) for column in board.columns]
         told = [", ".join(row.needs)] if needs else []
-        table.add_row(*map(Text, [row.learner, *cells, row.seeds, *told]))
+        mark = ["=" if row.learner in tied else ""] if tied else []
+        table.add_row(*map(Text, [row.learner, *mark, *cells, row.seeds, *told]))
     by = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
-    return "\n".join([board.title, _as_text(table), NOTE + by, *_told(board)])
+    tie = [board.ties.said] if board.ties.said else []
+    return "\n".join([board.title, _as_text(table), NOTE + by, *tie, *_told(board)])
 
 
 def _told(board: Board) -> list[str]:
     return [*([board.timing] if board.timing else []), *board.left_out]
+
+
+def compute_text(runs: Iterable[Run]) -> str:
+    """Accuracy over the FLOPs of training, for each stream; nothing where logs do not hold them."""
+    found = ((board.title, compute(board)) for board in leaderboard(runs))
+    return "\n\n".join(_compute_text(title, one) for title, one in found if one is not None)
+
+
+def _compute_text(title: str, found: Compute) -> str:
+    table = _table()
+    table.add_column("learner", overflow="fold")
+    table.add_column("FLOPs", justify="right")
+    if found.reference:
+        table.add_column(Text(f"x {found.reference}"), justify="right")
+    table.add_column(found.accuracy, justify="right")
+    table.add_column("")
+    most = max(point.accuracy.mean for point in found.points) or 1.0
+    for point in found.points:
+        times = [f"{point.relative:.3g}"] if found.reference else []
+        length = round(30 * point.accuracy.mean / most)
+        bar = ("#" if point.front else "-") * length
+        table.add_row(*map(Text, [point.learner, scaled(point.flops.mean), *times,
+                                  percent(point.accuracy), bar]))  # fmt: skip
+    note = (
+        "FLOPs of training over the whole stream, mean over seeds; answers are not counted.\n"
+        "# the Pareto front: nothing else is as accurate for as few FLOPs; - the others."
+    )
+    words = [f"{title}: accuracy over compute", _as_text(table), note]
+    return "\n".join([*words, *([found.sentence] if found.sentence else [])])
 
 
 def scores_text(runs: Iterable[Run]) -> str:
@@ -99,6 +134,8 @@ def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
 def _score(name: str, value: Spread | None) -> str:
     if value is None or any(word in name for word in SHARES):
         return percent(value)
+    if name == FLOPS:
+        return scaled(value.mean)
     spread = "" if value.deviation != value.deviation else f" ± {value.deviation:.3g}"
     return f"{value.mean:.4g}{spread}"
 

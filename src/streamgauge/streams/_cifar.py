@@ -32,16 +32,13 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
     parts = [*train, test]
 
     def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
-        for form, attempt in (
-            ("binary", _binary),
-            ("python (read without running it)", _python),
-            ("lossless mosaics", _mosaics),
-        ):
+        for form, attempt in _FORMS.items():
             records = attempt(files, train, test, labels)
             if records is not None:
-                break
-        else:
-            return None
+                return _contents(records, form)
+        return None
+
+    def _contents(records: dict[str, Records], form: str) -> Contents:
         checksums = {
             part: hashlib.md5(records[part].data, usedforsecurity=False).hexdigest()
             for part in parts
@@ -57,8 +54,8 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
             arrays["coarse"] = whole[:, 0].copy()
         if int(arrays["label"].max()) >= len(names):
             raise StreamgaugeError(
-                f"{files.path} holds the label {arrays['label'].max()}, beyond the {len(names)}"
-                " classes there are: it is another data set."
+                f"There is a label {arrays['label'].max()} in it, beyond the {len(names)} classes"
+                " there are: it is another data set."
             )
         return Contents(arrays, form, len(names), names, checksums, streamed)
 
@@ -78,7 +75,7 @@ def _binary(
         raw = np.frombuffer(contents[name], np.uint8)
         if len(raw) == 0 or len(raw) % length:
             raise StreamgaugeError(
-                f"{name} in {files.path} has {len(raw):,} bytes, not a whole number of records of"
+                f"{files.called(name)} has {len(raw):,} bytes, not a whole number of records of"
                 f" {length}: it is cut off, or something else."
             )
         records[part] = raw.reshape(-1, length)
@@ -95,7 +92,7 @@ def _python(
     contents = files.read(list(where.values()))
     records = {}
     for stem, name in where.items():
-        what = f"{name} in {files.path}"
+        what = files.called(name)
         records[stems[stem]] = _from_batch(read_pickle(contents[name], what), labels, what)
     return records
 
@@ -185,7 +182,7 @@ def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
                 loaded: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
                 return loaded
             except ValueError as error:
-                raise StreamgaugeError(f"{kind} in {files.path} cannot be read: {error}.") from None
+                raise StreamgaugeError(f"{files.called(kind)} cannot be read: {error}.") from None
     raise StreamgaugeError(f"{files.path} has mosaics but no {kinds[0]} with their labels.")
 
 
@@ -207,6 +204,12 @@ def toronto(name: str) -> tuple[str, ...]:
         f"https://cave.cs.toronto.edu/kriz/{name}",
     )
 
+
+_FORMS = {
+    "binary": _binary,
+    "python (read without running it)": _python,
+    "lossless mosaics": _mosaics,
+}
 
 FACTS: Mapping[str, str] = {
     "licence": "none stated; offered by its authors for research, who ask to be cited",

@@ -36,7 +36,7 @@ class Remote:
     name: str
     urls: tuple[str, ...]
     md5: str | None
-    megabytes: int
+    megabytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,15 @@ class Stored:
     def source(self) -> ArraySource:
         """The whole data set as a source, official test set last."""
         own = {k: v for k, v in self.arrays.items() if k not in ("x", "label")}
-        return ArraySource(
+        made = ArraySource(
             self.arrays["x"],
             self.arrays["label"],
             classes=self.about["classes"],
             class_names=self.about["class_names"],
-            x_hash=self.about["arrays"]["x"]["md5"],
             **own,
         )
+        made.x_hash = self.about["arrays"]["x"]["md5"]
+        return made
 
     def _open(self, name: str) -> Array:
         """The array, if it is still the one that was stored. Its checksum is only computed again
@@ -213,16 +214,18 @@ def add(
 ) -> Stored:
     """Take in files of a data set in any form its reader knows, from a folder or an archive."""
     base = data_folder(folder)
+    home = base / data.name
+    if path.expanduser().resolve().is_relative_to(home.resolve()):
+        raise StreamgaugeError(f"{path} is the stored data set itself; nothing is to be added.")
     scratch = base / f".{data.name}.{os.getpid()}"
     try:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _tidy(base, data.name)
         scratch.mkdir(parents=True)
         found, where = _read(data, path.expanduser(), scratch, Asked(images, progress))
         verified = _verify(data, found, where, other_contents)
         about = _store(data, found, scratch)
         about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
         (scratch / "about.json").write_text(json.dumps(about, indent=1))
-        home = base / data.name
         shutil.rmtree(home, ignore_errors=True)
         scratch.replace(home)
     except OSError as error:
@@ -233,6 +236,24 @@ def add(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Stored(data, folder)
+
+
+def _tidy(base: Path, name: str) -> None:
+    """Remove what processes that no longer run have left half-made."""
+    for left in base.glob(f".{name}.*"):
+        number = left.name.rpartition(".")[2]
+        if number == str(os.getpid()) or (os.name == "posix" and not _runs(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(number: str) -> bool:
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def fetch(
@@ -251,10 +272,7 @@ def fetch(
         try:
             download(remote.urls, place / remote.name, remote.md5, progress, tries, wait)
         except StreamgaugeError as problem:
-            rest = "; ".join(
-                f"{one.name} ({one.megabytes} MB) from {one.urls[0]}"
-                for one in data.remotes[number:]
-            )
+            rest = "; ".join(f"{one.name} from {one.urls[0]}" for one in data.remotes[number:])
             raise StreamgaugeError(
                 f"{problem} Without a network: get {rest} on another machine, put it into {place}"
                 f" and run the same command, or run: streamgauge data add {data.name} PATH."
@@ -284,7 +302,10 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
         "here": (data_folder(folder) / data.name / "about.json").is_file(),
     }
     if facts["here"]:
-        stored = Stored(data, folder)
+        try:
+            stored = Stored(data, folder)
+        except StreamgaugeError as problem:
+            return facts | {"here": False, "problem": str(problem)}
         bytes_ = sum(entry["bytes"] for entry in stored.about["arrays"].values())
         facts |= {
             "folder": str(stored.folder),
@@ -319,15 +340,15 @@ def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -
         got = found.checksums.get(part)
         if got is not None and got != expected:
             if other_contents:
-                return f"no: {part} has md5 {got} where {expected} is expected, and was accepted"
+                return f"no, {part} has md5 {got} where {expected} is expected, and was accepted"
             raise StreamgaugeError(
                 f"{where} is not {data.title} as published: {part} has md5 {got} where {expected}"
                 " is expected. Get the file again, or take it as it is with --other-contents."
             )
     compared = sorted(set(data.checksums) & set(found.checksums))
     if compared:
-        return f"yes: md5 of {', '.join(compared)}"
-    return found.verified or "no: no checksum of this form is published"
+        return f"yes, by the md5 of {', '.join(compared)}"
+    return found.verified or "no, no checksum of this form is published"
 
 
 def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
@@ -362,7 +383,7 @@ def archive_verified(data_remotes: tuple[Remote, ...], files: Files) -> tuple[st
     """For data whose published checksum is that of the archive: how it was verified, and its md5
     under the archive's name."""
     if files.kind == "folder":
-        return "counts only: no checksum of the unpacked files is published", {}
+        return "by its counts only, since no checksum of the unpacked files is published", {}
     known = {remote.name for remote in data_remotes}
     name = files.path.name if files.path.name in known else next(iter(known), files.path.name)
     return "", {name: md5_of(files.path)}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams._files import md5_of
 
@@ -56,7 +56,10 @@ def download(
                     break
                 left -= 1
             except (OSError, http.client.HTTPException) as error:
-                reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
+                reason = getattr(error, "reason", None) or error
+                reasons.append(f"{url}: {reason}")
+                if isinstance(reason, socket.gaierror):  # no such name, or no network at all
+                    break
                 further = part.exists() and part.stat().st_size > before
                 left = tries if further else left - 1
             else:
@@ -77,7 +80,7 @@ def download(
 
 def _get(url: str, part: Path, progress: Progress | None, name: str) -> None:
     have = part.stat().st_size if part.exists() else 0
-    headers = {"User-Agent": f"streamgauge/{__version__}", "Accept-Encoding": "identity"}
+    headers = {"User-Agent": "streamgauge", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:

@@ -66,6 +66,10 @@ class Files:
             refuse_leaving(name, self.path)
         return tuple(names)
 
+    def called(self, name: str) -> str:
+        """What errors call one of these files."""
+        return str(self.path) if self.kind == "file" else f"{name} in {self.path}"
+
     def locate(self, wanted: Sequence[str]) -> dict[str, str] | None:
         """Where files with these last names lie (also as NAME.gz), the least deep of each; None
         unless all are there."""

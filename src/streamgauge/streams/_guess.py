@@ -86,7 +86,8 @@ def shown(chosen: Mapping[str, str], given: Mapping[str, str], left: Sequence[st
     """One line that says which column is what, and how to say otherwise.
 
     >>> shown({"label": "species", "time": "date"}, {"label": "species"}, ["colour"])
-    "label = 'species' (as set), time = 'date'; not used: colour; set --stream.time to change it."
+    "label = 'species' (as set), time = 'date'; not used: colour; say --stream.time
+    COLUMN, and so on, to change it."
     """
     set_ = {role for role in chosen if given.get(role)}
     parts = [f"{role} = '{name}'" + " (as set)" * (role in set_) for role, name in chosen.items()]
@@ -94,8 +95,10 @@ def shown(chosen: Mapping[str, str], given: Mapping[str, str], left: Sequence[st
     if left:
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
         line += f"; not used: {', '.join(left[:6])}{more}"
-    first = next((role for role in chosen if role not in set_), None)
-    return line + (f"; set --stream.{first} to change it." if first else ".")
+    guessed = [role for role in chosen if role not in set_]
+    return line + (
+        f"; say --stream.{guessed[0]} COLUMN, and so on, to change it." if guessed else "."
+    )
 
 
 @cache

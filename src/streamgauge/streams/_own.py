@@ -114,12 +114,12 @@ def open_table(
     config: Columns,
     table: Table,
     inputs: Callable[[Rows], Callable[[IntArray], Items | Array]],
-    used: Sequence[str] = (),
+    image: str = "",
 ) -> Stream:
     """A stream of a table. `inputs(rows)` refuses rows whose inputs cannot be, and gives a function
-    from the rows kept to their images, or to an array. `used` columns are the inputs' own."""
+    from the rows kept to their images, or to an array; `image` is the column they come from."""
     given = {role: str(getattr(config, role)) for role in ROLES}
-    free = [column for column in table.columns.column_names if column not in used]
+    free = [column for column in table.columns.column_names if column != image]
     chosen = guess(free, ROLES, given, table.where)
     if "label" not in chosen:
         raise StreamgaugeError(
@@ -135,6 +135,9 @@ def open_table(
         refuse_repeated(column["id"], "id", rows)
     split = splits_of(column.get("split"), config, rows)
     left = [column for column in free if column not in chosen.values()]
+    if image:
+        chosen = {"image": image, **chosen}
+        given["image"] = str(getattr(config, "image", ""))
     say(f"{table.where}: {shown(chosen, given, left)}{remark}{split.line}")
     kept = np.flatnonzero(rows.good & ~split.unused)
     rows.kept()  # says so where nothing is left

@@ -1,7 +1,7 @@
 """Read a pickle of plain values and NumPy arrays without running anything that it names.
 
-A pickle may name any function for the reader to call. This reader knows four names, those that
-every pickled array has, and gives each an inert stand-in of its own; an array is then put together
+A pickle may name any function for the reader to call. This reader knows the few names that
+pickled arrays have, and gives each an inert stand-in of its own; an array is then put together
 from its shape, type and bytes. Any other name is refused, so nothing of a pickle's choosing runs.
 """
 
@@ -62,6 +62,11 @@ def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
     return text.encode("latin-1")
 
 
+def _no_bytes() -> bytes:
+    """Stands in for `bytes`, by which Python 3 writes an empty row of them for Python 2."""
+    return b""
+
+
 def _made(*_: Any) -> _Pickled:
     return _Pickled()
 
@@ -77,6 +82,8 @@ class _Reader(pickle.Unpickler):
                 return _Type
             case "_codecs", "encode":
                 return _bytes
+            case "__builtin__" | "builtins", "bytes":
+                return _no_bytes
         raise pickle.UnpicklingError(f"the name {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from streamgauge.streams import _cifar
 from streamgauge.streams._data import DataSet, Remote
 
-NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+NAMES = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+]
 _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
 
 DATA = DataSet(

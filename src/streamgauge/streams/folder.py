@@ -36,7 +36,12 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"'{root}' is a file, not a folder of images: for a table use --stream manifest."
         )
-    names, others = _images_below(root)
+    names, others, links = _images_below(root)
+    if links and config.on_bad == "fatal":
+        raise StreamgaugeError(
+            f"'{links[0]}' below '{root}' is a link to a folder, and such links are not followed:"
+            " put the folder itself there, or set --stream.on_bad skip to do without it."
+        )
     if not names:
         raise StreamgaugeError(
             f"There is no image below '{root}' (looked for {', '.join(sorted(SUFFIXES))})."
@@ -70,6 +75,7 @@ def build(config: Config) -> Stream:
     if "domain" in place:
         columns["domain"] = np.array([p[place["domain"]] for p in parts])[kept]
     ignored = f" {others} other files were not looked at." if others else ""
+    ignored += f" {len(links)} links to folders were not followed." if links else ""
     say(
         f"'{root}': {layout} by folder: {len(classes)} classes, {len(kept)} images brought to"
         f" {config.size} x {config.size}.{split.line}{ignored}"
@@ -77,16 +83,18 @@ def build(config: Config) -> Stream:
     source = _own.source_of(
         make(kept), label.astype(np.int64), [str(c) for c in classes], columns, config
     )
-    notes = {"layout": layout, "other_files": others}
+    notes = {"layout": layout, "other_files": others, "linked_folders": len(links)}
     return _own.finish("folder", config, source, split.is_test[kept], rows, notes)
 
 
-def _images_below(root: Path) -> tuple[list[str], int]:
-    """Paths of images, sorted, with slashes; and how many files there are beside them."""
-    names, others = [], 0
+def _images_below(root: Path) -> tuple[list[str], int, list[str]]:
+    """Paths of images, sorted, with slashes; how many files there are beside them; and links to
+    folders, which may lead anywhere, or round in circles."""
+    names, links, others = [], [], 0
     for folder, inner, files in os.walk(root):  # does not follow links to folders
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         here = Path(folder).relative_to(root)
+        links += [(here / name).as_posix() for name in inner if (Path(folder) / name).is_symlink()]
         for name in files:
             if name.startswith("."):
                 continue
@@ -94,7 +102,7 @@ def _images_below(root: Path) -> tuple[list[str], int]:
                 names.append((here / name).as_posix())
             else:
                 others += 1
-    return sorted(names), others
+    return sorted(names), others, links
 
 
 def _layout(config: Config, root: Path, names: list[str]) -> str:

@@ -81,7 +81,7 @@ def build(config: Config) -> Stream:
     known = about.get("names") if about.get("_type") == "ClassLabel" else None
     table = _own.Table(where, columns, known)
     find = _images(files, column, arrow) if images else _vectors(columns, column)
-    return _own.open_table("huggingface", config, table, find, [column])
+    return _own.open_table("huggingface", config, table, find, column)
 
 
 def _images(

@@ -207,8 +207,14 @@ class ParquetItems:
         group, row = _place(starts, int(self.rows[number]))
         if group not in self._read:
             which, inside = places[group]
-            with pq.ParquetFile(self.files[which]) as file:
-                column = file.read_row_group(inside, columns=[self.column])[self.column]
+            try:
+                with pq.ParquetFile(self.files[which]) as file:
+                    column = file.read_row_group(inside, columns=[self.column])[self.column]
+            except (pa.ArrowException, OSError) as error:
+                why = (str(error).splitlines() or [type(error).__name__])[0]
+                raise StreamgaugeError(
+                    f"The Parquet file '{self.files[which]}' is damaged ({why}): get it anew."
+                ) from None
             values = column.combine_chunks()
             if isinstance(values, pa.ChunkedArray):
                 values = values.chunk(0)

@@ -6,6 +6,7 @@ shown. In the order `given`, times may not go backwards.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +51,7 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"The column '{column}' of {table.where} holds no paths: set --stream.image."
         )
-    return _own.open_table(
-        "manifest", config, table, _files(config, path, columns, column), [column]
-    )
+    return _own.open_table("manifest", config, table, _files(config, path, columns, column), column)
 
 
 def _from_parquet(config: Config, path: Path, files: Sequence[Path]) -> Stream:
@@ -64,10 +63,10 @@ def _from_parquet(config: Config, path: Path, files: Sequence[Path]) -> Stream:
         columns = read_parquet(files, [*rest, column])
         table = _own.Table(where, columns)
         found = _files(config, path, columns, column)
-        return _own.open_table("manifest", config, table, found, [column])
+        return _own.open_table("manifest", config, table, found, column)
     columns = read_parquet(files, rest)
     return _own.open_table(
-        "manifest", config, _own.Table(where, columns), in_parquet(files, column)
+        "manifest", config, _own.Table(where, columns), in_parquet(files, column), column
     )
 
 
@@ -132,13 +131,11 @@ def _read_csv(path: Path) -> pa.Table:
             f"'{path}' is not a table that can be read: give one that ends in .csv, .tsv or"
             " .parquet."
         )
-    tab = ".tsv" in path.suffixes
     try:
+        mark = _delimiter(path)
         table = pcsv.read_csv(
             path,
-            parse_options=pcsv.ParseOptions(
-                delimiter="\t" if tab else ",", newlines_in_values=True
-            ),
+            parse_options=pcsv.ParseOptions(delimiter=mark, newlines_in_values=True),
         )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = str(error).splitlines()[0]
@@ -148,7 +145,20 @@ def _read_csv(path: Path) -> pa.Table:
         raise StreamgaugeError(f"The column '{twice[0]}' comes twice in '{path}': rename one.")
     if len(table) == 0:
         raise StreamgaugeError(f"The table '{path}' has no rows.")
+    for field in table.schema:
+        if is_bytes(field.type):
+            raise StreamgaugeError(
+                f"The table '{path}' cannot be read: its column '{field.name}' is not UTF-8 text;"
+                " save it as UTF-8."
+            )
     return table
+
+
+def _delimiter(path: Path) -> str:
+    """The one of comma, semicolon and tab that the first line has most of."""
+    with path.open("rb") as file:
+        head = (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).readline()
+    return max(",;\t", key=head.decode(errors="replace").count)
 
 
 def parquet_schema(files: Sequence[Path]) -> pa.Schema:

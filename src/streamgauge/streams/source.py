@@ -69,7 +69,6 @@ class ArraySource:
         *,
         classes: int | None = None,
         class_names: Sequence[str] | None = None,
-        x_hash: str | None = None,
         **columns: Array,
     ) -> None:
         x, y = _as_array(x, "Inputs"), _as_array(y, "Labels")
@@ -77,7 +76,8 @@ class ArraySource:
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
         self.label, self.class_names, classes = as_labels(y, classes, class_names)
         self._x = _as_inputs(x)
-        self._x_hash = x_hash
+        # A checksum of the inputs that was verified before may stand for them in the fingerprint.
+        self.x_hash: str | None = None
         self.spec = Spec(tuple(x.shape[1:]), classes)
         self.columns: dict[str, Array] = {
             name: as_named_column(name, column, len(self.label)) for name, column in columns.items()
@@ -92,15 +92,15 @@ class ArraySource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything in the source, so that a run knows which data it saw. A checksum of
-        the inputs that was verified before (`x_hash`) stands for them: they are not read again."""
+        """A hash of everything in the source, so that a run knows which data it saw. Where there
+        is an `x_hash`, the inputs themselves are not read for it."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
             digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            if name == "x" and self._x_hash is not None:
-                digest.update(self._x_hash.encode())
+            if name == "x" and self.x_hash is not None:
+                digest.update(self.x_hash.encode())
             else:
                 digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()

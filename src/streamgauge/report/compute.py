@@ -1,0 +1,164 @@
+"""Accuracy over compute: what each learner's training took, and which are worth it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from streamgauge.metrics import Spread, pareto_front
+from streamgauge.report.leaderboard import Board, Row
+
+FLOPS = "training_flops"
+WIDE = 50  # points further apart than this many times are drawn on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Point:
+    learner: str
+    colour: int  # the place of its row, as in the other figures
+    flops: Spread
+    accuracy: Spread
+    relative: float  # to ER's FLOPs; NaN where there is no ER
+    front: bool  # whether nothing is as accurate for fewer FLOPs
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A board's learners by the FLOPs of their training, cheapest first."""
+
+    points: tuple[Point, ...]
+    accuracy: str  # what it is that is drawn over FLOPs
+    missing: tuple[str, ...]  # learners whose logs have no FLOPs
+    reference: str  # the ER that FLOPs are relative to, or nothing
+
+    @property
+    def sentence(self) -> str:
+        """What cannot be shown."""
+        if not self.missing:
+            return ""
+        return f"Without FLOPs in their logs, and so not shown: {', '.join(self.missing)}."
+
+
+def compute(board: Board) -> Compute | None:
+    """None where fewer than two learners can be shown, or none of them multiplied anything."""
+    order = next((c.score for c in board.columns if c.title == board.ordered_by), "")
+    rows = [(i, row) for i, row in enumerate(r for r in board.rows if r.runs)]
+    known = [(i, row) for i, row in rows if _known(row, FLOPS) and _known(row, order)]
+    missing = tuple(row.learner for _, row in rows if not _known(row, FLOPS))
+    flops = [row.scores[FLOPS].mean for _, row in known]
+    if len(known) < 2 or not any(flops):
+        return None
+    front = pareto_front(flops, [row.scores[order].mean for _, row in known])
+    er = next((row for _, row in known if _is_er(row)), None)
+    unit = math.nan if er is None else er.scores[FLOPS].mean
+    points = [
+        Point(row.learner, i, row.scores[FLOPS], row.scores[order],
+              row.scores[FLOPS].mean / unit if unit else math.nan, bool(on))
+        for (i, row), on in zip(known, front, strict=True)
+    ]  # fmt: skip
+    points.sort(key=lambda point: (point.flops.mean, -point.accuracy.mean))
+    return Compute(tuple(points), board.ordered_by, missing, "" if er is None else er.learner)
+
+
+def _known(row: Row, name: str) -> bool:
+    return name in row.scores and not math.isnan(row.scores[name].mean)
+
+
+def _is_er(row: Row) -> bool:
+    return bool(row.runs[0].header["config"]["learner"]["where"] == "er")
+
+
+def traces(found: Compute) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A marker a learner, full where it is on the Pareto front, and the front as a line; and the
+    layout. Learners that take no FLOPs have no place on a logarithmic axis and are left out."""
+    logarithmic = _logarithmic(found)
+    shown = [p for p in found.points if p.flops.mean > 0 or not logarithmic]
+    front = [p for p in shown if p.front]
+    data: list[dict[str, Any]] = []
+    if len(front) > 1:
+        data.append(
+            {
+                "name": "Pareto front",
+                "meta": {"front": True},
+                "mode": "lines",
+                "x": [p.flops.mean for p in front],
+                "y": [100 * p.accuracy.mean for p in front],
+                "hoverinfo": "skip",
+            }
+        )
+    for point in shown:
+        name = escape(point.learner)
+        times = "" if math.isnan(point.relative) else f" ({_short(point.relative)} × ER)"
+        trace: dict[str, Any] = {
+            "name": name,
+            "legendgroup": name,
+            "meta": {"colour": point.colour, "point": True, "hollow": not point.front},
+            "mode": "markers+text",
+            "x": [point.flops.mean],
+            "y": [100 * point.accuracy.mean],
+            "text": [f"\u00a0\u00a0{name}"],
+            "textposition": "middle right",
+            "hovertemplate": f"{name}: %{{y:.1f}} % for %{{x:.3s}}FLOP{times}<extra></extra>",
+        }
+        for axis, scale, spread in (("x", 1, point.flops), ("y", 100, point.accuracy)):
+            if not math.isnan(spread.deviation) and spread.deviation > 0:
+                trace[f"error_{axis}"] = {"array": [scale * spread.deviation], "thickness": 1.5}
+        data.append(trace)
+    unit = f"; {escape(found.reference)} takes {_of_er(found)}" if found.reference else ""
+    x: dict[str, Any] = {"title": {"text": f"FLOPs of training{unit}"}, "exponentformat": "SI"}
+    if logarithmic:
+        x |= {"type": "log", "dtick": "D1" if _span(found) < 100 else 1}
+        low, high = (f(math.log10(p.flops.mean) for p in shown) for f in (min, max))
+        x["range"] = [low - 0.15, high + 0.15]
+    else:
+        most = max(p.flops.mean for p in shown)
+        x |= {"range": [-0.03 * most, 1.06 * most]}
+    top = 1.15 * max(100 * p.accuracy.mean for p in shown)
+    y = {"title": {"text": f"{found.accuracy}, %"}, "range": [0, max(top, 1)]}
+    return data, {"xaxis": x, "yaxis": y, "hovermode": "closest"}
+
+
+def caption(found: Compute) -> str:
+    zero = [p.learner for p in found.points if p.flops.mean == 0]
+    text = (
+        f"{found.accuracy.capitalize()}, over all that training took: products and convolutions, "
+        "forward and backward; answers are not counted. Full markers, joined by a line, are the "
+        "Pareto front: nothing else is as accurate for as few FLOPs."
+    )
+    if zero and _logarithmic(found):
+        text += f" Not on this axis, since they take none: {', '.join(zero)}."
+    return f"{text} {found.sentence}".strip()
+
+
+def _span(found: Compute) -> float:
+    positive = [p.flops.mean for p in found.points if p.flops.mean > 0]
+    return float(max(positive) / min(positive))
+
+
+def _logarithmic(found: Compute) -> bool:
+    return _span(found) > WIDE
+
+
+def _of_er(found: Compute) -> str:
+    er = next(p for p in found.points if p.learner == found.reference)
+    return scaled(er.flops.mean)
+
+
+def scaled(flops: float) -> str:
+    """
+    >>> scaled(1.234e12), scaled(56), scaled(0)
+    ('1.23 T', '56', '0')
+    """
+    for unit in ("", " k", " M", " G", " T", " P", " E"):
+        if flops < 999.5:
+            return f"{_short(flops)}{unit}"
+        flops /= 1000
+    return f"{flops:.3g} Z"
+
+
+def _short(value: float) -> str:
+    return f"{np.round(value, 2 if value < 10 else 1):.3g}"

@@ -1,0 +1,111 @@
+"""Which learners of a board cannot be told apart from its best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamgauge.metrics import leaderboard, score
+from streamgauge.metrics.compare import BLOCKS
+from streamgauge.record import Run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from streamgauge.report.leaderboard import Row
+
+NEAR_FUTURE = "near_future_accuracy@"
+LEVEL = 0.05
+
+
+class Ties(NamedTuple):
+    names: frozenset[str] = frozenset()  # the best among them; empty where nothing is tied
+    said: str = ""
+
+
+NO_TIES = Ties()
+
+
+def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
+    """Compare all pairs of rows by the score that orders them, on the seeds that all of them have
+    and the samples that all of them answered (`metrics.compare`, corrected by Holm)."""
+    there = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
+    if len(there) < 2:
+        return NO_TIES
+    runs = {row.learner: {_pair(run): run for run in row.runs} for row in there}
+    shared = sorted(set.intersection(*(set(of) for of in runs.values())))
+    if not shared:
+        return Ties(said="The learners share no seed, so they cannot be compared pair by pair.")
+    each = {name: [of[pair] for pair in shared] for name, of in runs.items()}
+    shift = _shift(order)
+    if shift is None and len(shared) == 1:
+        return Ties(said=f"By {title} one seed cannot tell which learners differ.")
+    results, blocks = _numbers(each, order) if shift is None else _stretches(each, shift)
+    if not results:
+        return Ties(said="The learners answered no samples in common, so they are not compared.")
+    board = leaderboard(results, blocks, LEVEL)
+    best = max(there, key=lambda row: _mean(row, order)).learner
+    tied = next(line.tied_with for line in board if line.name == best)
+    seeds = f"{len(shared)} seed{'s' if len(shared) > 1 else ''}"
+    over = seeds if shift is None else f"{seeds} and {blocks} stretches of the stream"
+    how = f"by {title}, paired over {over}, all pairs, Holm's correction, 5 %"
+    if len(shared) == 1:
+        how += "; other seeds may differ"
+    if not tied:
+        return Ties(said=f"{best} differs from every other learner ({how}).")
+    return Ties(frozenset({best, *tied}), f"= cannot be told apart from the best ({how}).")
+
+
+def _mean(row: Row, order: str) -> float:
+    return float(row.scores[order].mean) if order in row.scores else math.nan
+
+
+def _pair(run: Run) -> tuple[Any, ...]:
+    return run.seed, run.stream["data_hash"], run.stream["order_hash"]
+
+
+def _shift(order: str) -> int | None:
+    """Samples ahead, for scores that are a mean over samples of the stream."""
+    if order == "online_accuracy":
+        return 0
+    return int(order.removeprefix(NEAR_FUTURE)) if order.startswith(NEAR_FUTURE) else None
+
+
+def _numbers(each: dict[str, list[Run]], order: str) -> tuple[dict[str, list[float]], int]:
+    return {name: [score(Run(run.path))[order] for run in runs] for name, runs in each.items()}, 1
+
+
+def _stretches(
+    each: dict[str, list[Run]], shift: int
+) -> tuple[dict[str, list[NDArray[np.float64]]], int]:
+    """Accuracies on equal stretches of the stream, of steps that every learner answered."""
+    hits = {name: [_steps(Run(run.path), shift) for run in runs] for name, runs in each.items()}
+    seeds = range(len(next(iter(hits.values()))))
+    common = []
+    for seed in seeds:
+        length = min(counts[seed][1].size for counts in hits.values())
+        common.append(np.logical_and.reduce([h[seed][1][:length] > 0 for h in hits.values()]))
+    blocks = min(BLOCKS, *(int(keep.sum()) for keep in common))
+    if blocks == 0:
+        return {}, 0
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for name, of_seed in hits.items():
+        found[name] = []
+        for keep, (right, count) in zip(common, of_seed, strict=True):
+            right, count = right[: len(keep)][keep], count[: len(keep)][keep]
+            place = np.arange(len(count)) * blocks // len(count)
+            share = np.bincount(place, right) / np.bincount(place, count)
+            found[name].append(share)
+    return found, blocks
+
+
+def _steps(run: Run, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How many samples of each step were answered right, and how many were answered."""
+    table = run.predictions
+    mine = np.flatnonzero(table["shift"] == shift)
+    step = table["step"][mine]
+    right = (table["label"][mine] == table["prediction"][mine]).astype(np.float64)
+    return np.bincount(step, right).astype(np.float64), np.bincount(step).astype(np.float64)

@@ -1,0 +1,71 @@
+"""A table of your own as a stream: CSV or Parquet, number columns as inputs, one as the label."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import _tables
+from streamgauge.streams._photos import read_csv
+from streamgauge.streams.source import ArraySource
+from streamgauge.streams.stream import Arrangement, Stream, arrange
+
+
+@dataclass(frozen=True)
+class Config(Arrangement):
+    """Settings of the stream; rows come in the order of the file unless `order` says otherwise."""
+
+    path: str = ""  # .csv, .csv.gz, .tsv or .parquet
+    label: str = ""  # its column; else the one called label, class, target or y
+    time: str = ""  # column of times, for order=time
+    user: str = ""  # column of users, for step=album
+    drop: tuple[str, ...] = ()  # columns that are no inputs
+
+
+def build(config: Config) -> Stream:
+    """The stream of a configuration."""
+    if not config.path:
+        raise StreamgaugeError("Say which table: --stream.path FILE.csv")
+    file = Path(config.path).expanduser()
+    if not file.is_file():
+        raise StreamgaugeError(f"There is no file {file}.")
+    table = _table(file)
+    columns, where = table.column_names, str(file)
+    label = _tables.label_column(columns, config.label, where)
+    apart = {"label": label}
+    for role in ("time", "user"):
+        if chosen := getattr(config, role):
+            apart[role] = _tables.named(columns, chosen, role, where)
+    for name in config.drop:
+        _tables.named(columns, name, "setting drop", where)
+    inputs = [c for c in columns if c not in apart.values() and c not in config.drop]
+    extra = {role: table[name].to_numpy() for role, name in apart.items() if role != "label"}
+    y = table[label].to_numpy()
+    if y.dtype.kind == "f" and np.array_equal(y, np.rint(y)):
+        y = y.astype(np.int64)
+    source = ArraySource(
+        _tables.features(table, inputs, where), y, classes=None, class_names=None, **extra
+    )
+    settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
+    return arrange(source, config, name="tabular", settings=settings)
+
+
+def _table(file: Path) -> Any:
+    if file.suffix.lower() in (".parquet", ".pq"):
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        try:
+            return parquet.read_table(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StreamgaugeError(f"{file} cannot be read as Parquet: {error}") from None
+    try:
+        raw = file.read_bytes()
+        return read_csv(gzip.decompress(raw) if file.suffix == ".gz" else raw, str(file))
+    except (OSError, EOFError) as error:
+        raise StreamgaugeError(f"{file} cannot be read: {error}.") from None

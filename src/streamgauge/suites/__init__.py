@@ -1,0 +1,7 @@
+"""The papers' experiments as data, and their numbers beside ours."""
+
+from __future__ import annotations
+
+from streamgauge.suites.spec import Row, Suite, load, names
+
+__all__ = ["Row", "Suite", "load", "names"]

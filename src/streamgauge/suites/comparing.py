@@ -1,0 +1,202 @@
+"""Published beside ours: a number of a paper, what we measured, and whether the two agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streamgauge.metrics import Spread, spread
+from streamgauge.suites import published
+from streamgauge.suites.measured import Measured, command
+from streamgauge.suites.published import Published
+from streamgauge.suites.spec import Row, Suite
+
+ENOUGH = 3  # seeds that a verdict wants
+LIMIT = 2.0  # deviations
+Verdict = Literal["verified", "not verified", "cannot be verified", ""]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table. Numbers are in the unit of the table, %."""
+
+    part: str
+    row: str
+    column: str
+    defined: bool  # as the paper defines the method, where its code did something else
+    published: Published | None
+    ours: Spread | None
+    difference: float  # ours - published
+    deviations: float  # the same, in published deviations; NaN where none is published
+    verdict: Verdict
+    why: str
+    command: str
+    runs: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}: {self.row}" if self.part else self.row
+
+
+def table(suite: Suite, found: Iterable[Measured]) -> list[Cell]:
+    """Every cell of a suite: what is published, what is ours, and what to make of it."""
+    by_row = {one.key: one for one in found}
+    cells = [
+        _cell(suite, row, column, by_row.get(row.key))
+        for row in suite.rows
+        for column in row.columns
+        if _shown(row, column, by_row)
+    ]
+    return cells + _differences(suite, by_row)
+
+
+def _shown(row: Row, column: str, by_row: Mapping[tuple[str, str], Measured]) -> bool:
+    """A column that is neither published nor measured says nothing."""
+    if _number(row, column) is not None:
+        return True
+    found = by_row.get(row.key)
+    return found is not None and any(v == v for v in found.values.get(column, ()))
+
+
+def _number(row: Row, column: str) -> Published | None:
+    return published.number(row.table, row.published, column) if row.table else None
+
+
+def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
+    number = _number(row, column)
+    values = () if found is None else found.values.get(column, ())
+    verdict, why, difference, deviations = judge(number, values)
+    if number is not None and row.defined:
+        # The published number is of the code, so only the row that does as the code did is checked.
+        verdict, why = "", "as defined" if values else "as defined, not run: add --both"
+    elif found is not None and found.earlier and verdict == "verified":
+        verdict, why = "not verified", found.earlier
+    elif found is not None and found.earlier:
+        why = f"{why}; {found.earlier}" if why else found.earlier
+    return Cell(
+        part=row.part,
+        row=row.name,
+        column=column,
+        defined=row.defined,
+        published=number,
+        ours=spread(values) if len(values) else None,
+        difference=difference,
+        deviations=deviations,
+        verdict=verdict,
+        why=why,
+        command=command(suite, row, row.seeds) if found is None else found.command,
+        runs=() if found is None else found.runs,
+        remarks=() if found is None else found.remarks,
+    )
+
+
+def judge(number: Published | None, values: Iterable[float]) -> tuple[Verdict, str, float, float]:
+    """Verdict, why, ours - published, and the same in published deviations.
+
+    Verified: at least 3 seeds, and our mean within 2 published deviations of the published one.
+    Where a paper has one run and no deviation, what can be asked is whether that run could have
+    been one of ours: |difference| <= 2 s sqrt(1 + 1/n) + half a unit of its last digit, s the
+    deviation of our n seeds.
+
+    >>> number = published.number("survey-table2-cifar100", "ER", "Acc")
+    >>> judge(number, [29.0, 30.0, 28.0])[0]
+    'verified'
+    """
+    mine = list(values)
+    nan = float("nan")
+    if number is None:
+        return "", "" if mine else "not run", nan, nan
+    if not mine:
+        return "not verified", "not run", nan, nan
+    found = spread(mine)
+    difference = found.mean - number.value
+    deviations = difference / number.deviation if number.deviation else nan
+    if math.isnan(found.mean):
+        return "not verified", "our runs do not have this number", nan, nan
+    if found.seeds < ENOUGH:
+        return "not verified", f"{found.seeds} of {ENOUGH} seeds", difference, deviations
+    if number.deviation:
+        close = abs(deviations) <= LIMIT
+        why = "" if close else f"{abs(deviations):.1f} published deviations away"
+    else:
+        reach = LIMIT * found.deviation * math.sqrt(1 + 1 / found.seeds)
+        close = abs(difference) <= reach + 0.5 * 10**-number.digits
+        why = "one published run" if close else f"one published run, more than {reach:.2g} away"
+    return ("verified" if close else "not verified"), why, difference, deviations
+
+
+def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[Cell]:
+    cells = []
+    for one in suite.differences:
+        number = None if suite.generated else published.number(one.table, one.name, one.column)
+        first, second = by_row.get((one.part, one.of)), by_row.get((one.part, one.minus))
+        values: list[float] = []
+        runs: tuple[str, ...] = ()
+        if first is not None and second is not None:
+            other = dict(zip(second.seeds, second.values.get(one.column, ()), strict=False))
+            mine = dict(zip(first.seeds, first.values.get(one.column, ()), strict=False))
+            values = [mine[seed] - other[seed] for seed in mine if seed in other]
+            runs = (*first.runs, *second.runs)
+        elif number is None:
+            continue
+        verdict, why, difference, deviations = judge(number, values)
+        words = f'--only "{one.part}: {one.of}" --only "{one.part}: {one.minus}"'
+        cells.append(
+            Cell(
+                part=one.part,
+                row=one.name,
+                column=one.column,
+                defined=False,
+                published=number,
+                ours=spread(values) if values else None,
+                difference=difference,
+                deviations=deviations,
+                verdict=verdict,
+                why=why,
+                command=f"streamgauge suite run {suite.name} {words}",
+                runs=runs,
+            )
+        )
+    return cells
+
+
+def as_dict(cell: Cell) -> dict[str, object]:
+    number, ours = cell.published, cell.ours
+    return {
+        "part": cell.part,
+        "row": cell.row,
+        "column": cell.column,
+        "as_defined": cell.defined,
+        "published": None if number is None else number.value,
+        "published_deviation": None if number is None else number.deviation,
+        "published_seeds": None if number is None else number.seeds,
+        "source": None if number is None else number.source,
+        "mean": None if ours is None else ours.mean,
+        "deviation": None if ours is None else ours.deviation,
+        "seeds": 0 if ours is None else ours.seeds,
+        "difference": cell.difference,
+        "difference_in_published_deviations": cell.deviations,
+        "verdict": cell.verdict,
+        "why": cell.why,
+        "command": cell.command,
+        "runs": list(cell.runs),
+        "remarks": list(cell.remarks),
+    }
+
+
+def ours_text(cell: Cell) -> str:
+    if cell.ours is None or math.isnan(cell.ours.mean):
+        return "–"
+    mean = f"{cell.ours.mean:.2f}"
+    return mean if math.isnan(cell.ours.deviation) else f"{mean} ± {cell.ours.deviation:.2f}"
+
+
+def difference_text(cell: Cell) -> str:
+    if math.isnan(cell.difference):
+        return ""
+    if math.isnan(cell.deviations):
+        return f"{cell.difference:+.2f} points"
+    return f"{cell.difference:+.2f} = {cell.deviations:+.1f} dev."

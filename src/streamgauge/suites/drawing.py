@@ -1,0 +1,579 @@
+"""The papers' figures from stored runs. A suite names those it has; each is a function here.
+
+A figure is drawn from the rows that have complete runs; what is missing is said on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge import catalogue
+from streamgauge.audit import blind_accuracy
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.metrics import (
+    accuracy_matrix,
+    average_accuracy,
+    average_forgetting,
+    backward_transfer_curve,
+    continual_accuracy,
+    cumulative_forgetting,
+    cumulative_matrix,
+    forward_transfer_curve,
+    geolocation_error,
+    near_future_accuracy,
+    random_forgetting,
+    rescaled_accuracy,
+    rescaled_forgetting,
+    retention_curve,
+    running_accuracy,
+)
+from streamgauge.metrics.log import classes_seen
+from streamgauge.record import Run
+from streamgauge.report.figures import Figure, Trace, lines, make_figure, thin
+from streamgauge.report.html import page, write_page
+from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.measured import run_scores
+from streamgauge.suites.spec import Row, Suite
+
+Floats = NDArray[np.float64]
+Curve = tuple[Floats, Floats]
+DOTTED = 8  # a colour this much further on is the same colour, dotted
+NEAR = 60  # evaluations on each side of a change of tasks, in a close-up
+WINDOWS = (1, 2, 5, 10, 20, 50, 100, 250, 1000)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A part of a suite: its rows that have complete runs."""
+
+    name: str
+    rows: Sequence[tuple[Row, Sequence[Run]]]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for _, runs in self.rows for run in runs]
+
+    def curves(self, curve: Callable[[Run], Curve]) -> list[tuple[str, list[Curve]]]:
+        return [(row.name, [curve(Run(run.path)) for run in runs]) for row, runs in self.rows]
+
+
+def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
+    """All figures of a suite that these runs have data for, in one HTML file."""
+    runs = list(runs)
+    seeds = sorted({run.seed for run in runs})
+    found = find(jobs(suite.rows, seeds or [0]), runs)
+    # The papers' figures are of their code; a second curve for every method would hide them.
+    parts = [
+        Drawn(
+            part, [(r, found.of(r)) for r in suite.of_part(part) if found.of(r) and not r.defined]
+        )
+        for part in suite.parts
+    ]
+    parts = [part for part in parts if part.rows]
+    if not parts:
+        raise StreamgaugeError(
+            f"There are no complete runs of the suite {suite.name} here: run it first, with "
+            f"`streamgauge suite run {suite.name}{' --generated' if suite.generated else ''}`."
+        )
+    sections = [(part.name, _figures(suite, part)) for part in parts]
+    across = [kind for name in suite.figures if (kind := ACROSS.get(name)) is not None]
+    whole = [figure for draw in across for figure in draw(parts)]
+    if whole:
+        sections.append(("Over all parts" if len(parts) > 1 else "", whole))
+    absent = [row.title for row in suite.rows if not found.of(row) and not row.defined]
+    sentences = [suite.what, *suite.notes]
+    if suite.generated:
+        sentences.append("On generated data: shapes may be like the paper's, numbers are not.")
+    if absent:
+        sentences.append(f"Without complete runs, and so not drawn: {', '.join(absent)}.")
+    shown = [(name, figures) for name, figures in sections if figures]
+    made = page("figures.html", suite.title, sentences=sentences, sections=shown)
+    return write_page(made, path)
+
+
+def _figures(suite: Suite, part: Drawn) -> list[Figure]:
+    figures = []
+    for name in suite.figures:
+        if name not in WITHIN and name not in ACROSS:
+            raise StreamgaugeError(f"There is no figure '{name}'; {nearest(name, FIGURES)}")
+        if name in WITHIN:
+            figures += [one for one in WITHIN[name](part) if one is not None]
+    return figures
+
+
+def continual(part: Drawn) -> list[Figure | None]:
+    """Figure 2 of the survey: accuracy over the tasks so far, after every mini-batch."""
+
+    def curve(run: Run) -> Curve:
+        acc, _, step = _continual(run)
+        if not len(acc):
+            return _overall(run)
+        with np.errstate(invalid="ignore"):
+            return thin(step, np.nanmean(acc, axis=1))
+
+    title = "Continual accuracy"
+    caption = (
+        "Held-out samples of the tasks so far, every task counting the same, along the stream."
+    )
+    return [make_figure(title, caption, lines(part.curves(curve)), "steps")]
+
+
+def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
+    table = run.evaluations
+    if "task" not in table or not len(table["task"]) or np.max(table["task"]) < 0:
+        return np.empty((0, 0)), np.empty(0), np.empty(0)
+    acc, task, step = continual_accuracy(run)
+    known = ~np.isnan(acc).all(axis=1)
+    return acc[known], task[known], step[known]
+
+
+def _overall(run: Run) -> Curve:
+    """A stream without tasks: all that was evaluated, at each evaluation."""
+    table = run.evaluations
+    names, counts = np.unique(table["split"], return_counts=True)
+    plain = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
+    if not plain:
+        return np.empty(0), np.empty(0)
+    rows = np.flatnonzero(table["split"] == max(plain)[1])
+    if "within" in table:
+        rows = rows[table["within"][rows] < 0]
+    step, place = np.unique(table["step"][rows], return_inverse=True)
+    correct = np.bincount(place, weights=table["correct"][rows])
+    return step.astype(np.float64), correct / np.bincount(place, weights=table["count"][rows])
+
+
+def forgetting(part: Drawn) -> list[Figure | None]:
+    """Figure 3, left: forgetting (full) and cumulative forgetting (dotted), after each task."""
+    plain = part.curves(
+        lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all"))
+    )
+    cumulative = part.curves(lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)))
+    made = make_figure(
+        "Forgetting",
+        "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative, which "
+        "does not count that there are more classes to choose from; below 0, old tasks got better.",
+        _full_and_dotted(plain, cumulative, "cumulative", scale=1.0),
+        "tasks learnt",
+        whole=True,
+    )
+    return [_axis(made, "forgetting, %")]
+
+
+def _full_and_dotted(
+    full: Sequence[tuple[str, list[Curve]]],
+    dotted: Sequence[tuple[str, list[Curve]]],
+    what: str,
+    scale: float = 100.0,
+) -> list[Trace]:
+    """Two curves a name in one colour, and one entry in the legend for both."""
+    traces = lines(full, scale=scale)
+    names = {trace["name"] for trace in traces if "name" in trace}
+    second = lines(dotted, scale=scale, colours=[DOTTED + n for n in range(len(dotted))])
+    for trace in second:
+        if trace["legendgroup"] in names:
+            trace["showlegend"] = False
+        if "name" in trace:
+            trace["name"] = f"{trace['name']}, {what}"
+    return [*traces, *second]
+
+
+def _by_task(run: Run, value: Callable[[Floats, Floats], Floats]) -> Curve:
+    if run.stream["tasks"] < 2 or not len(run.evaluations["evaluation"]):
+        return np.empty(0), np.empty(0)
+    a = accuracy_matrix(run)
+    if np.isnan(np.diag(a)).any():  # not evaluated after each task
+        return np.empty(0), np.empty(0)
+    found = 100 * value(a, cumulative_matrix(run))
+    task = np.arange(1, len(found) + 1, dtype=np.float64)
+    return task[~np.isnan(found)], found[~np.isnan(found)]
+
+
+def zoom(part: Drawn) -> list[Figure | None]:
+    """Figure 3, middle: what happens when task 5 begins, to tasks 1 to 4 (dotted) and to it."""
+
+    def around(run: Run, old: bool) -> Curve:
+        acc, task, step = _continual(run)
+        change = np.flatnonzero(task == 4)
+        if not change.size:
+            return np.empty(0), np.empty(0)
+        start = int(change[0])
+        chosen = slice(max(0, start - NEAR), start + NEAR)
+        with np.errstate(invalid="ignore"):
+            value = acc[chosen, :4].mean(axis=1) if old else acc[chosen, 4]
+        x = step[chosen].astype(np.float64) - float(step[start - 1])
+        keep = ~np.isnan(value)
+        return x[keep], value[keep]
+
+    chosen = [(row, runs) for row, runs in part.rows if row.name in ("ER", "SCR")] or part.rows
+    few = Drawn(part.name, chosen)
+    old = few.curves(lambda run: around(run, True))
+    new = few.curves(lambda run: around(run, False))
+    return [
+        make_figure(
+            "From task 4 to task 5",
+            "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
+            _full_and_dotted(new, old, "tasks 1 to 4"),
+            "steps since the new task began",
+        )
+    ]
+
+
+def online(part: Drawn) -> list[Figure | None]:
+    """Running online accuracy."""
+
+    def curve(run: Run) -> Curve:
+        label, prediction = _live(run)
+        if not len(label):
+            return np.empty(0), np.empty(0)
+        return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
+
+    caption = "Share of the samples up to here that were answered right before they were learnt."
+    return [make_figure("Average online accuracy", caption, lines(part.curves(curve)), "samples")]
+
+
+def _live(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
+    table = run.predictions
+    live = np.flatnonzero(table["shift"] == 0)
+    live = live[np.argsort(table["step"][live], kind="stable")]
+    return table["label"][live], table["prediction"][live]
+
+
+def transfer(part: Drawn) -> list[Figure | None]:
+    """Backward transfer at H, and forward transfer at H/3 and 2H/3 (CLOC, equations 2 and 3)."""
+    asked = [
+        ("Backward transfer at the end", backward_transfer_curve, 1.0, "back"),
+        ("Backward transfer at 2H/3", backward_transfer_curve, 2 / 3, "back"),
+        ("Forward transfer at 2H/3", forward_transfer_curve, 2 / 3, "on"),
+        ("Backward transfer at H/3", backward_transfer_curve, 1 / 3, "back"),
+        ("Forward transfer at H/3", forward_transfer_curve, 1 / 3, "on"),
+    ]
+    made = []
+    for title, of, share, way in asked:
+
+        def curve(run: Run, of: Any = of, share: float = share) -> Curve:
+            if not len(run.answers["evaluation"]):
+                return np.empty(0), np.empty(0)
+            (found,) = of(run, at=[share])
+            # The first few samples are one or two answers, right or wrong.
+            return thin(found.lag[9:], found.accuracy[9:]) if len(found.lag) > 9 else (
+                np.empty(0), np.empty(0)
+            )  # fmt: skip
+
+        text = (
+            f"Held-out samples up to so many samples {'before' if way == 'back' else 'after'} it."
+        )
+        made.append(_drawn(make_figure, title, text, lines(part.curves(curve)), f"samples {way}"))
+    return made
+
+
+def shift(part: Drawn) -> list[Figure | None]:
+    """Online accuracy, near-future accuracy and retention side by side."""
+
+    def curve(run: Run) -> Curve:
+        shifts = np.unique(run.predictions["shift"]).astype(np.int64)
+        if len(shifts) < 2:
+            return np.empty(0), np.empty(0)
+        return shifts.astype(np.float64), near_future_accuracy(run, [int(s) for s in shifts])
+
+    caption = "At 0, online accuracy; further on, the same samples asked that much earlier."
+    found = lines(part.curves(curve), markers=True)
+    return [_drawn(make_figure, "Near-future accuracy", caption, found, "shift, in samples")]
+
+
+def retention(part: Drawn) -> list[Figure | None]:
+    """What the final model knows of the stream, and that against adaptation."""
+
+    def curve(run: Run) -> Curve:
+        if not len(run.answers["evaluation"]):
+            return np.empty(0), np.empty(0)
+        kept = retention_curve(run)
+        return thin(kept.position, kept.accuracy)
+
+    caption = "The final model on held-out samples from the beginning of the stream up to here."
+    found = [_drawn(make_figure, "Retention", caption, lines(part.curves(curve)), "samples")]
+    for title, name in (("online", "online_accuracy"), ("near-future", "near_future_accuracy@")):
+        found.append(_against(part, title, name))
+    return found
+
+
+def _against(part: Drawn, title: str, score: str) -> Figure | None:
+    def point(run: Run) -> Curve:
+        scores = run_scores(run)
+        x = next((v for k, v in scores.items() if k == score or k.startswith(score)), np.nan)
+        y = scores.get("retained_accuracy", np.nan)
+        known = x == x and y == y
+        return (np.array([100 * x]), np.array([y])) if known else (np.empty(0), np.empty(0))
+
+    traces = [t for t in lines(part.curves(point), markers=True) if "band" not in t["meta"]]
+    made = _drawn(
+        make_figure,
+        f"Retention against {title} accuracy",
+        "A point a method: to the right adapts better, above keeps more.",
+        [{**trace, "mode": "markers"} for trace in traces],
+        f"{title} accuracy, %",
+    )
+    return _axis(made, "retention, %")
+
+
+def training(part: Drawn) -> list[Figure | None]:
+    """What learners say of themselves: learning rate, size of memory, loss."""
+    names = sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])})
+    made = []
+    for name in names:
+
+        def curve(run: Run, name: str = name) -> Curve:
+            mine = np.flatnonzero(run.training["name"] == name)
+            if not len(mine):
+                return np.empty(0), np.empty(0)
+            return thin(run.training["step"][mine], run.training["value"][mine].astype(np.float64))
+
+        found = lines(part.curves(curve), scale=1.0)
+        made.append(_drawn(make_figure, name, "", found, "step", percent=False))
+    return made
+
+
+def sensitivity(part: Drawn) -> list[Figure | None]:
+    """Accuracy over a setting in which the rows of a part differ alone."""
+    for setting in ("lr", "weight_decay"):
+        values = [getattr(_config(row), setting, None) for row, _ in part.rows]
+        methods = {row.method for row, _ in part.rows}
+        if len(methods) == 1 and len(set(values)) == len(values) > 1:
+            return [_over(part, setting)]
+    return []
+
+
+def _config(row: Row) -> Any:
+    own = {
+        k.removeprefix("learner."): v for k, v in row.settings.items() if k.startswith("learner.")
+    }
+    return catalogue.learner(row.method, **own).config
+
+
+def _over(part: Drawn, setting: str) -> Figure | None:
+    named = []
+    for column in part.rows[0][0].columns:
+        seeds: list[Curve] = []
+        for number in range(min(len(runs) for _, runs in part.rows)):
+            points = []
+            for row, runs in part.rows:
+                scores = run_scores(runs[number])
+                value = next((scores[s] for s in row.columns[column] if s in scores), np.nan)
+                points.append((float(getattr(_config(row), setting)), value))
+            points.sort()
+            seeds.append(
+                (np.arange(len(points), dtype=np.float64), np.array([p[1] for p in points]))
+            )
+        named.append((column, seeds))
+    made = make_figure(
+        f"Sensitivity to {setting}", "", lines(named, markers=True), setting, whole=False
+    )
+    values = sorted(float(getattr(_config(row), setting)) for row, _ in part.rows)
+    ticks = {"tickvals": list(range(len(values))), "ticktext": [f"{v:g}" for v in values]}
+    return _x_axis(made, ticks)
+
+
+def places(part: Drawn) -> list[Figure | None]:
+    """Figure 8, right, of CLOC: how far from the photo the predicted place lies."""
+    grid = np.concatenate([[0.1], np.logspace(0, np.log10(20_037), 120)])
+    cache: dict[str, tuple[Floats, Floats]] = {}
+
+    def curve(run: Run) -> Curve:
+        where = _places(run, cache)
+        if where is None:
+            return np.empty(0), np.empty(0)
+        location, centre = where
+        table = run.predictions
+        live = np.flatnonzero(table["shift"] == 0)
+        error = geolocation_error(
+            location[table["sample"][live]], centre[table["prediction"][live]], grid.tolist()
+        )
+        return np.log10(grid), error.within
+
+    made = _drawn(
+        make_figure,
+        "Error of the predicted place",
+        "Share of the photos whose predicted place, the centre of the class, lies within so many "
+        "kilometres.",
+        lines(part.curves(curve)),
+        "distance, km",
+    )
+    marks = [1, 25, 200, 750, 2500, 20_000]
+    return [
+        _x_axis(made, {"tickvals": np.log10(marks).tolist(), "ticktext": [str(m) for m in marks]})
+    ]
+
+
+def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+    """Where each sample is, and the mean place of each class, from the stream itself."""
+    config = run.header["config"]["stream"]
+    key = repr(sorted(config["settings"].items(), key=str))
+    if key not in cache:
+        try:
+            source = catalogue.stream(config["origin"], **config["settings"]).source
+        except StreamgaugeError:
+            return None
+        if "latitude" not in source.columns:
+            return None
+        location = np.stack([source.columns["latitude"], source.columns["longitude"]], axis=1)
+        centre = np.zeros((source.spec.classes, 2))
+        for c in np.unique(source.label):
+            centre[c] = location[source.label == c].mean(axis=0)
+        cache[key] = location.astype(np.float64), centre
+    return cache[key]
+
+
+def blind(parts: Sequence[Drawn]) -> list[Figure]:
+    """Figure 2 of the near-future paper: labels alone, over windows and shifts."""
+    figures = []
+    for name, runs in _streams(parts).items():
+        labels = [_live(run)[0] for run in runs]
+        labels = [label for label in labels if len(label) > 2 * WINDOWS[0]]
+        if not labels:
+            continue
+        shortest = min(map(len, labels))
+        windows = [w for w in WINDOWS if w <= shortest // 10] or [1]
+        shifts = [0, *(2**n for n in range(1, 18) if 2**n <= shortest // 4)]
+        each = [blind_accuracy(label, windows, shifts) for label in labels]
+        ticks = np.arange(len(shifts), dtype=np.float64)
+        named = [(f"window {w}", [(ticks, one[n]) for one in each]) for n, w in enumerate(windows)]
+        made = make_figure(
+            f"The blind classifier on {name}",
+            "The most frequent of the last labels, one label known at a time: what repeats, and "
+            "how far ahead it helps.",
+            lines(named, markers=True),
+            "shift, in samples",
+        )
+        made = _x_axis(made, {"tickvals": ticks.tolist(), "ticktext": [str(s) for s in shifts]})
+        figures += [made] if made is not None else []
+    return figures
+
+
+def _streams(parts: Sequence[Drawn]) -> dict[str, list[Run]]:
+    """One run for each distinct stream, by its name."""
+    found: dict[str, dict[str, Run]] = {}
+    for part in parts:
+        for run in part.runs:
+            found.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
+    return {name: list(runs.values()) for name, runs in found.items()}
+
+
+def memory(parts: Sequence[Drawn]) -> list[Figure]:
+    """Figure 3, right, of the survey: final accuracy over the size of memory."""
+    sizes = [float(getattr(_config(part.rows[0][0]), "memory", np.nan)) for part in parts]
+    order = sorted(range(len(parts)), key=lambda n: sizes[n])
+    named = []
+    for name in ("ER", "i.i.d.", "GDumb"):
+        seeds: list[Curve] = []
+        rows = [{row.name: runs for row, runs in parts[n].rows}.get(name) for n in order]
+        fewest = min((len(runs) for runs in rows if runs), default=0)
+        for number in range(fewest):
+            x = [place for place, runs in enumerate(rows) if runs]
+            y = [run_scores(runs[number]).get("retained_accuracy", np.nan) for runs in rows if runs]
+            seeds.append((np.array(x, dtype=np.float64), np.array(y)))
+        named.append((name, seeds))
+    made = make_figure(
+        "Accuracy over the size of memory",
+        "After the last task, on the test set.",
+        lines(named, markers=True),
+        "samples in memory",
+    )
+    ticks = {"tickvals": list(range(len(order))), "ticktext": [f"{sizes[n]:.0f}" for n in order]}
+    made = _x_axis(made, ticks)
+    return [] if made is None else [made]
+
+
+def rescaled(part: Drawn) -> list[Figure | None]:
+    """Figures 3 and 4 of the metrics paper: plain (full) and rescaled (dotted)."""
+
+    def seen(run: Run) -> NDArray[Any]:
+        found = classes_seen(run)
+        assert found is not None
+        return np.asarray(found)
+
+    made = []
+    for title, axis, plain, scaled in (
+        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy),
+        ("Average and rescaled forgetting", "forgetting, %", average_forgetting,
+         rescaled_forgetting),
+    ):  # fmt: skip
+
+        def full(run: Run, plain: Any = plain) -> Curve:
+            return _by_task(run, lambda a, _: plain(a))
+
+        def dotted(run: Run, scaled: Any = scaled) -> Curve:
+            return _by_task(run, lambda a, _: scaled(a, seen(run)))
+
+        first, second = part.curves(full), part.curves(dotted)
+        caption = "Dotted: rescaled by what a random guess over the classes so far would get."
+        traces = _full_and_dotted(first, second, "rescaled", scale=1.0)
+        made.append(
+            _axis(_drawn(make_figure, title, caption, traces, "tasks learnt", whole=True), axis)
+        )
+    return made
+
+
+def coefficients(part: Drawn) -> list[Figure | None]:
+    """Figure 2 of the metrics paper: what accuracy and forgetting are multiplied with."""
+    run = Run(part.runs[0].path)
+    classes = classes_seen(run)
+    if classes is None or len(classes) < 2:
+        return []
+    task = np.arange(1.0, len(classes) + 1)
+    chance = random_forgetting(classes)
+    known = ~np.isnan(chance)
+    named = [
+        ("accuracy", [(task, classes / classes[-1])]),
+        ("forgetting", [(task[known], np.nanmin(chance) / chance[known])]),
+    ]
+    made = make_figure(
+        "Coefficients of the rescaled metrics",
+        "After each task; both end at 1 where tasks have equally many classes.",
+        lines(named, scale=1.0, markers=True),
+        "tasks learnt",
+        percent=False,
+        whole=True,
+    )
+    return [made]
+
+
+def _drawn(make: Any, *given: Any, **more: Any) -> Figure | None:
+    """A figure, or none where no run has anything to show in it."""
+    made: Figure | None = make(*given, **more) if given[2] else None
+    return made
+
+
+def _axis(figure: Figure | None, title: str) -> Figure | None:
+    if figure is None:
+        return None
+    y = {**figure.layout["yaxis"], "title": {"text": title}}
+    return replace(figure, layout={**figure.layout, "yaxis": y})
+
+
+def _x_axis(figure: Figure | None, more: dict[str, Any]) -> Figure | None:
+    if figure is None:
+        return None
+    return replace(figure, layout={**figure.layout, "xaxis": {**figure.layout["xaxis"], **more}})
+
+
+WITHIN: dict[str, Callable[[Drawn], list[Figure | None]]] = {
+    "continual": continual,
+    "forgetting": forgetting,
+    "zoom": zoom,
+    "online": online,
+    "transfer": transfer,
+    "shift": shift,
+    "retention": retention,
+    "training": training,
+    "sensitivity": sensitivity,
+    "places": places,
+    "rescaled": rescaled,
+    "coefficients": coefficients,
+}
+ACROSS: dict[str, Callable[[Sequence[Drawn]], list[Figure]]] = {"blind": blind, "memory": memory}
+FIGURES = (*WITHIN, *ACROSS)

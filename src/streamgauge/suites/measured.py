@@ -1,0 +1,200 @@
+"""What was measured for the rows of a suite: from run folders, or as recorded in `results/`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from streamgauge.audit import blind_accuracy
+from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics import score
+from streamgauge.record import Run
+from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.spec import Row, Suite
+
+RESULTS = Path(__file__).parent / "results"
+# Blind accuracy of so many labels, photo by photo: computed from a run's labels, not its answers.
+LABELS = "label_accuracy@"
+GENERATED = ("albums", "blobs", "markov")  # each seed has data of its own
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row: a value a seed in each column, in %, and where they came from."""
+
+    part: str
+    row: str
+    seeds: tuple[int, ...]
+    values: Mapping[str, tuple[float, ...]]  # NaN where a run does not have it
+    command: str
+    runs: tuple[str, ...] = ()
+    device: str = ""
+    versions: str = ""
+    earlier: str = ""  # why these do not count as a check, although they were measured
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.part, self.row
+
+
+def from_runs(
+    suite: Suite, runs: Iterable[Run], seeds: Sequence[int] | None = None
+) -> list[Measured]:
+    """The rows that have complete runs among these."""
+    # A run with a seed beyond those that the suite asks for counts as well.
+    runs = list(runs)
+    most = max([row.seeds for row in suite.rows], default=1)
+    known = sorted({run.seed for run in runs} | set(range(most)))
+    found = find(jobs(suite.rows, seeds or known), runs)
+    return [_measured(suite, row, found.of(row)) for row in suite.rows if found.of(row)]
+
+
+def command(suite: Suite, row: Row, seeds: int) -> str:
+    words = ["streamgauge", "suite", "run", suite.name, "--only", _quoted(row.title)]
+    words += ["--generated"] if suite.generated else []
+    words += ["--seeds", str(seeds)] if seeds != row.seeds else []
+    return " ".join(words)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if set(text) & set(" ,:+/") else text
+
+
+def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
+    scores = [run_scores(run) for run in runs]
+    values = {
+        column: tuple(
+            100 * _value(run, found, names) for run, found in zip(runs, scores, strict=True)
+        )
+        for column, names in row.columns.items()
+    }
+    return Measured(
+        part=row.part,
+        row=row.name,
+        seeds=tuple(run.seed for run in runs),
+        values=values,
+        command=command(suite, row, len(runs)),
+        runs=tuple(run.id[:8] for run in runs),
+        device=_one_or_more(run.header["environment"]["device"] for run in runs),
+        versions=_one_or_more(_versions(run) for run in runs),
+        remarks=tuple(_remarks(runs)),
+    )
+
+
+def _remarks(runs: Sequence[Run]) -> Iterable[str]:
+    """What a mean over these runs hides: that they are not all of one kind."""
+    if len({run.header["config"]["learner"]["code"] for run in runs}) > 1:
+        yield "seeds were run with different versions of the learner's code"
+    if len({run.header["config"]["device"] for run in runs}) > 1:
+        yield "seeds were run on different kinds of device"
+    if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
+        yield "seeds were run by different engines"
+    data = {run.stream["data_hash"] for run in runs}
+    if len(data) > 1 and runs[0].stream["name"] not in GENERATED:
+        yield "seeds were run on different data"
+
+
+def run_scores(run: Run) -> dict[str, float]:
+    """Every score of a run; kept, since a table is asked for more often than runs change."""
+    return json.loads(_scores(str(run.path), run.step))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def _scores(path: str, step: int) -> str:
+    return json.dumps(score(Run(path)))
+
+
+def _value(run: Run, scores: Mapping[str, float], names: Sequence[str]) -> float:
+    for name in names:
+        if name.startswith(LABELS):
+            return _label_accuracy(run, int(name.removeprefix(LABELS)))
+        if name in scores:
+            return float(scores[name])
+    return float("nan")
+
+
+def _label_accuracy(run: Run, window: int) -> float:
+    table = run.predictions
+    live = np.flatnonzero(table["shift"] == 0)
+    live = live[np.argsort(table["step"][live], kind="stable")]
+    return float(blind_accuracy(table["label"][live], [window], [0])[0, 0])
+
+
+def _versions(run: Run) -> str:
+    found = run.header["environment"]
+    git = found.get("git_streamgauge") or {}
+    commit = f" ({git['commit'][:10]})" if git.get("commit") else ""
+    return f"streamgauge {found['streamgauge']}{commit}, torch {found['torch']}"
+
+
+def _one_or_more(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
+    """What `results/SUITE.toml` holds; nothing where there is no such file."""
+    file = folder / f"{suite}.toml"
+    if not file.exists():
+        return []
+    try:
+        given = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
+    return [
+        Measured(
+            part=one.get("part", ""),
+            row=one["row"],
+            seeds=tuple(one["seeds"]),
+            values={column: tuple(map(float, v)) for column, v in one["values"].items()},
+            command=one.get("command", ""),
+            runs=tuple(one.get("runs", ())),
+            device=one.get("device", ""),
+            versions=one.get("versions", ""),
+            earlier=one.get("earlier", ""),
+            remarks=tuple(one.get("remarks", ())),
+        )
+        for one in given.get("result", ())
+    ]
+
+
+def together(first: Iterable[Measured], second: Iterable[Measured]) -> list[Measured]:
+    """What the second has is taken from there, the rest from the first."""
+    return list({one.key: one for one in [*first, *second]}.values())
+
+
+def write(suite: str, found: Iterable[Measured], file: Path) -> Path:
+    """Record results as data, so that the ledger needs no run folders."""
+    lines = [
+        f"# What was measured for the suite {suite}, in %, one value a seed. Written by",
+        f"# `streamgauge suite record {suite}`.",
+    ]
+    for one in found:
+        lines += ["", "[[result]]"]
+        if one.part:
+            lines.append(f"part = {json.dumps(one.part, ensure_ascii=False)}")
+        lines += [f"row = {json.dumps(one.row, ensure_ascii=False)}", f"seeds = {list(one.seeds)}"]
+        for name in ("command", "device", "versions", "earlier"):
+            if getattr(one, name):
+                lines.append(f"{name} = {json.dumps(getattr(one, name), ensure_ascii=False)}")
+        for name in ("runs", "remarks"):
+            if getattr(one, name):
+                lines.append(f"{name} = {json.dumps(list(getattr(one, name)), ensure_ascii=False)}")
+        lines += ["", "[result.values]"]
+        for column, values in one.values.items():
+            shown = ", ".join(
+                "nan" if v != v else f"{v:.4f}".rstrip("0") + "0" * v.is_integer() for v in values
+            )
+            lines.append(f"{json.dumps(column, ensure_ascii=False)} = [{shown}]")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StreamgaugeError(f"Cannot write {file}: {error.strerror}.") from None
+    return file

@@ -1,0 +1,136 @@
+"""The papers' numbers, each with its source: a TOML file a table in `ledger/`.
+
+paper, table, about     where it stands, and what it is about in our words
+columns, rows           row = [[value, deviation], [value], [], ...], one entry a column
+seeds, deviation        runs behind a number; what the deviation is
+given = "..."           numbers that the suites take as they are (costs), and why
+closed_form = "..."     numbers that follow from a formula, and which test proves them
+[[plotted]]             what a paper only draws, and with it cannot be checked as a number
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from streamgauge.errors import StreamgaugeError, nearest
+
+LEDGER = Path(__file__).parent / "ledger"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number of a paper, in the table's unit."""
+
+    paper: str
+    table: str
+    row: str
+    column: str
+    value: float
+    deviation: float | None
+    seeds: int | None
+    digits: int  # after the point, as printed: it was rounded to these
+
+    @property
+    def source(self) -> str:
+        return f"{self.paper}, {self.table}, row {self.row}, column {self.column}"
+
+    @property
+    def text(self) -> str:
+        value = f"{self.value:.{self.digits}f}"
+        return value if self.deviation is None else f"{value} ± {self.deviation:g}"
+
+
+@dataclass(frozen=True)
+class Plotted:
+    """What a paper shows as a curve only."""
+
+    paper: str
+    where: str
+    what: str
+    suite: str
+    figure: str  # of that suite, to look at beside the paper's
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    paper: str
+    table: str
+    about: str
+    numbers: Mapping[tuple[str, str], Published]  # by row and column
+    given: str = ""
+    closed_form: str = ""
+    plotted: tuple[Plotted, ...] = ()
+
+
+@cache
+def tables() -> Mapping[str, Table]:
+    """All tables of published numbers by the name of their file."""
+    return {file.stem: _read(file) for file in sorted(LEDGER.glob("*.toml"))}
+
+
+def table(name: str) -> Table:
+    if name not in tables():
+        raise StreamgaugeError(
+            f"There is no table of published numbers '{name}'; {nearest(name, tables())}"
+        )
+    return tables()[name]
+
+
+def number(name: str, row: str, column: str) -> Published | None:
+    """A published number, or None where the table has none there.
+
+    >>> number("survey-table2-cifar100", "ER", "Acc").text
+    '28.2 ± 1.2'
+    """
+    return table(name).numbers.get((row, column))
+
+
+def _read(file: Path) -> Table:
+    given = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=_Printed)
+    numbers = {}
+    for row, cells in given.get("rows", {}).items():
+        if len(cells) != len(given["columns"]):
+            raise StreamgaugeError(f"{file.name}, row {row}: one entry a column is wanted.")
+        for column, cell in zip(given["columns"], cells, strict=True):
+            if cell:
+                numbers[row, column] = Published(
+                    paper=given["paper"],
+                    table=given["table"],
+                    row=row,
+                    column=column,
+                    value=float(cell[0]),
+                    deviation=float(cell[1]) if len(cell) > 1 else None,
+                    seeds=given.get("seeds"),
+                    digits=getattr(cell[0], "digits", 0),
+                )
+    return Table(
+        name=file.stem,
+        paper=given["paper"],
+        table=given["table"],
+        about=given["about"],
+        numbers=numbers,
+        given=given.get("given", ""),
+        closed_form=given.get("closed_form", ""),
+        plotted=tuple(_plotted(given["paper"], one) for one in given.get("plotted", ())),
+    )
+
+
+def _plotted(paper: str, one: Mapping[str, Any]) -> Plotted:
+    return Plotted(paper, one["where"], one["what"], one["suite"], one.get("figure", ""))
+
+
+class _Printed(float):
+    """A number that knows how many digits it was written with."""
+
+    digits: int
+
+    def __new__(cls, text: str) -> _Printed:
+        made = super().__new__(cls, text)
+        made.digits = len(text.partition(".")[2])
+        return made

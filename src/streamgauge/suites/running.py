@@ -1,0 +1,168 @@
+"""Doing what is missing of a suite, one run after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamgauge import catalogue, runner
+from streamgauge import engine as engines
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.features import device_named
+from streamgauge.pretrain import pretrain
+from streamgauge.record import Run
+from streamgauge.runner import Planned, Progress, Said
+from streamgauge.streams import Stream
+from streamgauge.suites.finding import Job, build_stream, find, gather, jobs
+from streamgauge.suites.spec import Row, Suite
+from streamgauge.together import Begun, take_turns
+
+EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
+Watch = Callable[[Planned, Stream], Progress | None]
+
+
+def run(
+    suite: Suite,
+    *,
+    only: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    both: bool = False,
+    out: str | Path = "runs",
+    runs: Sequence[str | Path] = (),
+    weights: Mapping[str, str] | None = None,
+    on: str = "local",
+    side_by_side: int | None = None,
+    said: Said = print,
+    **how: Any,
+) -> Iterator[Run]:
+    """Run what is missing and yield every run that is there in the end.
+
+    What is complete already, in `out` or in one of the folders `runs`, is not run again; what was
+    interrupted in `out` goes on. On a GPU that replays recorded steps, rows and seeds go side by
+    side. `on` is where runs are made: "local" is this process. `how` is passed on to `Worker`.
+    """
+    if on != "local":
+        raise StreamgaugeError(f"Runs can be made on 'local' only, not on '{on}'.")
+    wanted = jobs(suite.choose(only, both), seeds)
+    there = find(wanted, gather([out, *runs]))
+    check_weights([job.row for job in wanted], weights or {})
+    worker = Worker(out, weights=weights or {}, said=said, **how)
+    waiting: list[tuple[Path, Callable[[], Begun]]] = []
+    for number, job in enumerate(wanted, 1):
+        done = there.complete.get(job.row.key, {}).get(job.seed)
+        if done is not None:
+            yield done
+            continue
+        said(f"[{number}/{len(wanted)}] {job.row.title}, seed {job.seed}")
+        path, begin = worker.prepare(job)
+        if begin is None:
+            yield Run(path)
+        elif worker.replays and side_by_side != 1:
+            waiting.append((path, begin))
+        else:
+            yield _to_the_end(path, begin)
+    if waiting:
+        for path in take_turns(waiting, worker.place, side_by_side, said):
+            yield Run(path)
+
+
+def _to_the_end(path: Path, begin: Callable[[], Begun]) -> Run:
+    begun = begin()
+    with begun.close:
+        for _ in begun.steps:
+            pass
+    return Run(path)
+
+
+class Worker:
+    """Runs jobs. Streams of the last settings are kept: rows that follow each other share them."""
+
+    def __init__(
+        self,
+        out: str | Path,
+        *,
+        weights: Mapping[str, str] | None = None,
+        device: str = "auto",
+        checkpoint: float = 30.0,
+        workers: int | None = None,
+        engine: engines.Name = "auto",
+        precision: engines.Precision = "fp16",
+        watch: Watch | None = None,
+        said: Said = print,
+    ) -> None:
+        self.out, self.device, self.checkpoint = Path(out), device, checkpoint
+        self.workers, self.engine, self.precision = workers, engine, precision
+        self.weights, self.watch, self.said = weights or {}, watch, said
+        self.place = device_named(device)
+        self.replays = self.place.type == "cuda" and engine != "eager"
+        self._shared: tuple[str, dict[int, Stream]] = ("", {})
+
+    def run(self, job: Job) -> Run:
+        """One job, from where it stands to its end."""
+        path, begin = self.prepare(job)
+        return Run(path) if begin is None else _to_the_end(path, begin)
+
+    def prepare(self, job: Job) -> tuple[Path, Callable[[], Begun] | None]:
+        """Where the run of a job lies, and how to begin it; None where there is nothing to do."""
+        one, _, protocol = job.resolve(self._backbones(job))
+        stream = self._stream(job)
+        return runner.prepare(
+            stream,
+            one.recipe,
+            protocol=protocol,
+            seed=one.learner_seed,
+            out=self.out,
+            device=self.device,
+            checkpoint=self.checkpoint,
+            progress=None if self.watch is None else self.watch(one, stream),
+            origin=job.row.stream,
+            notes=None,
+            workers=self.workers,
+            engine=self.engine,
+            precision=self.precision,
+            said=self.said,
+        )
+
+    def _stream(self, job: Job) -> Stream:
+        settings = job.resolve().stream
+        seed = settings["seed"]
+        name = repr(
+            (job.row.stream, job.row.on, sorted((k, v) for k, v in settings.items() if k != "seed"))
+        )
+        if self._shared[0] != name:
+            self._shared = (name, {})
+        streams = self._shared[1]
+        if seed not in streams:
+            streams[seed] = build_stream(job.row, settings)
+        return streams[seed]
+
+    def _backbones(self, job: Job) -> str:
+        """First weights: a file that was given, or, on generated data, what `pretrain` makes of the
+        part of the stream that is never scored."""
+        row = job.row
+        if not row.weights:
+            return ""
+        if not row.generated:
+            return self.weights[row.weights]
+        # Not the part that this row may run on alone: what `pretrain` wants is the whole stream.
+        stream = catalogue.stream(row.stream, **job.resolve().stream)
+        embedding = EMBEDDING if row.weights == "embedding" else 0
+        folder = self.out / "backbones"
+        return str(pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain))
+
+
+def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
+    """Before anything runs: is there a file for every backbone that is wanted?"""
+    named = {row.weights: row for row in reversed(rows) if row.weights and not row.generated}
+    for name in weights:
+        if named and name not in named:
+            raise StreamgaugeError(f"No row here begins from '{name}'; {nearest(name, named)}")
+    for name, row in named.items():
+        if name not in weights:
+            raise StreamgaugeError(
+                f"The row '{row.title}' begins from the backbone '{name}': give its weights with "
+                f"--weights {name}=FILE (docs/suites.md says which they are)."
+            )
+        if not Path(weights[name]).exists():
+            raise StreamgaugeError(f"There is no file {weights[name]} (--weights {name}).")

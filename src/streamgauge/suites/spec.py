@@ -1,0 +1,256 @@
+"""A suite is data: a TOML file in this folder that says which learners run on which stream, how
+they are measured, and which published table the numbers belong beside.
+
+    [stream] [protocol] [learner]   settings of every run; `learner` goes to those that have them
+    [[row]]   name, method (LEARNER@PRESET) and settings of its own
+    [[part]]  a table, or a column of one: settings that differ, and which rows or rows of its own
+              (`same_rows` of another part; `by_row` for what differs in one of them)
+    [generated]   what stands in for the data with `--generated`
+
+What a later one says goes before what an earlier one says: suite, part, row, then `generated` of
+each in the same order. Streams are the exception: a generated one takes nothing from the real one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamgauge import catalogue
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.runner import Experiment
+from streamgauge.settings import setting_types
+
+ROOM = Path(__file__).parent
+GROUPS = ("stream", "protocol", "learner")
+_LAYER = {*GROUPS, "seeds"}
+_SUITE = {
+    *_LAYER, "title", "what", "columns", "size", "figures", "row", "part", "generated", "notes",
+    "weights",
+}  # fmt: skip
+_PART = {
+    *_LAYER, "name", "table", "rows", "row", "same_rows", "by_row", "columns", "size", "generated",
+    "difference", "weights", "on",
+}  # fmt: skip
+_ROW = {
+    *_LAYER, "name", "method", "published", "weights", "definition", "columns", "generated", "note",
+}  # fmt: skip
+# A row that is run as its paper defines it, where the published code did something else.
+DEFINED = "as defined"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One learner in one part of a suite: what becomes one line of a table, over seeds."""
+
+    suite: str
+    part: str
+    name: str
+    method: str  # a learner, with its preset
+    stream: str
+    settings: Mapping[str, Any]  # dotted names, as on the command line
+    seeds: int
+    columns: Mapping[str, tuple[str, ...]]  # of the table -> the score, the first that a run has
+    table: str = ""  # file of published numbers
+    published: str = ""  # the row of that table
+    weights: str = ""  # name of the backbone it begins from
+    on: str = "stream"  # or "preparation": the part that is otherwise never scored, for tuning
+    defined: bool = False  # as the paper defines it, beside the row as its code did it
+    generated: bool = False
+    pretrain: Mapping[str, Any] = field(default_factory=dict)  # how the stand-in's backbone is made
+    size: Mapping[str, Any] = field(default_factory=dict)  # of the stream, where it is not here
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.part, self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}: {self.name}" if self.part else self.name
+
+    def experiment(self, seeds: int | None = None, weights: str = "") -> Experiment:
+        settings = dict(self.settings)
+        if weights:
+            settings["learner.weights"] = weights
+        return Experiment(self.stream, (self.method,), seeds or self.seeds, settings)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A published number that is the difference of two rows, taken seed by seed."""
+
+    part: str
+    name: str
+    of: str
+    minus: str
+    column: str
+    table: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    title: str
+    what: str
+    rows: tuple[Row, ...]
+    differences: tuple[Difference, ...]
+    figures: tuple[str, ...]
+    notes: tuple[str, ...]
+    generated: bool
+
+    def __repr__(self) -> str:
+        return f"Suite({self.name!r}: {len(self.rows)} rows)"
+
+    @property
+    def parts(self) -> list[str]:
+        return list(dict.fromkeys(row.part for row in self.rows))
+
+    def of_part(self, part: str) -> list[Row]:
+        return [row for row in self.rows if row.part == part]
+
+    def choose(self, only: Sequence[str] = (), both: bool = False) -> list[Row]:
+        """The rows to run: those named (a row, a part, or PART: ROW), in the order of the file.
+        Rows as defined, where the published ones are not, come after all others, if `both`."""
+        known: dict[str, list[Row]] = {}
+        for row in self.rows:
+            for name in {row.title, row.name, row.part} - {""}:
+                known.setdefault(name.lower(), []).append(row)
+        chosen: list[Row] = []
+        for name in only:
+            if name.lower() not in known:
+                raise StreamgaugeError(
+                    f"The suite {self.name} has no row or part '{name}'; "
+                    f"{nearest(name.lower(), known)}"
+                )
+            chosen += known[name.lower()]
+        named = {name.lower() for name in only}
+        rows = [row for row in self.rows if not only or row in chosen]
+        plain = [row for row in rows if not row.defined]
+        asked = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
+        return plain + [
+            row
+            for row in rows
+            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & asked)
+        ]
+
+
+def names() -> list[str]:
+    """Every suite there is: a name is the name of a file."""
+    return sorted(file.stem for file in ROOM.glob("*.toml"))
+
+
+def load(name: str, generated: bool = False) -> Suite:
+    """A suite with every setting checked.
+
+    >>> load("demo").title
+    'Why online accuracy alone misleads'
+    """
+    if name not in names():
+        raise StreamgaugeError(f"There is no suite '{name}'; {nearest(name, names())}")
+    given = tomllib.loads((ROOM / f"{name}.toml").read_text(encoding="utf-8"))
+    _check(given, _SUITE, name)
+    parts = given.get("part") or [{"name": ""}]
+    rows: list[Row] = []
+    differences = []
+    for part in parts:
+        _check(part, _PART, f"{name}, part {part.get('name', '?')}")
+        rows += _rows(name, given, part, generated)
+        for one in part.get("difference", ()):
+            differences.append(Difference(part["name"], **{"table": part.get("table", ""), **one}))
+    return Suite(
+        name=name,
+        title=given["title"],
+        what=given["what"],
+        rows=tuple(rows),
+        differences=tuple(differences),
+        figures=tuple(given.get("figures", ())),
+        notes=tuple(given.get("notes", ())),
+        generated=generated,
+    )
+
+
+def _rows(
+    name: str, suite: Mapping[str, Any], part: Mapping[str, Any], generated: bool
+) -> Iterator[Row]:
+    shared = {row["name"]: row for row in suite.get("row", ())}
+    if "same_rows" in part:
+        other = next((p for p in suite["part"] if p["name"] == part["same_rows"]), None)
+        if other is None:
+            raise StreamgaugeError(f"The suite {name} has no part '{part['same_rows']}'.")
+        shared |= {row["name"]: row for row in other["row"]}
+    wanted = part.get("rows", [] if "row" in part else list(shared))
+    for one in wanted:
+        if one not in shared:
+            raise StreamgaugeError(f"The suite {name} has no row '{one}'; {nearest(one, shared)}")
+    for row in [*(shared[one] for one in wanted), *part.get("row", ())]:
+        _check(row, _ROW, f"{name}, row {row.get('name', '?')}")
+        yield _row(name, suite, part, row, generated)
+        if "definition" in row:
+            _check(row["definition"], _LAYER, f"{name}, definition of {row['name']}")
+            defined = {**row, "name": f"{row['name']}, {DEFINED}"}
+            yield _row(name, suite, part, defined, generated, row["definition"])
+
+
+def _row(
+    name: str,
+    suite: Mapping[str, Any],
+    part: Mapping[str, Any],
+    row: Mapping[str, Any],
+    generated: bool,
+    definition: Mapping[str, Any] | None = None,
+) -> Row:
+    differs = part.get("by_row", {}).get(row["name"].removesuffix(f", {DEFINED}"), {})
+    layers = [suite, part, row, differs, definition or {}]
+    stand_ins = [layer.get("generated", {}) for layer in (suite, part, row)] if generated else []
+    kind = catalogue.config_type_of(catalogue.learner(row["method"]).kind)
+    known = set() if kind is None else set(setting_types(kind))
+    merged: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for layer in [*layers, *stand_ins]:
+        own = layer is row or layer is differs or layer is definition
+        for group in GROUPS:
+            if group == "stream" and generated and layer not in stand_ins:
+                continue
+            for setting, value in layer.get(group, {}).items():
+                if group != "learner" or own or setting in known:
+                    merged[group][setting] = value
+    stream = str(merged["stream"].pop("name"))
+    settings = {f"{group}.{k}": v for group, found in merged.items() for k, v in found.items()}
+    seeds = [layer["seeds"] for layer in [*layers, *stand_ins] if "seeds" in layer]
+    columns = row.get("columns", part.get("columns", suite.get("columns", {})))
+    return Row(
+        suite=name,
+        part=part.get("name", ""),
+        name=row["name"],
+        method=row["method"],
+        stream=stream,
+        settings=settings,
+        seeds=seeds[-1] if seeds else 1,
+        columns={c: (s,) if isinstance(s, str) else tuple(s) for c, s in columns.items()},
+        table="" if generated else part.get("table", ""),
+        published=row.get("published", row["name"].removesuffix(f", {DEFINED}")),
+        weights=_backbone(row, part, suite),
+        on=part.get("on", "stream"),
+        defined=definition is not None,
+        generated=generated,
+        pretrain=suite.get("generated", {}).get("pretrain", {}) if generated else {},
+        size={**suite.get("size", {}), **part.get("size", {})},
+        note=row.get("note", ""),
+    )
+
+
+def _backbone(*layers: Mapping[str, Any]) -> str:
+    """The first that names one; `none` is a name for none."""
+    name = next((str(layer["weights"]) for layer in layers if "weights" in layer), "none")
+    return "" if name == "none" else name
+
+
+def _check(given: Mapping[str, Any], known: set[str], where: str) -> None:
+    for entry in given:
+        if entry not in known:
+            raise StreamgaugeError(
+                f"The suite {where} has an unknown entry '{entry}'; {nearest(entry, known)}"
+            )
