@@ -3,7 +3,7 @@
 The stream's order is known; when a batch is trained on, the clock says; what a memory that does not
 look at the model will recall, a copy of it says, which plays the coming steps in advance. So images
 can be decoded before they are needed. Nothing here decides a value: what is foreseen wrongly, or
-not at all (MIR's choices), is read when it is asked for.
+not at all (what GSS keeps), is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from streamgauge.learners.base import Batch
 from streamgauge.streams.ahead import Ahead, workers_for
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class Foresight:
         self.knows_training = not (
             self.protocol.preempt or self.protocol.costs or hasattr(loop.learner, "job_kind")
         )
-        self.memory = memory_ahead(loop.learner) if self.knows_training else None
+        self.double = double_of(loop.learner) if self.knows_training else None
         self._recalls = self._asked = 0
 
     def announce(self) -> None:
@@ -131,14 +134,15 @@ class Foresight:
             if step != self.newest and self.loop._sees_input:
                 yield index
             finished -= kind == "learn"
-            if self.memory is None:
+            if self.double is None:
                 continue
-            label = self.stream.source.label[index]
+            label = self.stream.source.label[index].astype(np.int64, copy=False)
             if kind == "store":
-                self.memory.add(index, label)
+                self.double.memory.add(index, label)
                 continue
-            learner: Any = self.loop.learner
-            for recalled in learner.foresee(self.memory, index, label):
+            nothing: Any = None
+            batch = Batch(nothing, nothing, index.astype(np.int64, copy=False), label)
+            for recalled in self.double.foresee(batch):
                 if len(recalled):
                     self._recalls += 1
                     yield recalled
@@ -148,24 +152,26 @@ class Foresight:
         if self._recalls < CHECK:
             return
         if self.source.given_up - self._asked > self._recalls // 2:
-            self.memory = None
+            self.double = None
         self._recalls, self._asked = 0, self.source.given_up
 
 
-def memory_ahead(learner: Any) -> Any | None:
-    """A copy of a learner's memory that can run ahead; None where its recalls cannot be foreseen.
+def double_of(learner: Any) -> Any | None:
+    """A double of a learner whose memory runs ahead; None where its recalls cannot be foreseen.
 
     A learner that overrides how it learns, recalls or stores and does not say anew what that will
-    recall (`foresee`) is not foreseen.
+    read (`foresee`) is not foreseen. The double shares the model and never uses it.
     """
     if not hasattr(learner, "foresee") or not learner.memory.model_free:
         return None
     line = type(learner).__mro__
     place = {
         name: next((i for i, part in enumerate(line) if name in vars(part)), len(line))
-        for name in ("foresee", "learn", "draw", "recall", "store", "update")
+        for name in ("foresee", "learn", "recall", "store")
     }
     if place.pop("foresee") > min(place.values()):
         return None
+    double = copy.copy(learner)
     memory = learner.memory
-    return copy.deepcopy(memory, {id(memory.side): {}})
+    double.memory = copy.deepcopy(memory, {id(memory.side): {}})
+    return double

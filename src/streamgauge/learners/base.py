@@ -17,8 +17,8 @@ has no such parameter. Optional members, each used only where present:
 - `answers_cheaply = True`: features are frozen, so near-future answers are never thinned
 - `memory_bytes()`: what it holds beside its weights
 - `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
-- `foresee(memory, index, label)`: addresses that learning a batch will recall, played on a copy of
-  its `memory`; for reading ahead only
+- `foresee(batch)`: asked of a double that has a copy of its `memory`: the addresses that learning
+  this batch (labels and addresses only) will read; for reading ahead only
 - `features(x, generator)`: what a linear probe is trained on; of a random view of x where a
   generator is given
 """

@@ -70,14 +70,9 @@ class DERpp(er.ER):
         self.slots = hand.slots
         return hand.parts[0]
 
-    def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
-        if self.config.as_published:
-            return []
-        pairs = [(memory.recall(self.config.recall), memory.recall(self.config.recall))
-                 for _ in range(self.config.passes)]  # fmt: skip
-        recalled = [memory.index[np.concatenate(pair)] for pair in pairs]
-        memory.add(index, label)
-        return recalled
+    def foresee(self, batch: Batch) -> list[Any]:
+        self.left = NONE
+        return super().foresee(batch)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         config, kept = self.config, len(self.slots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -15,8 +16,6 @@ from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from streamgauge.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ class ER(Network):
         """What, beside shapes, decides which operations a step takes."""
         return ()
 
-    def foresee(self, memory: Memory, index: Any, label: Any) -> list[Any]:
-        """The addresses that learning a batch will recall, played on a copy of the memory, so that
-        they can be read ahead. Who changes what is recalled says this anew, or is not foreseen."""
-        n = 0 if self.config.wait and len(memory) < self.config.recall else self.config.recall
-        recalled = [memory.index[memory.recall(n)] for _ in range(self.config.passes)]
-        memory.add(index, label)
-        return recalled
+    def foresee(self, batch: Batch) -> list[Any]:
+        """Asked of a double with a memory of its own, so that images can be read ahead: play what
+        learning this batch does to the memory, and give the addresses of each read. Who changes
+        `learn`, `recall` or `store` says this anew, or is not foreseen."""
+        drawn = [self.draw(batch) for _ in range(self.config.passes)]
+        self.memory.add(batch.index, batch.labels())
+        return [np.concatenate([part for one in drawn for part in one.parts])]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """One forward pass over both, so that batch norm sees them together."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamgauge.learners import er
 from streamgauge.learners._deal import NONE, Drawn, deal
 from streamgauge.learners._losses import ace_mask, present, restricted_cross_entropy
@@ -50,8 +52,13 @@ class ERACE(er.ER):
         slots, self.left = deal(self.left, self.config.recall, memory.slots(), memory.rng)
         return Drawn((memory.index[slots],))
 
-    def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
-        return [] if self.config.as_published else super().foresee(memory, index, label)
+    def foresee(self, batch: Batch) -> list[Any]:
+        self.left = NONE
+        if not self.config.as_published:
+            return super().foresee(batch)
+        self.memory.add(batch.index, batch.labels())
+        drawn = [self.draw(batch) for _ in range(self.config.passes)]
+        return [np.concatenate([one.parts[0] for one in drawn])]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         head, published = self.model.head, self.config.as_published

@@ -79,6 +79,12 @@ class MIR(er.ER):
             slots = memory.recall(n)
         return Drawn((memory.index[slots],))
 
+    def foresee(self, batch: Batch) -> list[Any]:
+        self.left, self.drawn = NONE, 0
+        candidates = super().foresee(batch)
+        self.before = batch.labels() if self._as("survey") else NONE
+        return candidates
+
     def _most_interfered(self, some: Batch) -> Batch:
         view, first = self.view(some.x), len(some.y) - self.config.recall
         rise = interference(self.model, view, some.y, self.config.lr, self.config.as_published)

@@ -60,17 +60,18 @@ class ReplayOnly(er.ER):
     def recall(self, batch: Batch) -> Batch:
         """Of several updates on a batch, FIFO gives the last the newest samples and each one
         before it those before them, as the published code does."""
-        return self.read(self._draw(self.memory, self.left))
+        return self.read(self._addresses(self.left))
 
-    def _draw(self, memory: Any, left: int) -> Any:
+    def _addresses(self, left: int) -> Any:
+        memory: Any = self.memory
         count = self.config.recall
         newest = {"uniform": 0, "mixed": count // 2, "fifo": count}[self.config.sampler]
         recent = memory.newest(newest * left)[:newest]
         return memory.index[np.concatenate([recent, memory.recall(count - newest)])]
 
-    def foresee(self, memory: Any, index: Any, label: Any) -> list[Any]:
-        memory.add(index, label)
-        return [self._draw(memory, left) for left in range(self.config.passes, 0, -1)]
+    def foresee(self, batch: Batch) -> list[Any]:
+        self.memory.add(batch.index, batch.labels())
+        return [self._addresses(left) for left in range(self.config.passes, 0, -1)]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """ACE: a recalled sample of the newest batch competes with that batch's classes only."""
