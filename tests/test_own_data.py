@@ -748,7 +748,10 @@ def test_stored_settings_open_the_same_stream_from_any_folder(
 ) -> None:
     csv(tmp_path, TABLE)
     monkeypatch.chdir(tmp_path)
-    stream = sg.stream("manifest", path="photos.csv", size=6, user="none")
+    Path("names.txt").write_text("wren\nrobin\n")
+    stream = sg.stream(
+        "manifest", path="photos.csv", size=6, user="none", root=".", names="names.txt"
+    )
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path / "else")
     again = sg.stream("manifest", **json.loads(json.dumps(stream.settings)))
