@@ -741,3 +741,18 @@ def test_the_page_runs_as_written(
     commands = re.findall(r"^streamgauge run --stream (\w+) +--stream.path (\S+)", page, re.M)
     for name, path in commands[:3]:
         assert sg.stream(name, path=path).samples > 100
+
+
+def test_stored_settings_open_the_same_stream_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csv(tmp_path, TABLE)
+    monkeypatch.chdir(tmp_path)
+    Path("names.txt").write_text("wren\nrobin\n")
+    stream = sg.stream(
+        "manifest", path="photos.csv", size=6, user="none", root=".", names="names.txt"
+    )
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    again = sg.stream("manifest", **json.loads(json.dumps(stream.settings)))
+    assert again.describe() == stream.describe()

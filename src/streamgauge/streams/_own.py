@@ -195,9 +195,9 @@ def finish(
         total = sum(left_out.values())
         say(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
-    if settings.get("path"):  # a run is to be taken up again from any folder
-        path = Path(settings["path"])
-        settings["path"] = str(path.resolve()) if path.exists() else settings["path"]
+    for place in ("path", "root", "names"):  # a run is to be taken up again from any folder
+        if settings.get(place) and Path(settings[place]).expanduser().exists():
+            settings[place] = str(Path(settings[place]).expanduser().resolve())
     return arrange(
         source,
         config,
