@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -280,6 +281,8 @@ def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
     assert not fits(one, Job(rows["ER"], 0))
     full = {row.name: row for row in load("demo").rows}  # a longer stream
     assert not fits(one, Job(full["NCM"], 0))
+    trained = dataclasses.replace(rows["NCM"], weights="embedding")  # from weights, not from none
+    assert not fits(one, Job(trained, 0))
 
 
 def test_the_table_of_a_suite_is_the_mean_over_its_runs(demo: Path) -> None:
