@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli_streams import classes, shift
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ DataFolder = Annotated[
 def _help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+data.command()(classes)
+data.command()(shift)
 
 
 @data.command("list")

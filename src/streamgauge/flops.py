@@ -11,9 +11,9 @@ shape, and its figure is used again for those that follow. What a shape is:
   learner, `with part("name", size):`, and has a figure of its own that is added.
 
 No learner is taken at its word: of each shape the first, second, fourth, eighth ... job is counted,
-and from the first figure that is another one on, every job of that shape is. Where jobs are replayed
-from a recording, equal shapes are equal operations, and the first is counted alone. Only a learner that
-never sees an input (`sees_input = False`) has 0 without being counted.
+and from the first figure that is another one on, every job of that shape is. Where jobs are
+replayed from a recording, equal shapes are equal operations, and the first alone is counted. Only a
+learner that never sees an input (`sees_input = False`) has 0 without being counted.
 """
 
 from __future__ import annotations

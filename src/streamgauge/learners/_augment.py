@@ -83,7 +83,7 @@ def _overlap(by: int, size: int) -> tuple[slice, slice]:
 
 
 def _boxes(x: Tensor, boxes: Iterable[Tensor]) -> Iterator[tuple[Tensor, list[int]]]:
-    return zip(x.split(1), torch.stack(list(boxes), 1).long().tolist(), strict=True)
+    return zip(torch.split(x, 1), torch.stack(list(boxes), 1).long().tolist(), strict=True)
 
 
 def _stretched(image: Tensor, box: list[int]) -> Tensor:

@@ -15,8 +15,12 @@
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
 
   function coloured(trace, theme) {
-    const { colour = 0, band, blind, front, point, hollow } = trace.meta;
+    const { colour = 0, band, blind, front, point, hollow, map } = trace.meta;
     const line = theme.colours[colour % theme.colours.length];
+    if (map) {
+      return { ...trace, fillcolor: line + "2e", line: { ...trace.line, color: line },
+        marker: { ...trace.marker, color: line } };
+    }
     if (blind) {
       return {
         ...trace, line: { color: theme.soft, dash: "dash", width: 1.75 },
@@ -56,7 +60,8 @@
       xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: theme.ink, size: 13 },
-      margin: { l: 56, r: 124, t: 12, b: 48 }, hovermode: figure.layout.hovermode || "x unified", showlegend: true,
+      margin: { l: 56, r: 124, t: 12, b: 48 }, showlegend: true,
+      hovermode: figure.layout.hovermode || "x unified",
       hoverlabel: { bgcolor: theme.paper, bordercolor: theme.line, font: { color: theme.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.soft, activecolor: theme.ink },

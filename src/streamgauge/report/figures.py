@@ -24,6 +24,7 @@ from streamgauge.record import Run
 from streamgauge.report.blind import BlindLevel, blind_level
 from streamgauge.report.compute import caption, compute, traces
 from streamgauge.report.leaderboard import Board, Row
+from streamgauge.report.places import cells_on_map
 from streamgauge.report.ties import NEAR_FUTURE
 
 POINTS = 250  # of a curve
@@ -54,6 +55,7 @@ class Figures:
     accuracy: list[Figure]
     training: list[Figure]
     matrices: list[Matrix]
+    place: Figure | str | None = None  # a map, or why there is none
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,19 @@ def figures(board: Board) -> Figures:
             for row, curves in found
             if curves[0].matrix.size and len({one.matrix.shape for one in curves}) == 1
         ],
+        place=_map(board),
+    )
+
+
+def _map(board: Board) -> Figure | str | None:
+    found = cells_on_map(board)
+    if found is None or isinstance(found, str):
+        return found
+    return Figure(
+        "Where the classes are",
+        "Each outline is an S2 cell, a class; rest the pointer on its centre for how often it was "
+        "answered right (the first seed of each learner).",
+        *found,
     )
 
 

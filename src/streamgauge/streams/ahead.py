@@ -6,6 +6,7 @@ turns out wrong costs time and nothing else, and the number of workers changes n
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections import deque
 from dataclasses import dataclass, field
@@ -260,9 +261,7 @@ def _pieces(index: IntArray) -> list[_Piece]:
     whole = np.asarray(index, np.int64)
     count = -(-len(whole) // ROWS)
     edges = [len(whole) * number // count for number in range(count + 1)] if count else [0]
-    return [
-        _Piece(whole[start:end], start) for start, end in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [_Piece(whole[start:end], start) for start, end in itertools.pairwise(edges)]
 
 
 class _Decoder:

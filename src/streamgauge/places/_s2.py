@@ -1,0 +1,47 @@
+"""What the library s2geometry does for the few hundred cells that become classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+
+Floats = NDArray[np.float64]
+
+
+def library() -> Any:
+    try:
+        import s2geometry
+    except ImportError:
+        raise StreamgaugeError(
+            "Geographic classes need s2geometry: pip install 'streamgauge[geo]'."
+        ) from None
+    return s2geometry
+
+
+def centres(cells: Iterable[int]) -> Floats:
+    """Latitude and longitude of the middle of each cell, `[cells, 2]`."""
+    s2 = library()
+    places = [s2.S2CellId(int(cell)).ToLatLng() for cell in cells]
+    return np.array([[p.lat().degrees(), p.lng().degrees()] for p in places]).reshape(-1, 2)
+
+
+def outline(cell: int, parts: int = 8) -> Floats:
+    """The border of a cell as latitude and longitude, closed, `[4 * parts + 1, 2]`.
+
+    An edge of a cell is a great circle, so on a flat map it is curved: it is cut into `parts`.
+    """
+    s2 = library()
+    whole = s2.S2Cell(s2.S2CellId(int(cell)))
+    corners = np.array([[p.x(), p.y(), p.z()] for p in map(whole.GetVertex, range(4))])
+    share = np.arange(parts)[:, None] / parts
+    edges = [
+        (1 - share) * corners[number] + share * corners[(number + 1) % 4] for number in range(4)
+    ]
+    x, y, z = np.concatenate([*edges, corners[:1]]).T
+    border: Floats = np.degrees(np.stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)], axis=1))
+    return border

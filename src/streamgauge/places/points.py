@@ -1,0 +1,397 @@
+"""Points from any table: who has coordinates, which come first, and which class each lies in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.audit.log import GUESSES as KNOWN
+from streamgauge.audit.log import to_seconds
+from streamgauge.audit.sources import open_source
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
+from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+Labels = NDArray[np.int32]
+
+# What people call these columns, the likeliest first; compared without case, spaces, _ and -.
+GUESSES = {
+    "latitude": ("latitude", "lat", "decimallatitude", "gpslatitude", "poilat"),
+    "longitude": ("longitude", "lon", "lng", "long", "decimallongitude", "gpslongitude", "poilon"),
+    "time": (*KNOWN["time"], "datetaken"),
+    "user": KNOWN["user"],
+}
+NOT_WANTED = "none"
+CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
+
+
+class Points:
+    """A table of points: CSV, Parquet, NPZ, JSON lines, arrays by name, a `.npy` array of columns
+    (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
+
+    Every role (latitude, longitude, time, user) may be given the name of its column, or ``"none"``
+    for those that are not needed; otherwise it is guessed, and `guessed` says which were.
+    """
+
+    def __init__(
+        self, data: str | Path | Mapping[str, Any], *, keep: Sequence[str] = (), **columns: Any
+    ) -> None:
+        self.name = str(data) if isinstance(data, str | Path) else "the arrays given"
+        self.source = open_source(_arrays(Path(data)) if isinstance(data, str | Path) else data)
+        self.roles: dict[str, str] = {}
+        self.guessed: list[str] = []
+        for role in GUESSES:
+            self._find(role, columns.get(role))
+        for role in ("latitude", "longitude"):
+            if role not in self.roles:
+                raise StreamgaugeError(
+                    f"No column of {self.name} looks like the {role}: name it with --{role}; the "
+                    f"columns are {', '.join(self.source.names)}."
+                )
+        for name in keep:
+            self._require("keep", name)
+        self.keep = tuple(name for name in keep if name not in self.roles.values())
+
+    def _find(self, role: str, given: str | None) -> None:
+        names = self.source.names
+        if given is not None:
+            if given.lower() != NOT_WANTED or given in names:
+                self._require(role, given)
+                self.roles[role] = given
+            return
+        plain = {re.sub(r"[\s_\-.]", "", name).lower(): name for name in reversed(names)}
+        for guess in GUESSES[role]:
+            if guess in plain:
+                self.roles[role] = plain[guess]
+                self.guessed.append(role)
+                return
+
+    def _require(self, role: str, name: str) -> None:
+        if name not in self.source.names:
+            hint = nearest(name, self.source.names).rstrip(".")
+            raise StreamgaugeError(f"{self.name} has no column '{name}' for --{role}: {hint}.")
+
+    def columns_line(self) -> str:
+        """Which column was taken for what."""
+        said = [
+            f"{role} = {name}{' (guessed)' if role in self.guessed and role != name else ''}"
+            for role, name in self.roles.items()
+        ]
+        return f"Columns: {', '.join(said)}."
+
+    def tables(self, *roles: str, keep: bool = False) -> Iterator[tuple[int, Any]]:
+        """Row number and Arrow table of some columns, a bounded number of rows at a time."""
+        names = [self.roles[role] for role in roles if role in self.roles]
+        if keep:
+            names += self.keep
+        text = [self.roles["user"]] if "user" in roles and "user" in self.roles else []
+        row = 0
+        for table in self.source.tables(names, text):
+            if table.num_rows:
+                yield row, table
+                row += table.num_rows
+
+    def coordinates(self, table: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Degrees of a table's rows, NaN where they are missing."""
+        found = []
+        for role in ("latitude", "longitude"):
+            name = self.roles[role]
+            try:
+                found.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
+            except (ValueError, TypeError):
+                raise StreamgaugeError(
+                    f"Column '{name}' is taken as the {role} but holds no numbers: name another "
+                    f"with --{role}."
+                ) from None
+        return found[0], found[1]
+
+    def times(self) -> Ints | None:
+        """Seconds of all rows, or None where there is no column of times."""
+        if "time" not in self.roles:
+            return None
+        name = self.roles["time"]
+        parts = [to_seconds(table[name], name, row) for row, table in self.tables("time")]
+        if not parts:
+            raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
+        return np.concatenate(parts)
+
+
+def _arrays(path: Path) -> str | Path | dict[str, Array]:
+    """NumPy files as columns by name, left on disk; any other path as it is."""
+    if path.is_dir() and (files := sorted(path.glob("*.npy"))):
+        return {file.stem: _load(file) for file in files}
+    if path.suffix.lower() != ".npy" or not path.exists():
+        return path
+    array = _load(path)
+    if array.ndim != 2 or array.shape[1] not in (2, 3):
+        raise StreamgaugeError(
+            f"{path} has shape {array.shape}: one array of points has the columns latitude, "
+            "longitude and, where known, time; or give a folder with latitude.npy and "
+            "longitude.npy."
+        )
+    names = ("latitude", "longitude", "time")[: array.shape[1]]
+    return {name: array[:, number] for number, name in enumerate(names)}
+
+
+def _load(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        why = getattr(error, "strerror", None) or "it is no array of plain numbers"
+        raise StreamgaugeError(f"{path} cannot be read: {why}.") from None
+    return array
+
+
+def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
+    """Which rows are the earliest share; of equal times those that stand first.
+
+    >>> first_rows(np.array([30, 10, 20, 10]), 4, 0.5)
+    array([False,  True, False,  True])
+    """
+    if not 0 < share <= 1:
+        raise StreamgaugeError(f"preparation is a share above 0 and up to 1; it is {share}.")
+    wanted = max(1, round(rows * share))
+    if time is None or bool(np.all(time[1:] >= time[:-1])):
+        return np.arange(rows) < wanted
+    limit = np.partition(time, wanted - 1)[wanted - 1]
+    chosen: NDArray[np.bool_] = time < limit
+    at_limit = np.flatnonzero(time == limit)
+    chosen[at_limit[: wanted - int(chosen.sum())]] = True
+    return chosen
+
+
+def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
+    """When, as inputs that a model can use: sine and cosine of the time of day (UTC), of the week
+    and of the year.
+
+    >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
+    {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
+     'year_cos': 1.0}
+    """
+    found = {}
+    for name, length in CYCLES.items():
+        angle = 2 * np.pi * (time % length) / length
+        found[f"{name}_sin"], found[f"{name}_cos"] = np.sin(angle), np.cos(angle)
+    return found
+
+
+def classes_of(
+    points: Points,
+    *,
+    preparation: float = 0.05,
+    split_above: int = 10_000,
+    keep_from: int = 50,
+    max_level: int = LEVELS,
+    time: Ints | None = None,
+) -> GeoClasses:
+    """Build classes from the earliest share of a table's points.
+
+    `time` are the seconds of all rows where they have been read already.
+    """
+    time = points.times() if time is None else time
+    rows = sum(t.num_rows for _, t in points.tables("latitude")) if time is None else len(time)
+    if rows == 0:
+        raise StreamgaugeError(f"{points.name} has no rows: there is nothing to make classes of.")
+    chosen = first_rows(time, rows, preparation)
+    parts: list[tuple[Array, Array]] = []
+    last = int(np.flatnonzero(chosen)[-1])
+    for row, table in points.tables("latitude", "longitude"):
+        if row > last:
+            break
+        here = chosen[row : row + table.num_rows]
+        if here.any():
+            latitude, longitude = points.coordinates(table)
+            parts.append((latitude[here], longitude[here]))
+    return build_classes(
+        np.concatenate([one for one, _ in parts]),
+        np.concatenate([two for _, two in parts]),
+        split_above=split_above,
+        keep_from=keep_from,
+        max_level=max_level,
+    )
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """What became of a table's points."""
+
+    rows: int
+    labelled: int
+    without_place: int  # no coordinates
+    outside: int  # coordinates, but in no class
+    count: Ints  # points of each class
+    within: NDArray[np.float64]  # share of the labelled within THRESHOLDS_KM of their cell's centre
+    out: Path | None
+
+
+def label_points(
+    points: Points | str | Path | Mapping[str, Any],
+    classes: GeoClasses,
+    out: str | Path | None = None,
+    *,
+    threads: int | None = None,
+    time: Ints | None = None,
+    when: bool = False,
+) -> Labelling:
+    """Find every point's class, count those without one, and write the rest where `out` says.
+
+    A `.npy` file holds one number a row of the table, in its order, -1 for no class. A `.parquet`
+    or `.csv` file holds the rows that have a class, in order of time where there are times:
+    `row` (of the table, from 0), `time` in seconds, `user`, `latitude`, `longitude`, the columns
+    kept, with `when` the columns of `calendar`, then `label` and `cell`, the name of the class.
+    """
+    table_of = points if isinstance(points, Points) else Points(points)
+    target = None if out is None else Path(out)
+    if target is not None and target.suffix.lower() not in (".npy", ".parquet", ".csv"):
+        raise StreamgaugeError(f"Labels are written as .parquet, .csv or .npy, not as {target}.")
+    if time is None:
+        time = table_of.times()
+    if when and time is None:
+        raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
+    writer = None if target is None else _Writer(target, table_of, classes, time, when)
+    rows = without = labelled = 0
+    count = np.zeros(len(classes), np.int64)
+    within = np.zeros(len(THRESHOLDS_KM))
+    whole = target is not None and target.suffix.lower() != ".npy"
+    roles = ("latitude", "longitude", "user") if whole else ("latitude", "longitude")
+    try:
+        for row, table in table_of.tables(*roles, keep=whole):
+            latitude, longitude = table_of.coordinates(table)
+            label = classes.label(latitude, longitude, threads)
+            has = label >= 0
+            rows += len(label)
+            without += int(np.count_nonzero(np.isnan(latitude) | np.isnan(longitude)))
+            labelled += int(has.sum())
+            mine = label[has]
+            count += np.bincount(mine, minlength=len(classes))
+            if mine.size:
+                place = np.stack([latitude[has], longitude[has]], axis=1)
+                within += geolocation_error(place, classes.centre[mine]).within * mine.size
+            if writer is not None:
+                writer.add(row, table, latitude, longitude, label)
+        if writer is not None:
+            writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    if rows == 0:
+        raise StreamgaugeError(f"{table_of.name} has no rows: there is nothing to label.")
+    share = within / labelled if labelled else np.full(len(within), np.nan)
+    return Labelling(rows, labelled, without, rows - labelled - without, count, share, target)
+
+
+class _Writer:
+    """Labelled rows, written aside and put in place whole. A table in order of time goes through
+    piece by piece; another is sorted, and so held in memory."""
+
+    def __init__(
+        self, target: Path, points: Points, classes: GeoClasses, time: Ints | None, when: bool
+    ) -> None:
+        self.target, self.points, self.classes, self.time = target, points, classes, time
+        self.when = when
+        self.aside = target.with_name(target.name + ".aside")
+        self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
+        self.held: list[Any] = []
+        self.sink: Any = None
+        self.labels: list[Labels] = []
+        with _writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: int, table: Any, latitude: Array, longitude: Array, label: Labels) -> None:
+        import pyarrow as pa
+
+        if self.target.suffix.lower() == ".npy":
+            self.labels.append(label)
+            return
+        chosen = np.flatnonzero(label >= 0)
+        columns: dict[str, Any] = {"row": pa.array(row + chosen)}
+        if self.time is not None:
+            columns["time"] = pa.array(self.time[row + chosen])
+        taken = pa.array(chosen)
+        if "user" in self.points.roles:
+            user = table[self.points.roles["user"]]
+            if pa.types.is_dictionary(user.type):  # numbered afresh in every piece
+                user = user.cast(user.type.value_type)
+            columns["user"] = user.take(taken)
+        columns["latitude"] = pa.array(latitude[chosen])
+        columns["longitude"] = pa.array(longitude[chosen])
+        for name in self.points.keep:
+            if name not in columns:
+                columns[name] = table[name].take(taken)
+        if self.when and self.time is not None:
+            for name, values in calendar(self.time[row + chosen]).items():
+                columns[name] = pa.array(values)
+        columns["label"] = pa.array(label[chosen])
+        names = pa.DictionaryArray.from_arrays(
+            pa.array(label[chosen]), pa.array(list(self.classes.names))
+        )
+        columns["cell"] = names.cast(pa.string())
+        ready = pa.table(columns)
+        if self.sorted:
+            self._write(ready)
+        else:
+            self.held.append(ready)
+
+    def _write(self, table: Any) -> None:
+        with _writing(self.target):
+            if self.sink is None:
+                if self.target.suffix.lower() == ".csv":
+                    from pyarrow import csv
+
+                    self.sink = csv.CSVWriter(str(self.aside), table.schema)
+                else:
+                    from pyarrow import parquet
+
+                    self.sink = parquet.ParquetWriter(str(self.aside), table.schema)
+            self.sink.write_table(table)
+
+    def finish(self) -> None:
+        import pyarrow as pa
+
+        if self.target.suffix.lower() == ".npy":
+            labels = np.concatenate(self.labels) if self.labels else np.empty(0, np.int32)
+            with _writing(self.target), self.aside.open("wb") as file:
+                np.save(file, labels)
+        else:
+            if self.held:
+                whole = pa.concat_tables(self.held)
+                order = np.argsort(whole["time"].to_numpy(), kind="stable")
+                self._write(whole.take(pa.array(order)))
+            if self.sink is None:
+                return
+            self.sink.close()
+        with _writing(self.target):
+            self.aside.replace(self.target)
+
+    def discard(self) -> None:
+        if self.sink is not None:
+            with suppress(OSError):
+                self.sink.close()
+        with suppress(OSError):
+            self.aside.unlink(missing_ok=True)
+
+
+class _writing:
+    """A full disk or a forbidden folder as one sentence."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, OSError):
+            raise StreamgaugeError(
+                f"The labels cannot be written to {self.target}: {error.strerror or error}."
+            ) from None
