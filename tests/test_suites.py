@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -171,7 +172,8 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method() -> None:
     assert (defined.verdict, defined.why) == ("", "as defined")
     assert defined.published == cells["ER-ACE", "Acc"].published
     assert cells["SCR", "Acc"].verdict == "not verified"
-    assert "no runs were kept" in cells["SCR", "Acc"].why
+    assert cells["SCR", "Acc"].why == "earlier, runs not kept"
+    assert cells["SCR", "AAA"].why == "not run"
     assert ("GDumb", "AAA") not in cells  # neither published nor measured
     published_cells = [cell for cell in cells.values() if cell.published and not cell.defined]
     assert len(published_cells) == 35
@@ -280,6 +282,8 @@ def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
     assert not fits(one, Job(rows["ER"], 0))
     full = {row.name: row for row in load("demo").rows}  # a longer stream
     assert not fits(one, Job(full["NCM"], 0))
+    trained = dataclasses.replace(rows["NCM"], weights="embedding")  # from weights, not from none
+    assert not fits(one, Job(trained, 0))
 
 
 def test_the_table_of_a_suite_is_the_mean_over_its_runs(demo: Path) -> None:
@@ -350,7 +354,7 @@ def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_pat
     assert any("blind classifier" in title for title in titles)
     names_ = {trace["name"] for trace in drawn[0]["data"] if "name" in trace}
     assert names_ == {"blind", "majority", "NCM"}
-    assert "not drawn: newest, ER." in page
+    assert "not drawn: newest; ER." in page
     last = next(t for t in drawn[0]["data"] if t.get("name") == "NCM")["y"][-1]
     cells = table(suite, from_runs(suite, gather([demo])))
     (cell,) = [c for c in cells if (c.row, c.column) == ("NCM", "online")]

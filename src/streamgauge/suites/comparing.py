@@ -15,6 +15,7 @@ from streamgauge.suites.spec import Row, Suite
 
 ENOUGH = 3  # seeds that a verdict wants
 LIMIT = 2.0  # deviations
+EARLIER = "earlier, runs not kept"
 Verdict = Literal["verified", "not verified", "cannot be verified", ""]
 
 
@@ -72,10 +73,8 @@ def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
     if number is not None and row.defined:
         # The published number is of the code, so only the row that does as the code did is checked.
         verdict, why = "", "as defined" if values else "as defined, not run: add --both"
-    elif found is not None and found.earlier and verdict == "verified":
-        verdict, why = "not verified", found.earlier
-    elif found is not None and found.earlier:
-        why = f"{why}; {found.earlier}" if why else found.earlier
+    elif number is not None and found is not None and found.earlier and len(values):
+        verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
     return Cell(
         part=row.part,
         row=row.name,

@@ -91,7 +91,7 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     if suite.generated:
         sentences.append("On generated data: shapes may be like the paper's, numbers are not.")
     if absent:
-        sentences.append(f"Without complete runs, and so not drawn: {', '.join(absent)}.")
+        sentences.append(f"Without complete runs, and so not drawn: {'; '.join(absent)}.")
     shown = [(name, figures) for name, figures in sections if figures]
     made = page("figures.html", suite.title, sentences=sentences, sections=shown)
     return write_page(made, path)

@@ -22,7 +22,8 @@ from streamgauge.settings import as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row
 
-# Where files lie on a machine: not what a row asks for. What is in them has hashes of its own.
+# Where files lie on a machine: not what a row asks for. What is in them has hashes of its own;
+# of first weights a row says only that there are some.
 PLACES = frozenset({"root", "folder", "path", "data", "cache", "weights"})
 
 
@@ -119,6 +120,7 @@ def wanted(job: Job) -> dict[str, Any]:
         "learner": {
             "where": learner.where,
             "settings": _without_places(as_plain(learner.config)),
+            "trained": bool(job.row.weights),
         },
         "protocol": as_plain(protocol),
         "seed": job.seed,
@@ -137,6 +139,7 @@ def as_wanted(run: Run) -> dict[str, Any]:
         "learner": {
             "where": learner["where"],
             "settings": _without_places(learner["settings"]),
+            "trained": bool(learner["settings"].get("weights")),
         },
         "protocol": config["protocol"],
         "seed": config["seed"],

@@ -95,7 +95,7 @@ def _how(suite: Suite, found: Iterable[Measured]) -> list[str]:
     for one in found:
         title = f"{one.part}: {one.row}" if one.part else one.row
         facts = [one.device, one.versions, f"runs {' '.join(one.runs)}" if one.runs else ""]
-        said = "; ".join(fact for fact in (*facts, *one.remarks) if fact)
+        said = "; ".join(fact for fact in (one.earlier, *facts, *one.remarks) if fact)
         command = f"`{one.command}`" if one.command else ""
         lines.append(
             "- " + ": ".join(t for t in (title, " – ".join(filter(None, (command, said)))) if t)

@@ -161,6 +161,8 @@ def _work(row: Row, stream: Stream | None, protocol: Protocol) -> Work:
             trainings = int(size.get("tasks", 20))
         if protocol.evaluate in ("end", "never"):
             evaluated = 0
+        elif isinstance(protocol.evaluate, int):  # the size is of evaluation after every step
+            evaluated //= protocol.evaluate
         return Work(
             steps=int(size["steps"]),
             jobs=float(int(size["steps"]) / cost),
@@ -267,7 +269,7 @@ def _measure(
     from torch.utils.flop_counter import FlopCounterMode
 
     filling = -(-(int(getattr(recipe.config, "memory", 0) or 0) + batch) // batch)
-    steps = filling + 4
+    steps = filling + 3
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (steps * batch, *shape), dtype=np.uint8)
     source = ArraySource(x, rng.integers(0, classes, len(x)), classes=classes)

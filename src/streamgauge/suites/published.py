@@ -42,7 +42,7 @@ class Published:
     @property
     def text(self) -> str:
         value = f"{self.value:.{self.digits}f}"
-        return value if self.deviation is None else f"{value} ± {self.deviation:g}"
+        return value if self.deviation is None else f"{value} ± {self.deviation:.{self.digits}f}"
 
 
 @dataclass(frozen=True)
