@@ -7,8 +7,8 @@
 Works: `er` is experience replay as the survey of online continual learning sets it up (slim
 ResNet18, batches of 10 with 10 replayed, 3 passes, a class-balanced memory of 2,000, random crop
 and flip), without evaluation; `er_eval` the same with an evaluation of the held-out samples of all
-tasks met so far after every mini-batch, in tasks 1, 10 and 20; `mlp` a small network on stored
-features, where overhead is all.
+tasks met so far after every mini-batch, in tasks 1, 10 and 20; `mlp` a network of
+128-64-64-100 units on stored features, with one pass and with three, where overhead is all.
 
 Each side is a process of its own; one waits while the other works. Times are of mini-batches after
 a warm-up, and a ratio is the median over turns of (Avalanche's time / ours), each turn's two times
@@ -58,12 +58,14 @@ class Work:
     task: int
     evaluation: str = "never"  # or once, eval_every
     passes: int = 3
+    longer: int = 1  # so many times as many mini-batches a turn on our side, to have a time at all
 
     @property
     def title(self) -> str:
         how = {"never": "no evaluation", "once": "evaluated after every mini-batch",
                "eval_every": "evaluated by Avalanche's eval_every=1"}[self.evaluation]  # fmt: skip
-        return f"{self.name}, task {self.task}, {how}"
+        passes = "" if self.passes == 3 else ", 1 pass"
+        return f"{self.name}, task {self.task}{passes}, {how}"
 
 
 def chosen_works(names: list[str], evaluation: list[str], tasks: list[int]) -> list[Work]:
@@ -71,7 +73,7 @@ def chosen_works(names: list[str], evaluation: list[str], tasks: list[int]) -> l
     if "er" in names:
         works.append(Work("er", "images", "slim_resnet18", 10))
     if "mlp" in names:
-        works.append(Work("mlp", "features", "mlp", 10))
+        works += [Work("mlp", "features", "mlp", 10, passes=p, longer=20) for p in (1, 3)]
     if "er_eval" in names:
         works += [
             Work("er_eval", "images", "slim_resnet18", t, how) for how in evaluation for t in tasks
@@ -84,12 +86,10 @@ def chosen_works(names: list[str], evaluation: list[str], tasks: list[int]) -> l
 
 
 def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
-    import torch
-
     from streamgauge.runner import Experiment, run_all
 
-    cuda = options.device.startswith("cuda")
-    steps = options.warm_up + options.turns * options.count + 1  # the last ends with a checkpoint
+    turn = _Turn(options, work.longer)
+    steps = turn.warm_up + options.turns * turn.count + 1  # the last ends with a checkpoint
     settings = {
         "stream.kind": work.kind,
         "stream.data": options.data,
@@ -115,7 +115,6 @@ def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
         extra["engine"] = options.engine
     file = str(HERE / "versus_work.py")
     experiment = Experiment(file, (f"er={file}:Filled",), options.seeds, settings)
-    turn = _Turn(options, (lambda: torch.cuda.synchronize()) if cuda else lambda: None)
 
     def body(out: str) -> None:
         for _ in run_all(
@@ -139,10 +138,11 @@ class _Turn:
     The run is in a thread that is let on one turn at a time.
     """
 
-    def __init__(self, options: argparse.Namespace, wait: Callable[[], None]) -> None:
+    def __init__(self, options: argparse.Namespace, longer: int) -> None:
         import threading
 
-        self.options, self.wait = options, wait
+        self.options = options
+        self.warm_up, self.count = options.warm_up * longer, options.count * longer
         self.may_go, self.is_done = threading.Semaphore(0), threading.Semaphore(0)
         self.took: list[float] = []
         self.failure: BaseException | None = None
@@ -159,10 +159,13 @@ class _Turn:
         seeds, options = self.options.seeds, self.options
         side_by_side = bool(options.engine) and options.engine != "eager" and seeds > 1
         factor = seeds if side_by_side else 1
-        wanted = factor * (options.count if self._warm else options.warm_up)
+        wanted = factor * (self.count if self._warm else self.warm_up)
         if self._done < wanted or self._ended:
             return
-        self.wait()
+        if options.device.startswith("cuda"):
+            import torch
+
+            torch.cuda.synchronize()
         self.took.append((time.perf_counter() - self._start) / self._done)
         self._warm = True
         self.is_done.release()
@@ -318,8 +321,7 @@ def _their_model(work: Work) -> Any:
         model.linear = IncrementalClassifier(160, 1)
         return model
     return nn.Sequential(
-        nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
-        IncrementalClassifier(256, 1),
+        nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), IncrementalClassifier(64, 1)
     )  # fmt: skip
 
 
@@ -347,9 +349,7 @@ def prepare_imports(packages: str) -> list[str]:
             del sys.modules[name]
         prepare_imports.library = library = torch.library.Library("torchvision", "DEF")  # type: ignore[attr-defined]
         for operator in ("nms", "qnms"):
-            library.define(
-                f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     if importlib.util.find_spec("avalanche") is None:
         sys.exit("Avalanche is not installed: see benchmarks/requirements-avalanche.txt.")
     return absent
@@ -428,6 +428,7 @@ def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
         "work": work.name,
         "task": work.task,
         "evaluation": work.evaluation,
+        "passes": work.passes,
         "avalanche_ms": 1e3 * statistics.median(took["avalanche"]),
         "streamgauge_ms": 1e3 * statistics.median(took["ours"]),
         "ratio": statistics.median(ratios),
@@ -445,7 +446,9 @@ def extrapolated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         tasks = np.arange(1, TASKS + 1)
         total = {
             side: MINI_BATCHES
-            * float(np.interp(tasks, [r["task"] for r in own], [r[f"{side}_ms"] for r in own]).sum())
+            * float(
+                np.interp(tasks, [r["task"] for r in own], [r[f"{side}_ms"] for r in own]).sum()
+            )
             / 1e3
             for side in ("avalanche", "streamgauge")
         }
@@ -465,7 +468,7 @@ def show(rows: list[dict[str, Any]], sums: list[dict[str, Any]], about: dict[str
           + (f", engine {about['engine']}" if about["engine"] else ""))  # fmt: skip
     print(f"{'ms per mini-batch and seed':<62}{'Avalanche':>10}{'ours':>9}{'ratio':>8}  range")
     for row in rows:
-        work = Work(row["work"], "", "", row["task"], row["evaluation"])
+        work = Work(row["work"], "", "", row["task"], row["evaluation"], row["passes"])
         print(f"{work.title:<62}{row['avalanche_ms']:>10.1f}{row['streamgauge_ms']:>9.2f}"
               f"{row['ratio']:>7.2f}x  {row['lowest']:.2f}-{row['highest']:.2f}")  # fmt: skip
     for one in sums:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from streamgauge import models
 from streamgauge.learners import er
 from streamgauge.streams import Arrangement, ArraySource, Split, Stream
 
@@ -57,7 +58,8 @@ def build(config: Config) -> Stream:
 
 
 class Filled(er.ER):
-    """ER whose memory holds samples of the tasks before the first step."""
+    """ER whose memory holds samples of the tasks before the first step; on features, with an MLP
+    smaller than the one it would get by name."""
 
     def __init__(
         self, spec: Any, source: Any, seed: int, device: torch.device, config: er.Config
@@ -67,6 +69,11 @@ class Filled(er.ER):
             labels = source.label(source.preparation)
             self.model.head.see(labels)
             self.memory.add(source.preparation, labels.cpu().numpy())
+
+    def build_model(self, spec: Any, seed: int) -> models.Model:
+        if len(spec.input_shape) > 1:
+            return super().build_model(spec, seed)
+        return models.build("mlp", spec.input_shape, spec.classes, seed, hidden=(64, 64))
 
 
 def images(folder: str) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +95,8 @@ def images(folder: str) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(np.concatenate(parts)), labels
 
 
-def features(width: int = 512) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian clusters, as wide as the features of a ResNet18."""
+def features(width: int = 128) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian clusters, as wide as the features of the network `cnn4`."""
     rng = np.random.default_rng(0)
     y = np.tile(np.arange(CLASSES), 100)
     centre = rng.normal(size=(CLASSES, width))
