@@ -309,7 +309,10 @@ def _transforms() -> dict[str, Any]:
         t.Normalize((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     ]
     crop_flip = [t.RandomCrop(32, padding=4), t.RandomHorizontalFlip()]
-    return {"train": (t.Compose([*crop_flip, *to_tensor]), None), "eval": (t.Compose(to_tensor), None)}  # fmt: skip
+    return {
+        "train": (t.Compose([*crop_flip, *to_tensor]), None),
+        "eval": (t.Compose(to_tensor), None),
+    }
 
 
 def _their_model(work: Work) -> Any:
@@ -488,7 +491,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="for both; 0 = each as it likes")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--engine", default="")
-    parser.add_argument("--precision", default="float32", help="ours: float32 or bfloat16")
+    parser.add_argument("--precision", default="fp32", help="ours: fp32 or bf16")
     parser.add_argument("--predict", action="store_true", help="ours also tests, then trains")
     parser.add_argument("--data", default="", help="folder with CIFAR-100")
     parser.add_argument("--warm-up", type=int, default=10, help="mini-batches not counted")

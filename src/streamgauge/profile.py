@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from streamgauge.loop import Loop
 
 # Methods of a learner that are a part of their own, where it has them.
-LEARNER = {"recall": "recall", "view": "augment", "loss": "forward", "update": "backward",
-           "store": "store", "prepare": "prepare"}  # fmt: skip
+LEARNER = {
+    "draw": "recall",
+    "bring": "recall",
+    "choose": "recall",
+    "view": "augment",
+    "loss": "forward",
+    "update": "backward",
+    "store": "store",
+    "prepare": "prepare",
+}
 WHAT = {
     "read": "inputs fetched by the loop",
     "predict": "answers before learning",
@@ -35,9 +43,9 @@ ADVICE = {
     "predict": "--protocol.predict false leaves answers out",
     "recall": "a smaller --learner.recall, or data in memory",
     "augment": "--learner.augment none leaves random views out",
-    "forward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bfloat16 "
+    "forward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
     "where the device has it, another --threads",
-    "backward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bfloat16 "
+    "backward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
     "where the device has it, another --threads",
     "store": "another --learner.policy",
     "learn": "what is special to this learner",

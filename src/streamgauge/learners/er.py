@@ -39,7 +39,7 @@ class Config:
     head: Literal["linear", "cosine"] = "linear"
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
     std: tuple[float, ...] = (0.25,)
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the network's products
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the network's products
 
 
 class ER(Network):

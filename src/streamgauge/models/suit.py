@@ -8,7 +8,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.models.base import Model
 
 
-def suit(model: Model, device: torch.device, precision: str = "float32") -> Model:
+def suit(model: Model, device: torch.device, precision: str = "fp32") -> Model:
     """Change a network in place to what its device is fast at; values of weights stay the same.
 
     On a processor weights of convolutions are laid out channels-last, and activations follow them:
@@ -16,12 +16,12 @@ def suit(model: Model, device: torch.device, precision: str = "float32") -> Mode
     """
     if device.type == "cpu":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if precision == "bfloat16" and not has_bfloat16(device):
+    if precision == "bf16" and not has_bfloat16(device):
         raise StreamgaugeError(
             f"This {device.type} has no bfloat16 arithmetic, which would make it slower and not "
-            f"faster here: leave precision at float32."
+            f"faster here: leave precision at fp32."
         )
-    model.precision = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    model.precision = torch.bfloat16 if precision == "bf16" else torch.float32
     return model
 
 
