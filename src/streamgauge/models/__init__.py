@@ -6,7 +6,7 @@ from streamgauge.models.base import Model
 from streamgauge.models.build import BACKBONES, HEADS, build
 from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
 from streamgauge.models.inputs import to_float
-from streamgauge.models.suit import has_bfloat16, suit
+from streamgauge.models.layout import has_bfloat16, suit
 from streamgauge.models.weights import Loaded, load_weights
 
 __all__ = [
