@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import tomllib
@@ -180,6 +181,7 @@ def run(
     precision: EvaluationPrecision = "fp16",
     side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run learners on a stream; what is complete already is not run again.
@@ -225,8 +227,10 @@ def run(
     )
     folder = out or Path(given.get("out", "runs"))
     _set_threads(threads)
+    from streamgauge.profile import Profile
     from streamgauge.report.terminal import Watcher, leaderboard_text
 
+    profiled = Profile() if profile else None
     with Watcher(quiet=as_json) as watcher:
         runs = list(
             run_all(
@@ -240,12 +244,16 @@ def run(
                 precision=precision,
                 side_by_side=side_by_side,
                 said=watcher.say,
+                profile=profiled,
             )
         )
     if as_json:
-        _print_json({"runs": [_scored(r) for r in runs]})
+        extra = {} if profiled is None else {"profile": profiled.shares()}
+        _print_json({"runs": [_scored(r) for r in runs], **extra})
         return
     print(leaderboard_text(runs))
+    if profiled is not None:
+        print(f"\n{profiled.text()}")
     print(f"\nFor a report with curves: streamgauge report {folder}")
 
 
@@ -294,6 +302,7 @@ def _set_threads(threads: int | None) -> None:
             raise StreamgaugeError(f"--threads must be at least 1, not {threads}.")
         import torch
 
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # a choice made, which processes inherit
         torch.set_num_threads(threads)
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from streamgauge.streams import Split, Stream
 
 BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
+# Of images on a CPU: the activations of more no longer lie in its cache, and are slower.
+IMAGES_ON_CPU = 128
 CHANGED = "changed_by_precision"  # share of held-out answers that fp32 would give otherwise
 # Held-out inputs up to this size stay on the device between evaluations.
 CACHE_BYTES = 256 << 20
@@ -128,7 +130,9 @@ class Evaluator:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
 
     def _inputs(self, heldout: Heldout, count: int) -> Iterator[Tensor]:
-        block = LARGE_BLOCK if self.device.type == "cuda" else BLOCK
+        images = len(self.stream.spec.input_shape) == 3
+        small = IMAGES_ON_CPU if images else BLOCK
+        block = LARGE_BLOCK if self.device.type == "cuda" else small
         for start in range(0, count, block):
             end = min(start + block, count)
             if getattr(self.learner, "sees_input", True):

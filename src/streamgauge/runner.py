@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,11 +19,13 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.lookahead import LookAhead, nth
 from streamgauge.loop import Loop, Protocol
 from streamgauge.metrics import near_future_accuracy, near_future_error
+from streamgauge.profile import Profile
 from streamgauge.reading import announcing, reading_ahead
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.resident import Resident, fits
+from streamgauge.threads import suitable_threads, threads
 from streamgauge.together import Begun, take_turns
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def run(
     engine: engines.Name = "auto",
     precision: engines.Precision = "fp16",
     said: Said = print,
+    profile: Profile | None = None,
 ) -> Run:
     """Run a learner on a stream and return the stored run.
 
@@ -61,7 +64,7 @@ def run(
     for `resume`. `notes` are kept in the configuration and change nothing. `workers` processes
     decode images ahead of time (by default one a core where the stream's samples are encoded
     images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
-    execute (see `streamgauge.engine`).
+    execute (see `streamgauge.engine`). A `profile` learns where the time went.
     """
     path, begin = prepare(
         stream,
@@ -78,6 +81,7 @@ def run(
         engine=engine,
         precision=precision,
         said=said,
+        profile=profile,
     )
     if begin is not None:
         begun = begin()
@@ -103,6 +107,7 @@ def prepare(
     engine: engines.Name,
     precision: engines.Precision,
     said: Said,
+    profile: Profile | None = None,
 ) -> tuple[Path, Callable[[], Begun] | None]:
     """Where a run lies, and how to begin it or to go on with it; None if there is nothing to do."""
     import torch
@@ -120,12 +125,14 @@ def prepare(
         "device": torch.device(place).type,
         **(notes or {}),
     }
+    if profile is not None:
+        engine = "eager"  # a recorded step has no parts
     motor = engines.make(engine, torch.device(place), precision)
     if motor.name != "eager":
         config["engine"] = {"name": motor.name, "precision": motor.precision}
     described = stream.describe()
     run_id = identity(config, described)
-    header = {
+    header: dict[str, Any] = {
         "id": run_id,
         "config": config,
         "stream": described,
@@ -135,6 +142,12 @@ def prepare(
     if (path / "run.json").exists() and Run(path).done:
         said(f"{path} is complete already; nothing to do.")
         return path, None
+    chosen = suitable_threads(
+        lambda gate: _build(recipe, stream, gate, seed, torch.device(place)),
+        stream,
+        torch.device(place),
+    )
+    header["environment"]["threads"] = chosen
     absent = OPTIONAL - set(stream.source.columns)
     if stream.task is not None:
         absent -= {"task"}
@@ -158,7 +171,9 @@ def prepare(
                 raise
             if motor.reason:
                 said(f"{recipe.name} is run step by step: {motor.reason}.")
-            close.enter_context(_threads(recorder.threads))
+            close.enter_context(threads(recorder.threads or chosen))
+            if profile is not None:
+                close.enter_context(profile.attached(loop))
             state = recorder.state
             if state is not None:
                 with motor.scope():
@@ -222,20 +237,6 @@ def _build(recipe: Recipe, stream: Stream, gate: Gate, seed: int, device: torch.
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise StreamgaugeError(f"The learner {recipe.name} cannot be made: {reason}") from error
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """The thread count that a run was started with: sums in another order are other sums."""
-    import torch
-
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def make_deterministic(device: str) -> None:
@@ -434,6 +435,7 @@ def run_all(
     precision: engines.Precision = "fp16",
     side_by_side: int | None = None,
     said: Said = print,
+    profile: Profile | None = None,
 ) -> Iterator[Run]:
     """Do what is missing of an experiment, and yield every run as it ends.
 
@@ -451,6 +453,7 @@ def run_all(
         precision=precision,
         side_by_side=side_by_side,
         said=said,
+        profile=profile,
     ):
         yield made
 
@@ -467,13 +470,14 @@ def carry_out(
     precision: engines.Precision = "fp16",
     side_by_side: int | None = None,
     said: Said = print,
+    profile: Profile | None = None,
 ) -> Iterator[tuple[Planned, Run]]:
     """As `run_all`, and say of each run what it was planned as."""
     import torch
 
     planned, stream_settings = plan(experiment, out)
     place = torch.device(_device(device))
-    together = place.type == "cuda" and engine != "eager" and side_by_side != 1
+    together = place.type == "cuda" and engine != "eager" and side_by_side != 1 and not profile
     stream, built_for = None, None
     starts: list[tuple[tuple[Planned, Path], Callable[[], Begun]]] = []
     for one in planned:
@@ -499,6 +503,7 @@ def carry_out(
             engine=engine,
             precision=precision,
             said=said,
+            profile=profile,
         )
         if begin is None:
             yield one, Run(path)

@@ -51,8 +51,11 @@ class Eager:
         return Answers(scores, prediction, sure)
 
     def scores(self, x: Tensor) -> Tensor:
-        """Scores of held-out samples."""
-        return ask(self.learner, x, self.classes)
+        """Scores of held-out samples, which nothing is ever learnt from."""
+        import torch
+
+        with torch.inference_mode():
+            return ask(self.learner, x, self.classes)
 
     def counts(self, heldout: Any, asked: int) -> Any:
         """Right answers by task among the first held-out samples; None where the caller counts."""

@@ -47,6 +47,7 @@ class Network:
             )
         self.config, self.source, self.device = config, source, device
         self.model = self.build_model(spec, seed).to(device)
+        models.suit(self.model, device, config.precision)
         self.optimizer = torch.optim.SGD(
             [p for p in self.model.parameters() if p.requires_grad],
             lr=config.lr,

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from streamgauge.learners._augment import Augmentation
 from streamgauge.learners._deal import NONE, Drawn, Hand, Sizes, deal_out
 from streamgauge.learners._network import Network
+from streamgauge.learners._sgd import forget_gradients, step
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Config:
     head: Literal["linear", "cosine"] = "linear"
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
     std: tuple[float, ...] = (0.25,)
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the network's products
 
 
 class ER(Network):
@@ -62,7 +64,8 @@ class ER(Network):
     ) -> dict[str, Any]:  # fmt: skip
         """All passes over one batch: a function of tensors, of one shape for one `sizes`."""
         self.scalars = {}
-        self.model.train()
+        if not self.model.training:  # a walk through all modules, which small networks feel
+            self.model.train()
         self.model.head.see(y)
         new = Batch(x, y, NONE)
         for hand in deal_out(old_x, old_y, slots, sizes):
@@ -103,9 +106,9 @@ class ER(Network):
         return F.cross_entropy(scores, torch.cat([batch.y, recalled.y]))
 
     def update(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        forget_gradients(self.optimizer)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        step(self.optimizer)
 
     def store(self, batch: Batch) -> None:
         self.model.head.see(batch.y)  # a batch may be stored that is never trained on

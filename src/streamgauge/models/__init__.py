@@ -6,6 +6,7 @@ from streamgauge.models.base import Model
 from streamgauge.models.build import BACKBONES, HEADS, build
 from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
 from streamgauge.models.inputs import to_float
+from streamgauge.models.layout import has_bfloat16, suit
 from streamgauge.models.weights import Loaded, load_weights
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Loaded",
     "Model",
     "build",
+    "has_bfloat16",
     "load_weights",
+    "suit",
     "to_float",
 ]

@@ -104,7 +104,7 @@ class EfficientNetLite0(Model):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         out = self.blocks(F.relu6(self.bn1(self.conv_stem(x))))
         out = F.relu6(self.bn2(self.conv_head(out)))
         return torch.flatten(F.adaptive_avg_pool2d(out, 1), 1)

@@ -102,7 +102,7 @@ class SlimResNet18(Model):
         grid = [side // field for side, field in zip(left, self.field, strict=True)]
         self.feature_size = 8 * nf * grid[0] * grid[1]
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.layer4(self.layer3(self.layer2(self.layer1(out))))
         return F.avg_pool2d(out, self.field).flatten(1)
@@ -131,7 +131,7 @@ class ResNet(Model):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         out = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
         out = self.layer4(self.layer3(self.layer2(self.layer1(out))))
         return torch.flatten(F.adaptive_avg_pool2d(out, 1), 1)

@@ -18,7 +18,7 @@ class Linear(Model):
         super().__init__()
         self.feature_size = math.prod(input_shape)
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         return x.flatten(1)
 
 
@@ -34,7 +34,7 @@ class Mlp(Model):
         self.layers = nn.Sequential(*layers)
         self.feature_size = sizes[-1]
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         out: Tensor = self.layers(x.flatten(1))
         return out
 
@@ -67,6 +67,6 @@ class Cnn4(Model):
         self.layers = nn.Sequential(*layers)
         self.feature_size = channels
 
-    def features(self, x: Tensor) -> Tensor:
+    def body(self, x: Tensor) -> Tensor:
         out: Tensor = self.layers(x)
         return out.mean((2, 3))
