@@ -301,7 +301,7 @@ class Loop:
         for name, value in scalars.items():
             if not _is_number(value):
                 raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
-            rows.append(1, step=job.step, name=name, value=self.engine.keep(value))
+            rows.append(1, step=job.step, name=name, value=value)
         self._record_job(job.step, "learn", recalled)
 
     def _store(self, job: Job) -> None:

@@ -128,6 +128,7 @@ def prepare(
     if profile is not None:
         engine = "eager"  # a recorded step has no parts
     motor = engines.make(engine, torch.device(place), precision)
+    motor.say = said
     if motor.name != "eager":
         config["engine"] = {"name": motor.name, "precision": motor.precision}
     described = stream.describe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Eager:
 
     name = "eager"
     precision: str | None = None  # of evaluation, where it is not the learner's own
+    say: Callable[[str], None] = staticmethod(print)  # what a user should know
     reason = ""  # why a learner is not recorded, where it was asked for
 
     def scope(self) -> AbstractContextManager[Any]:
@@ -60,10 +62,6 @@ class Eager:
     def counts(self, heldout: Any, asked: int) -> Any:
         """Right answers by task among the first held-out samples; None where the caller counts."""
         return None
-
-    def keep(self, value: Any) -> Any:
-        """Something that a step returned, for longer than to the next step."""
-        return value
 
     def exact(self, x: Tensor) -> Tensor | None:
         """Scores in fp32, where `scores` are not."""

@@ -43,7 +43,6 @@ class Graph(Eager):
         self._asked = 0
         self._right = torch.zeros((), dtype=torch.int64, device=device)
         self._unsure = torch.zeros((), dtype=torch.bool, device=device)
-        self.said: list[str] = []
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
@@ -57,7 +56,7 @@ class Graph(Eager):
         tape: Tape = HostTape()
         if self._stream is not None:
             tape = CudaTape(self.device, [learner.generator])  # type: ignore[attr-defined]
-        self._steps = learner.execute = Steps(tape, self.said.append)  # type: ignore[attr-defined]
+        self._steps = learner.execute = Steps(tape, self.say)  # type: ignore[attr-defined]
         if foldable(learner.model) and self.precision != "fp32":  # type: ignore[attr-defined]
             self._folded = Folded(learner.model, self.precision)  # type: ignore[attr-defined]
 
@@ -67,7 +66,7 @@ class Graph(Eager):
         else:
             self._asked += len(label)
         said = self._steps(self._answer, x, to_device(label.astype(np.int64), self.device))
-        return Answers(*(part.clone() for part in said))
+        return Answers(*said)
 
     def _answer(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         scores = ask(self.learner, x, self.classes)
@@ -85,7 +84,7 @@ class Graph(Eager):
         """Recorded for each number of samples that may be asked."""
         self._heldout = heldout
         counted: Tensor = self._steps(self._counts, heldout.name, asked)
-        return counted.detach().clone()
+        return counted
 
     def _counts(self, _name: str, asked: int) -> Tensor:
         x, y, member = self._heldout.on_device(asked, self.device)
@@ -120,9 +119,6 @@ class Graph(Eager):
             yield
         finally:
             learner.model = own
-
-    def keep(self, value: Any) -> Any:
-        return value.clone() if isinstance(value, torch.Tensor) else value
 
     def exact(self, x: Tensor) -> Tensor | None:
         """Scores in fp32, to compare with; None where evaluation is in fp32 anyway."""

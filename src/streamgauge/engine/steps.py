@@ -44,7 +44,7 @@ class Steps:
         self._refused: set[str] = set()
 
     def __call__(self, function: Function, *inputs: Any) -> Any:
-        """The outputs lie where the next replay writes its own: copy what is to stay."""
+        """Outputs are copies: recordings share their memory, so any other replay writes there."""
         name = function.__qualname__
         key = (name, *(_shape(one) for one in inputs))
         known = self._recorded.get(key)
@@ -61,7 +61,7 @@ class Steps:
             if isinstance(value, torch.Tensor) and value is not place:
                 place.copy_(value, non_blocking=True)
         replay()
-        return outputs
+        return _copied(outputs)
 
     def _due(self, key: Any) -> bool:
         self._met[key] = self._met.get(key, 0) + 1
@@ -111,10 +111,15 @@ class CudaTape:
 class HostTape:
     """A stand-in for tests without a GPU: it calls the function each time, on the fixed inputs and
     into the fixed outputs, and refuses what a graph could not hold: other operations or shapes than
-    at the first time, and anything that waits for the device."""
+    at the first time, and anything that waits for the device. As recordings share their memory, a
+    replay spoils what others have put out."""
+
+    def __init__(self) -> None:
+        self._outputs: list[Any] = []
 
     def record(self, function: Function, fixed: list[Any]) -> tuple[Callable[[], None], Any]:
         outputs, first = _watched(function, fixed)
+        self._outputs.append(outputs)
         fresh = [True]  # what recording has just run counts as the first replay
 
         def replay() -> None:
@@ -124,6 +129,8 @@ class HostTape:
             again, seen = _watched(function, fixed)
             if seen != first:
                 raise _refusal(function, "its operations or shapes differ from time to time.")
+            for others in self._outputs:
+                _spoil(others)
             _copy(outputs, again)
 
         return replay, outputs
@@ -177,6 +184,28 @@ class _Refuse(TorchFunctionMode):
         if name in ("cpu", "numpy", "item", "tolist", "__bool__", "__int__", "__float__"):
             raise CannotRecord(f".{name}() waits for the device.")
         return function(*args, **(kwargs or {}))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {name: _copied(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(one) for one in value)
+    return value
+
+
+def _spoil(value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            value.fill_(torch.nan)
+    elif isinstance(value, dict):
+        for one in value.values():
+            _spoil(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            _spoil(one)
 
 
 def _copy(places: Any, values: Any) -> None:
