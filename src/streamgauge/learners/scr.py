@@ -91,10 +91,11 @@ class SCR(er.ER):
         """Of all that the memory holds, in blocks that are always full: what is missing in the last
         is a sample again, with a label that counts for nothing."""
         held = self.memory.index[self.memory.slots()]
+        size = min(BLOCK, self.config.memory)
         blocks: list[Tensor] = []
-        for start in range(0, len(held), BLOCK):
-            some = held[start : start + BLOCK]
-            block = self.read(np.resize(some, BLOCK) if self.memory.bounded else some)
+        for start in range(0, len(held), size):
+            some = held[start : start + size]
+            block = self.read(np.resize(some, size) if self.memory.bounded else some)
             block.y[len(some) :] = -1
             blocks += [block.x, block.y]
         with part("means", len(blocks)):
