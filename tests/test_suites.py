@@ -415,3 +415,12 @@ def test_the_commands(demo: Path, tmp_path: Path) -> None:
     assert "35 published numbers" in shown
     call("ledger", "--to", str(tmp_path / "ledger.md"))
     assert (tmp_path / "ledger.md").read_text() == ledger_page()
+
+
+def test_any_number_can_be_written_and_read_again(tmp_path: Path) -> None:
+    values = {"Acc": (31.0, 30.99999999, 0.00001, 100.0, 12.3456, float("nan"))}
+    write("demo", [_measured("ER", values)], tmp_path / "demo.toml")
+    (again,) = recorded("demo", tmp_path)
+    assert again.values["Acc"] == pytest.approx(
+        (31.0, 31.0, 0.0, 100.0, 12.3456, float("nan")), nan_ok=True
+    )

@@ -188,9 +188,7 @@ def write(suite: str, found: Iterable[Measured], file: Path) -> Path:
                 lines.append(f"{name} = {json.dumps(list(getattr(one, name)), ensure_ascii=False)}")
         lines += ["", "[result.values]"]
         for column, values in one.values.items():
-            shown = ", ".join(
-                "nan" if v != v else f"{v:.4f}".rstrip("0") + "0" * v.is_integer() for v in values
-            )
+            shown = ", ".join("nan" if v != v else str(round(float(v), 4)) for v in values)
             lines.append(f"{json.dumps(column, ensure_ascii=False)} = [{shown}]")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
