@@ -251,7 +251,7 @@ def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
     """
     found = abs(rank_correlation(x, y)) - 1e-9
     if len(y) <= 7:
-        orders: Iterable[Sequence[float]] = itertools.permutations(y)
+        orders: Iterable[ArrayLike] = itertools.permutations(y)
     else:
         rng = np.random.default_rng(0)
         orders = (rng.permutation(y) for _ in range(5000))
