@@ -482,7 +482,11 @@ def live(
     trained_by: Literal["process", "thread"] = coerce(
         trainer, Literal["process", "thread"], "--trainer"
     )
+    if port is not None and lines:
+        raise StreamgaugeError("Serve either over HTTP (--port) or as lines on stdin (--lines).")
     if port is not None or lines:
+        if stream is not None:
+            raise StreamgaugeError("Name a stream (--stream) or serve one (--port, --lines).")
         if shape is None or classes is None:
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
