@@ -560,6 +560,21 @@ def test_idx_files_packed_or_not(
     assert stored.about["verified"].startswith("yes")
 
 
+def test_broken_archives_of_other_things_are_passed_over(tmp_path: Path) -> None:
+    have = put(tmp_path / "have", IDX, "folder")
+    data = replace(mnist.DATA, checksums={part: md5(raw) for part, raw in IDX.items()})
+    packed = put(tmp_path / "packed", IDX, "zip")
+    whole = put(tmp_path / "whole", {"a": bytes(40_000)}, "tar.gz").read_bytes()
+    (have / "another.tar").write_bytes(gzip.decompress(whole)[:20_000])
+    assert len(_data.add(data, have)) == 25
+    for name in IDX:
+        (have / name).unlink()
+    with pytest.raises(StreamgaugeError, match=r"another\.tar cannot be read"):
+        _data.add(data, have)  # where nothing else fits, the broken one may be what was meant
+    shutil.copy(packed, have / "digits.zip")  # what is wanted lies in an archive beside it
+    assert len(_data.add(data, have)) == 25
+
+
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
@@ -928,10 +943,11 @@ def test_elec2_as_csv_and_arff_is_the_same(tmp_path: Path, monkeypatch: pytest.M
         _data.add(replace(data, checksums={"labels": "0"}), tmp_path / "elec2.csv")
 
 
-def test_a_table_of_ones_own(tmp_path: Path) -> None:
+def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.csv").write_text("a,b,when,Class\n1,2.5,30,x\n3,4,10,y\n5,6,20,x\n")
     path = str(tmp_path / "t.csv")
     stream = catalogue.stream("tabular", path=path, time="when", order="time")
+    assert "label = 'Class', time = 'when' (as set), inputs = a, b;" in capsys.readouterr().err
     assert stream.source.read(stream.order).tolist() == [[3, 4], [5, 6], [1, 2.5]]
     assert stream.source.class_names == ["x", "y"]
     for settings, sentence in (

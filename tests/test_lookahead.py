@@ -119,6 +119,10 @@ def test_rounding_cost_and_error_are_said(tmp_path: Path) -> None:
     assert len(said) == 3
     _, said = run(tmp_path, shifts=(10,))
     assert said == []
+    _, said = run(tmp_path, shifts=(10, 5000))
+    assert said == ["The stream has 115 samples, so nothing is scored 5,000 ahead."]
+    with pytest.raises(StreamgaugeError, match="asks every 50th step, but the stream has"):
+        run(tmp_path, shifts=(10,), thin=50)
 
 
 def test_only_long_streams_are_thinned_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -364,6 +364,12 @@ def test_cost_by_kind_of_job_is_known_at_its_start(tmp_path: Path) -> None:
     # Three jobs of one step, then one every three steps: known although it starts as one ends.
     assert found.jobs["step"].tolist() == [0, 1, 2, 3, 6, 9]
     assert found.predictions["version"][::5].tolist() == [0, 1, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6]
+    said: list[str] = []
+    asked = sg.Protocol(evaluate="never", cost="2", costs=("steady=3", "prepare=1"))
+    for learner in (Filling, Spy):
+        sg.run(small_stream(3), learner, protocol=asked, out=tmp_path, said=said.append)
+    assert len(said) == 1
+    assert "steady, but this learner's jobs have no kinds: each costs 2" in said[0]
     with pytest.raises(StreamgaugeError, match="KIND=COST"):
         run(small_stream(3), tmp_path, costs=("filling",))
 

@@ -278,6 +278,11 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     assert far.class_names == ["12", "47219"]
     assert labels([47219, 12, 47219], labels="numbers").spec.classes == 47220
     assert labels([0, 3, 3], labels="names").class_names == ["0", "3"]
+    listed = tmp_path / "ids.txt"  # ids that a file lists, in its order
+    listed.write_text("47219\n12\n")
+    assert labels([47219, 12], labels="names", names=str(listed)).label.tolist() == [0, 1]
+    with pytest.raises(StreamgaugeError, match="unknown label '13'"):
+        labels([47219, 13], labels="names", names=str(listed))
     assert labels(["true", "false"]).label.tolist() == [1, 0]
     assert labels(["NA", "null", "b"]).class_names == ["NA", "b", "null"]
     assert labels(["1.0", "0.0", ""], on_bad="skip").label.tolist() == [1, 0]

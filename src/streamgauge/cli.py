@@ -443,6 +443,10 @@ def live(
     classes: Annotated[
         int | None, typer.Option(help="Classes that served labels may have.")
     ] = None,
+    inputs: Annotated[
+        str, typer.Option(help="Of a served stream: float32 as they are, or uint8 for pixels.")
+    ] = "float32",
+    batch: Annotated[int, typer.Option(help="Served labels that make a step.")] = 10,
     shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
     trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
     hang: Annotated[
@@ -462,7 +466,7 @@ def live(
 
         streamgauge live --stream albums --learner er --find-rate
 
-        streamgauge live --learner er --port 8080 --shape 3,32,32 --classes 10
+        streamgauge live --learner er --port 8080 --shape 3,32,32 --classes 10 --inputs uint8
     """
     from streamgauge import catalogue
     from streamgauge.live import find_rate as find
@@ -482,7 +486,11 @@ def live(
     trained_by: Literal["process", "thread"] = coerce(
         trainer, Literal["process", "thread"], "--trainer"
     )
+    if port is not None and lines:
+        raise StreamgaugeError("Serve either over HTTP (--port) or as lines on stdin (--lines).")
     if port is not None or lines:
+        if stream is not None:
+            raise StreamgaugeError("Name a stream (--stream) or serve one (--port, --lines).")
         if shape is None or classes is None:
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
@@ -490,6 +498,8 @@ def live(
             spec,
             recipe,
             port=port,
+            batch=batch,
+            inputs=coerce(inputs, Literal["float32", "uint8"], "--inputs"),
             shifts=ahead,
             trainer=trained_by,
             hang=hang,

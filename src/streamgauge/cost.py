@@ -62,9 +62,12 @@ def measure(
     The memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles
     of a learner whose jobs take turns (`cycle`), and the median of their times taken.
     """
-    import torch
+    from streamgauge.features import device_named
 
-    place = torch.device(device)
+    for what, number in (("batch", batch), ("jobs", jobs)):
+        if number < 1:
+            raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
+    place = device_named(device)
     found = []
     references: dict[str, _Measured] = {}
     for recipe in recipes:

@@ -29,6 +29,11 @@ class LookAhead:
         self._answering = {s: answering_step(stream, s) for s in sorted(set(shifts))}
         self.exact = bool(getattr(learner, "answers_cheaply", False))
         self.every = 1 if self.exact or not shifts else stride(thin, stream)
+        if self.every > 1 and self.every >= len(stream):
+            raise StreamgaugeError(
+                f"protocol.thin asks every {nth(self.every)} step, but the stream has {len(stream)}"
+                " steps: take a smaller number."
+            )
 
     def due(self, step: int) -> Iterator[tuple[int, int]]:
         """(shift, step to answer now) of all that the version of this step answers."""
@@ -56,6 +61,12 @@ class LookAhead:
             steps = ", ".join(f"{s} is {-(-s // size) * size}" for s in rounded)
             told.append(
                 f"A shift counts samples and is rounded up to whole steps of {size}: {steps}."
+            )
+        beyond = [s for s in self._answering if not (self._answering[s] >= 0).any()]
+        if beyond:
+            told.append(
+                f"The stream has {self.stream.samples:,} samples, so nothing is scored "
+                f"{', '.join(f'{s:,}' for s in beyond)} ahead."
             )
         if self._answering and self.every > 1:
             told.append(

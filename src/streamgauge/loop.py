@@ -230,6 +230,16 @@ class Loop:
         elif protocol.busy == "store":
             self._begin(job._replace(kind="store", predicted=None))
 
+    def idle_costs(self) -> list[str]:
+        """A sentence where costs by kind were asked for, of a learner whose jobs are all alike."""
+        kinds = sorted(set(self._costs) - {"learn", "prepare"})
+        if not kinds or hasattr(self.learner, "job_kind"):
+            return []
+        return [
+            f"protocol.costs says {', '.join(kinds)}, but this learner's jobs have no kinds: each"
+            f" costs {self._costs['learn']}."
+        ]
+
     def _train_backlog(self) -> None:
         while self._backlog and self.clock.free_within(self.step):
             self._train(self._backlog.pop(0))

@@ -181,7 +181,7 @@ def prepare(
                     loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
             else:
-                for sentence in loop.lookahead.sentences():
+                for sentence in loop.lookahead.sentences() + loop.idle_costs():
                     said(sentence)
             steps = loop.steps(checkpoint, announcing(loop, progress))
             if loop.lookahead.every > 1:

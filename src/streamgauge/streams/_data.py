@@ -325,10 +325,20 @@ def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Conte
     tried = [files]
     if files.kind == "folder":
         tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
+    broken: StreamgaugeError | None = None
     for one in tried:
+        try:
+            _ = one.names  # a folder of downloads may hold broken archives of other things
+        except StreamgaugeError as error:
+            if one is files:
+                raise
+            broken = broken or error
+            continue
         found = data.read(one, scratch, asked)
         if found is not None:
             return found, one.path
+    if broken is not None:
+        raise broken
     raise StreamgaugeError(
         f"{path} holds no {data.title} in a form that is known. Known are: {data.forms}."
     )

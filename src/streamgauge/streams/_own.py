@@ -242,6 +242,9 @@ def labels_of(
         there = np.unique(label[rows.good & (label >= 0)])
         if config.labels == "auto" and known is None and len(there):
             as_names = int(there[-1]) >= 10 * len(there) + 100
+        if as_names and config.names:  # the file says which there are, and in which order
+            text = pa.array(np.where(label < 0, "", label.astype(str)), pa.string())
+            return _named_labels(text, known, config, rows)
         if as_names:
             label = np.searchsorted(there, np.clip(label, there[0], there[-1]))
             return label, [str(value) for value in there], f" ({len(there)} numbered ids.)"

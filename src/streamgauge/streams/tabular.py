@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams import _tables
+from streamgauge.streams import _guess, _tables
 from streamgauge.streams._photos import read_csv
 from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -44,6 +44,7 @@ def build(config: Config) -> Stream:
     for name in config.drop:
         _tables.named(columns, name, "setting drop", where)
     inputs = [c for c in columns if c not in apart.values() and c not in config.drop]
+    _guess.say(f"'{file}': {_shown(apart, inputs, config)}")
     extra = {role: table[name].to_numpy() for role, name in apart.items() if role != "label"}
     y = table[label].to_numpy()
     if y.dtype.kind == "f" and np.array_equal(y, np.rint(y)):
@@ -53,6 +54,19 @@ def build(config: Config) -> Stream:
     )
     settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
     return arrange(source, config, name="tabular", settings=settings)
+
+
+def _shown(apart: dict[str, str], inputs: list[str], config: Config) -> str:
+    """Which column is what: a time or user that nobody named would be an input unseen."""
+    roles = ", ".join(
+        f"{role} = '{name}'" + " (as set)" * bool(getattr(config, role))
+        for role, name in apart.items()
+    )
+    more = f" and {len(inputs) - 12} more" if len(inputs) > 12 else ""
+    return (
+        f"{roles}, inputs = {', '.join(inputs[:12])}{more}; set --stream.label, --stream.time,"
+        " --stream.user or --stream.drop to change it."
+    )
 
 
 def _table(file: Path) -> Any:
