@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import CPU, small_stream
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import CPU, small_stream
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import Arrangement, Gate, Stream, arrange
