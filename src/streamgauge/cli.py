@@ -219,8 +219,9 @@ def run(
     if tuned:
         from streamgauge.tuning.chosen import into
 
-        named = {"stream": stream} if stream else {}
-        given = into({**given, **named, "learners": learner or given.get("learners", ())}, tuned)
+        own: dict[str, Any] = {"stream": stream} if stream else {}
+        own["settings"] = {**given.get("settings", {}), **context.obj}
+        given = into({**given, **own, "learners": learner or given.get("learners", ())}, tuned)
         learner = given["learners"]
     settings = {**given.pop("settings", {}), **context.obj}
     stream = stream or given.get("stream")

@@ -12,6 +12,7 @@ from streamgauge.errors import StreamgaugeError
 # What goes into the configuration of a run that a study chose the settings of.
 NOTED = (
     "study",
+    "stream",
     "like",
     "prefix",
     "steps",
@@ -55,32 +56,37 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
     experiment says itself goes before. Seeds and the protocol are the experiment's own."""
     result = {**given, "notes": {}}
     settings: dict[str, Any] = {}
+    set_here = given.get("settings", {})
     learners = list(given.get("learners", ()))
     for folder in folders:
         found = load(folder)
-        if (
-            given.get("stream") is None
-            and result.setdefault("stream", found["stream"]) != (found["stream"])
-        ):
+        stream = result.setdefault("stream", found["stream"])
+        if given.get("stream") is None and stream != found["stream"]:
             raise StreamgaugeError(
-                f"The studies were made on different streams, {result['stream']} and"
+                f"The studies were made on different streams, {stream} and"
                 f" {found['stream']}: name the one to run on with --stream."
             )
         if found["learner"] not in learners:
             learners.append(found["learner"])
         for name, value in found["given"].items():
             owner, _, setting = name.partition(".")
-            of_stream = owner in ("stream", "features")
-            if setting == "seed" or owner == "protocol" or (of_stream and given.get("stream")):
+            other = owner in ("stream", "features") and result["stream"] != found["stream"]
+            if setting == "seed" or owner == "protocol" or other:
                 continue
             own = f"{found['name']}.{setting}" if owner == "learner" else name
-            if settings.setdefault(own, value) != value:
-                raise StreamgaugeError(f"The studies have different {own}: give it here, too.")
+            if settings.setdefault(own, value) != value and own not in set_here:
+                raise StreamgaugeError(f"The studies have different {own}: say which, as --{own}.")
         for name, value in found["choice"].items():
+            for owner in (found["name"], "learner"):
+                if f"{owner}.{name}" in set_here:
+                    raise StreamgaugeError(
+                        f"{owner}.{name} is set here and chosen by the study in {folder}: leave one"
+                        " of them out."
+                    )
             settings[f"{found['name']}.{name}"] = value
         result["notes"][found["name"]] = {
             "tuned": {**{name: found.get(name) for name in NOTED}, "folder": str(folder)}
         }
     result["learners"] = learners
-    result["settings"] = {**settings, **given.get("settings", {})}
+    result["settings"] = {**settings, **set_here}
     return result

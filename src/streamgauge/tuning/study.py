@@ -32,7 +32,15 @@ from streamgauge.streams.prefix import prefix
 from streamgauge.together import Begun, take_turns
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.space import Space
-from streamgauge.tuning.trial import Attempt, Result, Said, Task, check_objective, protocol_for
+from streamgauge.tuning.trial import (
+    Attempt,
+    Result,
+    Said,
+    Task,
+    check_objective,
+    of_the_settings,
+    protocol_for,
+)
 
 Sampler = Literal["tpe", "random", "grid"]
 Prune = Literal["median", "halving", "none"]
@@ -262,7 +270,7 @@ class Study:
 
     def start(self, number: int) -> Begun:
         """Take up a trial of this folder that was interrupted, or ask for the next."""
-        from optuna.trial import Trial
+        from optuna.trial import Trial, TrialState
 
         busy = {trial.number for trial, *_ in self.under_way.values()}
         left = [t for t in self.trials("RUNNING") if self._mine(t) and t.number not in busy]
@@ -270,10 +278,11 @@ class Study:
         trial = Trial(self.optuna, left[0]._trial_id) if left else self.optuna.ask()
         chosen = {name: one.suggest(trial, name) for name, one in self.plan.space.items()}
         trial.set_user_attr("place", self.here)
-        if self._as_before(trial.number, chosen) is not None:
+        nothing: Any = None
+        twin = next((n for n, (*_, same) in self.under_way.items() if same == chosen), None)
+        if twin is not None or self._as_before(trial.number, chosen) is not None:
             self.under_way[number] = trial, None, chosen
-            nothing: Any = None
-            return Begun(nothing, iter(()), ExitStack())
+            return Begun(nothing, self._until_ended(twin), ExitStack())
         task = Task(
             _with(self.plan.experiment, self.plan.recipe, chosen),
             self.plan.prefix,
@@ -291,7 +300,22 @@ class Study:
 
         made = Attempt(task, report, self.plan.stream)
         self.under_way[number] = trial, made, chosen
-        return made.begin()
+        try:
+            return made.begin()
+        except StreamgaugeError as error:
+            if not of_the_settings(error):
+                raise
+            made.failed = str(error)
+            if self.best() is None:  # most likely none can begin: say why at once
+                trial.set_user_attr("result", made.result().as_plain())
+                self.optuna.tell(trial, state=TrialState.FAIL)
+                raise
+            return Begun(nothing, iter(()), ExitStack())
+
+    def _until_ended(self, twin: int | None) -> Iterator[None]:
+        """One with the same values is under way: what comes of it holds for both."""
+        while twin in self.under_way:
+            yield
 
     def _sampler(self, number: int) -> Any:
         """A sampler for the trial of this number. Each has its own seed: one generator for all

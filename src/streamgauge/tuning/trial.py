@@ -88,7 +88,7 @@ class Result:
 
 class Value(NamedTuple):
     accuracy: float
-    count: float
+    answers: float  # that it is a mean of
 
 
 def check_objective(name: str, stream: Stream) -> None:
@@ -229,7 +229,7 @@ class Attempt:
         except Leak:
             raise
         except Exception as error:
-            if not _of_the_settings(error):
+            if not of_the_settings(error):
                 raise
             self.failed = str(error).splitlines()[0]
             with contextlib.suppress(StreamgaugeError), loop.engine.scope():
@@ -245,7 +245,8 @@ class Attempt:
         return self.pruned
 
     def result(self) -> Result:
-        assert self.path is not None
+        if self.path is None or not (self.path / "run.json").exists():  # it could not even begin
+            return Result(math.nan, math.nan, "", 0.0, 0.0, failed=self.failed)
         run = Run(self.path)
         value = measure(run, self.task.objective)
         if math.isnan(value.accuracy) and not self.failed and not self.pruned:
@@ -253,7 +254,7 @@ class Attempt:
         accuracy = math.nan if self.failed or self.pruned else value.accuracy
         return Result(
             accuracy,
-            value.count,
+            value.answers,
             self.path.name,
             training_flops(run),
             float(np.sum(run.timing["seconds"])),
@@ -263,7 +264,7 @@ class Attempt:
         )
 
 
-def _of_the_settings(error: Exception) -> bool:
+def of_the_settings(error: Exception) -> bool:
     """Whether a trial failed by what was tried (it diverged, or did not fit into a GPU), so that
     the search goes on; a full disk is no such reason."""
     if isinstance(error, StreamgaugeError):
