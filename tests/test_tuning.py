@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+import torch
 
 from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
@@ -377,7 +378,7 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> None:
-    """By hand, on a CPU, what a GPU does: three at a time, a step in turn, and two of them alike."""
+    """By hand, on a CPU, what a GPU does: three at a time, a step in turn, two of them alike."""
     ask = Ask("blobs", "er", ("lr=0.01,0.1",), SMALL, prefix="1 task", trials=6, prune="none")
     work = Study(plan(ask), tmp_path, None, "turns", "cpu", quiet)
     active = {number: work.start(number) for number in range(3)}
@@ -392,7 +393,8 @@ def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> Non
                 order.append(number)
                 del active[number]
                 if waiting:
-                    active[waiting[0]] = work.start(waiting.pop(0))
+                    following = waiting.pop(0)
+                    active[following] = work.start(following)
     assert sorted(order) == list(range(6))
     found = work.summary()
     assert found["trials"] == 6
@@ -406,6 +408,7 @@ def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_trials_side_by_side_on_a_gpu(tmp_path: Path) -> None:
     settings = {**STREAM, "stream.size": "8", "er.model": "cnn4"}
     ask = Ask("blobs", "er", ("lr=0.01,0.05,0.1,0.2",), settings, prefix="2 tasks", sampler="grid")
