@@ -24,7 +24,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import score
 from streamgauge.record import Run, find_runs
 from streamgauge.report.compute import scaled
-from streamgauge.runner import Experiment
+from streamgauge.runner import Experiment, resume
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import Ask, attempt, load, tune
 from streamgauge.tuning import space as spaces
@@ -195,6 +195,8 @@ def test_a_trial_tells_its_accuracy_after_each_task_and_can_be_given_up(tmp_path
     # What it took is what was done up to then.
     assert 0 < result.flops == run.jobs["flops"].sum()
     assert run.jobs["step"].max() == run.step - 1
+    with pytest.raises(StreamgaugeError, match="is a trial"):
+        resume(run.path)
 
 
 def test_a_trial_sees_nothing_behind_the_prefix(tmp_path: Path) -> None:

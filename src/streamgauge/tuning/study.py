@@ -38,6 +38,7 @@ from streamgauge.tuning.trial import (
     Said,
     Task,
     check_objective,
+    marks,
     of_the_settings,
     protocol_for,
 )
@@ -227,8 +228,11 @@ class Study:
         self.here = f"{socket.gethostname()}:{folder.resolve()}"
         self.how: dict[str, Any] = {}
         self.under_way: dict[int, tuple[Any, Attempt | None, dict[str, Any]]] = {}
+        early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
         pruners = {
-            "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=5, n_min_trials=3),
+            "median": lambda: optuna.pruners.MedianPruner(
+                n_startup_trials=5, n_warmup_steps=early + 1, n_min_trials=3
+            ),
             "halving": optuna.pruners.SuccessiveHalvingPruner,
             "none": optuna.pruners.NopPruner,
         }

@@ -46,7 +46,9 @@ def summary_text(found: Mapping[str, Any]) -> str:
             + (": which of them is best is chance." if found["within"] else ".")
         )
         if found["trials"] > 1:
-            lines.append("The best of many is flattered by chance: the score is the run's.")
+            lines.append(
+                "The best of many is flattered by chance: report what the run gives, not this."
+            )
     lines += found["ends"]
     lines.append(f"\nTo run the whole stream with it: streamgauge run --tuned {found['folder']}")
     return "\n".join(filter(None, lines))
