@@ -20,6 +20,7 @@ import typer
 from streamgauge import __version__
 from streamgauge.cli_data import data
 from streamgauge.cli_suite import app as suite
+from streamgauge.cli_tune import tune
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import coerce
 
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(data, name="data")
 app.add_typer(suite, name="suite")
+app.command()(tune)
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
@@ -173,6 +175,9 @@ def run(
     baselines: Annotated[
         bool | None, typer.Option("--baselines", help="Add ER++ and ER-- at each one's cost.")
     ] = None,
+    tuned: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a study: take what it chose; repeatable.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -211,6 +216,13 @@ def run(
     from streamgauge.runner import Experiment, run_all
 
     given = _read_toml(file) if file else {}
+    if tuned:
+        from streamgauge.tuning.chosen import into
+
+        own: dict[str, Any] = {"stream": stream} if stream else {}
+        own["settings"] = {**given.get("settings", {}), **context.obj}
+        given = into({**given, **own, "learners": learner or given.get("learners", ())}, tuned)
+        learner = given["learners"]
     settings = {**given.pop("settings", {}), **context.obj}
     stream = stream or given.get("stream")
     if stream is None:
@@ -224,10 +236,12 @@ def run(
         budget=given.get("budget") if budget is None else budget,
         gradient_steps=given.get("gradient_steps") if gradient_steps is None else gradient_steps,
         baselines=given.get("baselines", False) if baselines is None else baselines,
+        notes=given.get("notes", {}),
     )
     folder = out or Path(given.get("out", "runs"))
     _set_threads(threads)
     from streamgauge.profile import Profile
+    from streamgauge.report.compute import charged
     from streamgauge.report.terminal import Watcher, leaderboard_text
 
     profiled = Profile() if profile else None
@@ -252,6 +266,8 @@ def run(
         _print_json({"runs": [_scored(r) for r in runs], **extra})
         return
     print(leaderboard_text(runs))
+    for sentence in charged(runs):
+        print(sentence)
     if profiled is not None:
         print(f"\n{profiled.text()}")
     print(f"\nFor a report with curves: streamgauge report {folder}")

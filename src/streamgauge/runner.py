@@ -300,6 +300,7 @@ class Experiment:
     budget: str | float | Fraction | None = None  # updates of ER a batch
     gradient_steps: int | None = None  # a batch
     baselines: bool = False
+    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by learner; see `run`
 
 
 @dataclass(frozen=True)
@@ -486,9 +487,9 @@ def carry_out(
             settings = {**stream_settings, "seed": one.stream_seed}
             stream = catalogue.stream(experiment.stream, **settings)
             built_for = one.stream_seed
-        notes = None
+        notes = dict(experiment.notes.get(one.recipe.name, {}))
         if one.relative is not None and one.relative.measured:
-            notes = {"measured_cost": one.relative.as_plain()}
+            notes["measured_cost"] = one.relative.as_plain()
         path, begin = prepare(
             stream,
             one.recipe,
@@ -566,6 +567,10 @@ def _resume(
     config = stored.header["config"]
     if "live" in config:
         raise StreamgaugeError(f"{stored.path} is a live run: time that has passed cannot resume.")
+    if "trial" in config:
+        raise StreamgaugeError(
+            f"{stored.path} is a trial: the `streamgauge tune` that began it goes on with it."
+        )
     if device != "auto" and device.partition(":")[0] != config["device"]:
         raise StreamgaugeError(
             f"{stored.path} was begun on {config['device']} and can only be finished there."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from streamgauge.metrics import Spread, pareto_front
+from streamgauge.metrics import Spread, pareto_front, training_flops
+from streamgauge.record import Run
 from streamgauge.report.leaderboard import Board, Row
 
 FLOPS = "training_flops"
@@ -34,13 +36,16 @@ class Compute:
     accuracy: str  # what it is that is drawn over FLOPs
     missing: tuple[str, ...]  # learners whose logs have no FLOPs
     reference: str  # the ER that FLOPs are relative to, or nothing
+    tuning: tuple[str, ...] = ()  # what tuning took, which is in no point
 
     @property
     def sentence(self) -> str:
-        """What cannot be shown."""
-        if not self.missing:
-            return ""
-        return f"Without FLOPs in their logs, and so not shown: {', '.join(self.missing)}."
+        """What is not shown."""
+        told = list(self.tuning)
+        if self.missing:
+            named = ", ".join(self.missing)
+            told.append(f"Without FLOPs in their logs, and so not shown: {named}.")
+        return " ".join(told)
 
 
 def compute(board: Board) -> Compute | None:
@@ -61,7 +66,29 @@ def compute(board: Board) -> Compute | None:
         for (i, row), on in zip(known, front, strict=True)
     ]  # fmt: skip
     points.sort(key=lambda point: (point.flops.mean, -point.accuracy.mean))
-    return Compute(tuple(points), board.ordered_by, missing, "" if er is None else er.learner)
+    tuning = tuple(charged(run for _, row in known for run in row.runs))
+    reference = "" if er is None else er.learner
+    return Compute(tuple(points), board.ordered_by, missing, reference, tuning)
+
+
+def charged(runs: Iterable[Run]) -> list[str]:
+    """What choosing a learner's settings took, beside the training of its runs: a sentence for each
+    learner that was tuned."""
+    told = {}
+    for run in runs:
+        note = run.header["config"].get("tuned")
+        if note is None or run.learner in told or not run.done:
+            continue
+        words = f"{run.learner} was tuned in {note['trials']} trials on {note['prefix']}"
+        one, spent = training_flops(run), note["flops"]
+        if spent is None or not one > 0:
+            told[run.learner] = f"{words}; what that took in FLOPs is not known."
+        else:
+            told[run.learner] = (
+                f"{words}, which took {scaled(spent)}FLOP of training, {_short(spent / one)} times"
+                f" a run of it; with them, a run costs {scaled(one + spent)}FLOP."
+            )
+    return list(told.values())
 
 
 def _known(row: Row, name: str) -> bool:

@@ -271,7 +271,7 @@ def _arrange(
         place = _positions(source, test, test_home, index, task)
         splits["test"] = Split(test, place, test_home, True)
 
-    starts = _starts(source, index, task, how)
+    starts = cut_steps(source, index, task, how)
     return Stream(
         source=source,
         order=index,
@@ -406,7 +406,7 @@ def _positions(
     return np.zeros(len(held), np.int64)
 
 
-def _starts(source: Source, index: IntArray, task: IntArray | None, how: Arrangement) -> IntArray:
+def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arrangement) -> IntArray:
     """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
     `batch` samples."""
     count = len(index)

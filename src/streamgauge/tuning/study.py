@@ -1,0 +1,507 @@
+"""The search: Optuna proposes, trials answer, and everything that ended is stored at once.
+
+A study lies in a folder: `study.db` (or any other storage by its URL), `trials/` with a run folder
+each, and `study.json` with the choice. The same command goes on where it stopped: what ended is not
+done again, and what was under way goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import socket
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from streamgauge import catalogue, runner
+from streamgauge import engine as engines
+from streamgauge.catalogue import Recipe
+from streamgauge.errors import StreamgaugeError
+from streamgauge.features import device_named
+from streamgauge.record.writer import write_json
+from streamgauge.runner import Experiment
+from streamgauge.settings import coerce
+from streamgauge.streams import Stream
+from streamgauge.streams.prefix import prefix
+from streamgauge.together import Begun, take_turns
+from streamgauge.tuning import space as spaces
+from streamgauge.tuning.space import Space
+from streamgauge.tuning.trial import (
+    Attempt,
+    Result,
+    Said,
+    Task,
+    check_objective,
+    marks,
+    of_the_settings,
+    protocol_for,
+)
+
+Sampler = Literal["tpe", "random", "grid"]
+Prune = Literal["median", "halving", "none"]
+TRIALS = 50  # where neither the user nor a paper says
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is searched, and how. What is None is as a paper's protocol (`like`) or this tool has
+    it."""
+
+    stream: str
+    learner: str
+    search: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    like: str | None = None
+    prefix: str | None = None
+    objective: str | None = None
+    sampler: str | None = None
+    prune: str | None = None
+    trials: int | None = None
+    seed: int = 0  # of what the sampler draws; the runs have their own
+
+    def how(self, name: str, default: Any) -> Any:
+        given = getattr(self, name)
+        if given is not None:
+            return given
+        return default if self.like is None else spaces.like(self.like).get(name, default)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A search that was checked and settled in every detail."""
+
+    ask: Ask
+    recipe: Recipe
+    space: Space
+    experiment: Experiment
+    stream: Stream  # the part that trials may see
+    prefix: str
+    objective: str
+    sampler: Sampler
+    prune: Prune
+    trials: int
+
+    def what(self) -> dict[str, Any]:
+        """Everything that makes its trials comparable."""
+        return {
+            "stream": self.ask.stream,
+            "learner": self.ask.learner,
+            "settings": {k: _plain(v) for k, v in sorted(self.experiment.settings.items())},
+            "search": {name: str(one) for name, one in self.space.items()},
+            "prefix": self.prefix,
+            "objective": self.objective,
+            "sampler": self.sampler,
+            "seed": self.ask.seed,
+            "code": self.recipe.code,
+            "data": self.stream.source.fingerprint,
+            "order": self.stream.order_hash,
+        }
+
+
+def plan(ask: Ask) -> Plan:
+    """Check everything before anything runs."""
+    recipe = catalogue.learner(ask.learner)
+    searched = ask.search or spaces.ready_made(recipe, ask.like)
+    space = spaces.read(searched, recipe)
+    for name in space:
+        for owner in (recipe.name, "learner"):
+            if f"{owner}.{name}" in ask.settings:
+                raise StreamgaugeError(f"{owner}.{name} is both searched and set: choose one.")
+    base = Experiment(ask.stream, (ask.learner,), settings=dict(ask.settings))
+    (planned,), stream_settings = runner.plan(base)
+    for name, one in space.items():  # an end that cannot be made is said now, not after hours
+        for value in _ends(one):
+            runner.plan(_with(base, recipe, {name: value}))
+    whole = catalogue.stream(ask.stream, **{**stream_settings, "seed": planned.stream_seed})
+    part = ask.prefix or _usual_prefix(whole, ask)
+    cut = prefix(whole, part)
+    objective = ask.how("objective", "held_out" if "held_out" in cut.splits else "online")
+    check_objective(objective, cut)
+    settings = {**protocol_for(objective, cut), **ask.settings}
+    sampler = coerce(ask.how("sampler", "tpe"), Sampler, "--sampler")
+    prune = coerce(ask.how("prune", "median"), Prune, "--prune")
+    trials = ask.how("trials", None)
+    if trials is None:
+        trials = len(spaces.grid(space)) if sampler == "grid" else TRIALS
+    if trials < 1:
+        raise StreamgaugeError(f"--trials must be at least 1, not {trials}.")
+    return Plan(
+        ask,
+        recipe,
+        space,
+        replace(base, settings=settings),
+        cut,
+        part,
+        objective,
+        sampler,
+        prune,
+        trials,
+    )
+
+
+def _ends(one: spaces.Range | spaces.Choice) -> Sequence[Any]:
+    if isinstance(one, spaces.Choice):
+        return one.values
+    return (int(one.low), int(one.high)) if one.whole else (one.low, one.high)
+
+
+def _with(experiment: Experiment, recipe: Recipe, chosen: Mapping[str, Any]) -> Experiment:
+    own = {f"{recipe.name}.{name}": value for name, value in chosen.items()}
+    return replace(experiment, settings={**experiment.settings, **own})
+
+
+def _usual_prefix(stream: Stream, ask: Ask) -> str:
+    """A paper's; the preparation part where there is one, since nothing in it is ever scored; else
+    a fifth of the tasks (the survey: 4 of 20), or 5 %."""
+    if len(stream.preparation) and ask.like in (None, "realtime"):
+        return "preparation"
+    if ask.like is not None:
+        return str(spaces.like(ask.like)["prefix"])
+    tasks = max(1, stream.tasks // 5)
+    return f"{tasks} task{'s' * (tasks > 1)}" if stream.tasks > 1 else "5 %"
+
+
+def tune(
+    ask: Ask,
+    *,
+    out: str | Path | None = None,
+    storage: str | None = None,
+    study: str | None = None,
+    device: str = "auto",
+    engine: engines.Name = "auto",
+    precision: engines.Precision = "fp16",
+    checkpoint: float = 30.0,
+    workers: int | None = None,
+    side_by_side: int | None = None,
+    said: Said = print,
+) -> dict[str, Any]:
+    """Do what is missing of a study, and return what `study.json` holds: the choice, what was
+    searched, and what that took."""
+    planned = plan(ask)
+    folder = Path(out or Path("studies") / f"{planned.stream.name}-{planned.recipe.name}")
+    place = device_named(device)
+    with _alone_in(folder):
+        work = Study(planned, folder, storage, study or folder.name, place.type, said)
+        work.how = {
+            "device": device,
+            "engine": engine,
+            "precision": precision,
+            "checkpoint": checkpoint,
+            "workers": workers,
+        }
+        todo = work.todo()
+        if place.type == "cuda" and engine != "eager" and side_by_side != 1:
+            starts = [(number, _starter(work, number)) for number in range(todo)]
+            for number in take_turns(starts, place, side_by_side, said) if starts else ():
+                work.end(number)
+        else:
+            for number in range(todo):
+                begun = work.start(number)
+                with begun.close:
+                    for _ in begun.steps:
+                        pass
+                work.end(number)
+        return work.summary()
+
+
+def _starter(work: Study, number: int) -> Any:
+    return lambda: work.start(number)
+
+
+class Study:
+    """An Optuna study and the trials of it that this process has under way."""
+
+    def __init__(
+        self, plan: Plan, folder: Path, storage: str | None, name: str, device: str, said: Said
+    ) -> None:
+        optuna = _optuna()
+        self.plan, self.folder, self.name, self.said = plan, folder, name, said
+        self.own = storage is None
+        self.url = storage or f"sqlite:///{(folder / 'study.db').resolve()}"
+        # Who works here: a trial that this folder began is this folder's to end.
+        self.here = f"{socket.gethostname()}:{folder.resolve()}"
+        self.how: dict[str, Any] = {}
+        self.under_way: dict[int, tuple[Any, Attempt | None, dict[str, Any]]] = {}
+        early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
+        pruners = {
+            "median": lambda: optuna.pruners.MedianPruner(
+                n_startup_trials=5, n_warmup_steps=early + 1, n_min_trials=3
+            ),
+            "halving": optuna.pruners.SuccessiveHalvingPruner,
+            "none": optuna.pruners.NopPruner,
+        }
+        self.optuna = _opened(self.url, name, pruners[plan.prune]())
+        what = {**plan.what(), "device": device}
+        known = self.optuna.user_attrs.get("what")
+        if known is None:
+            self.optuna.set_user_attr("what", what)
+        elif known != what:
+            names = ", ".join(sorted(k for k in what if known.get(k) != what[k]))
+            raise StreamgaugeError(
+                f"The study in {folder} is another one ({names} differ): give this one a folder of"
+                " its own with --out."
+            )
+        if plan.sampler == "grid":
+            for point in spaces.grid(plan.space):
+                self.optuna.enqueue_trial(point, skip_if_exists=True)
+
+    def trials(self, *states: str) -> list[Any]:
+        from optuna.trial import TrialState
+
+        chosen = tuple(TrialState[name] for name in states)
+        found: list[Any] = self.optuna.get_trials(deepcopy=False, states=chosen or None)
+        return found
+
+    def todo(self) -> int:
+        """How many trials are left to this process."""
+        done = self.trials("COMPLETE", "PRUNED", "FAIL")
+        elsewhere = [one for one in self.trials("RUNNING") if not self._mine(one)]
+        left = max(0, self.plan.trials - len(done) - len(elsewhere))
+        if done:
+            self.said(f"{len(done)} trials of {self.folder} are there already; {left} to go.")
+        if elsewhere:
+            self.said(f"{len(elsewhere)} trials are under way elsewhere.")
+        return left
+
+    def _mine(self, trial: Any) -> bool:
+        return self.own or trial.user_attrs.get("place") == self.here
+
+    def start(self, number: int) -> Begun:
+        """Take up a trial of this folder that was interrupted, or ask for the next."""
+        from optuna.trial import Trial, TrialState
+
+        busy = {trial.number for trial, *_ in self.under_way.values()}
+        left = [t for t in self.trials("RUNNING") if self._mine(t) and t.number not in busy]
+        self.optuna.sampler = self._sampler(len(self.trials()))
+        trial = Trial(self.optuna, left[0]._trial_id) if left else self.optuna.ask()
+        chosen = {name: one.suggest(trial, name) for name, one in self.plan.space.items()}
+        trial.set_user_attr("place", self.here)
+        nothing: Any = None
+        twin = next((n for n, (*_, same) in self.under_way.items() if same == chosen), None)
+        if twin is not None or self._as_before(trial.number, chosen) is not None:
+            self.under_way[number] = trial, None, chosen
+            return Begun(nothing, self._until_ended(twin), ExitStack())
+        task = Task(
+            _with(self.plan.experiment, self.plan.recipe, chosen),
+            self.plan.prefix,
+            self.plan.objective,
+            str(self.folder / "trials"),
+            notes={"study": self.name, "number": trial.number},
+            **self.how,
+        )
+        told = set(self.trials()[trial.number].intermediate_values)
+
+        def report(part: int, value: float) -> bool:
+            if part not in told:
+                trial.report(value, part)
+            return bool(trial.should_prune())
+
+        made = Attempt(task, report, self.plan.stream)
+        self.under_way[number] = trial, made, chosen
+        try:
+            return made.begin()
+        except StreamgaugeError as error:
+            if not of_the_settings(error):
+                raise
+            made.failed = str(error)
+            if self.best() is None:  # most likely none can begin: say why at once
+                trial.set_user_attr("result", made.result().as_plain())
+                self.optuna.tell(trial, state=TrialState.FAIL)
+                raise
+            return Begun(nothing, iter(()), ExitStack())
+
+    def _until_ended(self, twin: int | None) -> Iterator[None]:
+        """One with the same values is under way: what comes of it holds for both."""
+        while twin in self.under_way:
+            yield
+
+    def _sampler(self, number: int) -> Any:
+        """A sampler for the trial of this number. Each has its own seed: one generator for all
+        would begin anew, and propose the same again, when a stopped study goes on."""
+        optuna = _optuna()
+        seed = (self.plan.ask.seed * 1_000_003 + number) % 2**32
+        if self.plan.sampler == "tpe":
+            return optuna.samplers.TPESampler(seed=seed)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+    def _as_before(self, number: int, chosen: Mapping[str, Any]) -> Any | None:
+        """An earlier trial with the same values: equal settings give equal runs."""
+        ended = self.trials("COMPLETE", "PRUNED")
+        same = (t for t in ended if t.number != number and t.params == chosen)
+        return next((t for t in same if "result" in t.user_attrs), None)
+
+    def end(self, number: int) -> None:
+        """Store what came of a trial, and say it."""
+        from optuna.trial import TrialState
+
+        trial, made, chosen = self.under_way.pop(number)
+        if made is None:
+            before = self._as_before(trial.number, chosen)
+            assert before is not None
+            told = before.user_attrs["result"]
+            again = {**told, "flops": 0.0, "seconds": 0.0, "repeats": before.number}
+            trial.set_user_attr("result", again)
+            pruned, value, words = told["value"] is None, told["value"], "as before"
+        else:
+            result = made.result()
+            trial.set_user_attr("result", result.as_plain())
+            pruned, value = math.isnan(result.value), result.value
+            words = _words(result)
+        # A trial without a value counts as worst, so that the search turns away from it.
+        if pruned:
+            self.optuna.tell(trial, state=TrialState.PRUNED)
+        else:
+            self.optuna.tell(trial, value)
+        if made is not None and made.path is not None:
+            for file in made.path.glob("checkpoint-*.pt"):
+                file.unlink()  # the weights of a trial that ended are of no more use
+        self.summary()
+        best = self.best()
+        shown = "" if pruned else f"{100 * value:.2f} %"
+        leading = "" if best is None else f" (best {100 * best.value:.2f} %)"
+        values = ", ".join(f"{name} {spaces.short(v)}" for name, v in chosen.items())
+        parts = [part for part in (shown, words) if part]
+        self.said(f"trial {trial.number}: {values}: {', '.join(parts)}{leading}")
+
+    def best(self) -> Any | None:
+        """The best of all, and of equal ones the first."""
+        complete = self.trials("COMPLETE")
+        return max(complete, key=lambda one: (one.value, -one.number)) if complete else None
+
+    def summary(self) -> dict[str, Any]:
+        """What `study.json` holds; written there, too."""
+        ended = self.trials("COMPLETE", "PRUNED", "FAIL")
+        results = [one.user_attrs.get("result", {}) for one in ended]
+        best = self.best()
+        failed = [one["failed"] for one in results if one.get("failed")]
+        found: dict[str, Any] = {
+            "study": self.name,
+            "folder": str(self.folder),
+            "storage": _without_password(self.url) if not self.own else "study.db",
+            "name": self.plan.recipe.name,
+            **self.plan.what(),
+            "prune": self.plan.prune,
+            "like": self.plan.ask.like,
+            "given": {k: _plain(v) for k, v in self.plan.ask.settings.items()},
+            "steps": len(self.plan.stream),
+            "samples": self.plan.stream.samples,
+            "trials": len(ended),
+            "asked": self.plan.trials,
+            "pruned": sum(1 for one in results if one.get("pruned")),
+            "failed": len(failed),
+            "why": failed[0] if failed else None,
+            "flops": _total(results, "flops"),
+            "seconds": _total(results, "seconds"),
+            "choice": None if best is None else dict(best.params),
+            "value": None if best is None else best.value,
+            "trial": None if best is None else best.number,
+        }
+        found |= self._doubt(best)
+        write_json(self.folder / "study.json", found)
+        return found
+
+    def _doubt(self, best: Any | None) -> dict[str, Any]:
+        """How sure the choice is: the standard error of its accuracy, as of so many independent
+        answers, and how many other trials lie within it."""
+        if best is None:
+            return {"error": None, "count": None, "within": None, "ends": []}
+        count = best.user_attrs["result"]["count"]
+        error = within = None
+        if count:
+            p = (best.value * count + 1) / (count + 2)  # so that 100 % of a few is not certain
+            error = math.sqrt(p * (1 - p) / count)
+            others = (one for one in self.trials("COMPLETE") if one.number != best.number)
+            distinct = {
+                json.dumps(one.params, sort_keys=True)
+                for one in others
+                if one.value >= best.value - error and one.params != best.params
+            }
+            within = len(distinct)
+        ends = spaces.at_the_end(self.plan.space, best.params)
+        return {"error": error, "count": count, "within": within, "ends": ends}
+
+
+def _words(result: Result) -> str:
+    if result.failed:
+        return f"no value: {result.failed}"
+    if not result.pruned:
+        return ""
+    part, value = max(result.reports.items())
+    return f"given up after part {part} at {100 * value:.2f} %"
+
+
+def _total(results: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """A sum; nothing where a part of it is unknown."""
+    values = [one.get(name) for one in results]
+    return None if None in values else float(sum(v for v in values if v is not None))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise StreamgaugeError(
+            "Tuning needs Optuna: install it with pip install 'streamgauge[tune]'."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # its lines are said in our own words
+    return optuna
+
+
+def _opened(url: str, name: str, pruner: Any) -> Any:
+    """The study in its storage, made if it is not there."""
+    optuna = _optuna()
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.create_study(
+                storage=url,
+                study_name=name,
+                direction="maximize",
+                pruner=pruner,
+                load_if_exists=True,
+            )
+    except (SQLAlchemyError, ImportError, ValueError, optuna.exceptions.OptunaError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        reason = lines[0].rstrip(".") if lines else type(error).__name__
+        raise StreamgaugeError(
+            f"The storage {_without_password(url)} cannot be opened: {reason}."
+        ) from None
+
+
+def _without_password(url: str) -> str:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return url
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process works in a study's folder; the system lets go of it however that ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StreamgaugeError(f"Cannot write to {folder}: {error.strerror}.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StreamgaugeError(f"{folder} is being worked on by another process.") from None
+    finally:
+        os.close(lock)
