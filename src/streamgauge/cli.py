@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from streamgauge import __version__
+from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli_data import data
 from streamgauge.cli_suite import app as suite
 from streamgauge.errors import StreamgaugeError, nearest
@@ -182,6 +183,11 @@ def run(
     side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Run learners on a stream; what is complete already is not run again.
@@ -208,6 +214,7 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
     (its name is then `name`), [protocol], [er] with their settings.
     """
+    from streamgauge import remote
     from streamgauge.runner import Experiment, run_all
 
     given = _read_toml(file) if file else {}
@@ -231,22 +238,24 @@ def run(
     from streamgauge.report.terminal import Watcher, leaderboard_text
 
     profiled = Profile() if profile else None
+    cluster = cluster_of(on, address, gpus, cpus, store)
+    if cluster is not None and profile:
+        raise StreamgaugeError("--profile looks at this process: leave it out with --on ray.")
     with Watcher(quiet=as_json) as watcher:
-        runs = list(
-            run_all(
-                experiment,
-                out=folder,
-                device=device,
-                checkpoint=checkpoint,
-                watch=watcher.watch,
-                workers=workers,
-                engine=engine,
-                precision=precision,
-                side_by_side=side_by_side,
-                said=watcher.say,
-                profile=profiled,
-            )
-        )
+        how: dict[str, Any] = {
+            "out": folder,
+            "device": device,
+            "checkpoint": checkpoint,
+            "workers": workers,
+            "engine": engine,
+            "precision": precision,
+            "side_by_side": side_by_side,
+            "said": watcher.say,
+        }
+        if cluster is None:
+            runs = list(run_all(experiment, watch=watcher.watch, profile=profiled, **how))
+        else:
+            runs = list(remote.run_all(experiment, cluster=cluster, **how))
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
         _print_json({"runs": [_scored(r) for r in runs], **extra})

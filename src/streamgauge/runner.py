@@ -84,11 +84,16 @@ def run(
         profile=profile,
     )
     if begin is not None:
-        begun = begin()
-        with begun.close:
-            for _ in begun.steps:
-                pass
+        to_the_end(begin)
     return Run(path)
+
+
+def to_the_end(begin: Callable[[], Begun]) -> None:
+    """Do all steps of a run."""
+    begun = begin()
+    with begun.close:
+        for _ in begun.steps:
+            pass
 
 
 def prepare(
@@ -498,7 +503,7 @@ def carry_out(
             device=device,
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
-            origin=_origin(experiment.stream),
+            origin=origin(experiment.stream),
             notes=notes,
             workers=workers,
             engine=engine,
@@ -511,16 +516,13 @@ def carry_out(
         elif together:
             starts.append(((one, path), begin))
         else:
-            begun = begin()
-            with begun.close:
-                for _ in begun.steps:
-                    pass
+            to_the_end(begin)
             yield one, Run(path)
     for one, path in take_turns(starts, place, side_by_side, said) if starts else ():
         yield one, Run(path)
 
 
-def _origin(stream: str) -> str:
+def origin(stream: str) -> str:
     """A file is to be found from any folder."""
     return str(Path(stream).resolve()) if stream.endswith(".py") else stream
 
