@@ -214,7 +214,7 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
     (its name is then `name`), [protocol], [er] with their settings.
     """
-    from streamgauge import remote
+    from streamgauge import ranks, remote
     from streamgauge.runner import Experiment, run_all
 
     given = _read_toml(file) if file else {}
@@ -241,7 +241,7 @@ def run(
     cluster = cluster_of(on, address, gpus, cpus, store)
     if cluster is not None and profile:
         raise StreamgaugeError("--profile looks at this process: leave it out with --on ray.")
-    with Watcher(quiet=as_json) as watcher:
+    with Watcher(quiet=as_json or not ranks.first()) as watcher:
         how: dict[str, Any] = {
             "out": folder,
             "device": device,
@@ -256,6 +256,8 @@ def run(
             runs = list(run_all(experiment, watch=watcher.watch, profile=profiled, **how))
         else:
             runs = list(remote.run_all(experiment, cluster=cluster, **how))
+    if not ranks.first():
+        return
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
         _print_json({"runs": [_scored(r) for r in runs], **extra})
