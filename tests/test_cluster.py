@@ -15,7 +15,8 @@ import pytest
 import streamgauge as sg
 from helpers import same_log, small_stream
 from streamgauge import remote, runner
-from streamgauge.cluster import Cluster, Shared, Store, device_of, gpus_for
+from streamgauge.audit import audit
+from streamgauge.cluster import Cluster, Shared, Store, device_of, gpus_for, spreading
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.runner import Experiment
@@ -224,3 +225,47 @@ def test_a_killed_worker_costs_no_run(ray: Any, tmp_path: Path) -> None:
     assert values[0] == values[1]
     assert len(values[0]) == 9
     assert not list(out.glob(".cluster-*"))
+
+
+@pytest.mark.ray
+def test_seeds_of_an_experiment_and_a_store(ray: Any, tmp_path: Path) -> None:
+    """Run folders travel through a store and come back; a second time nothing is run."""
+    settings = {"stream.length": 400, "er.model": "mlp"}
+    experiment = Experiment("albums", ("er", "blind"), 2, settings)
+    cluster = Cluster(store=f"file://{tmp_path / 'store'}")
+    how: dict[str, Any] = {"engine": "auto", "precision": "fp16", "workers": None}
+    said: list[str] = []
+    out = tmp_path / "runs"
+    made = list(
+        remote.run_all(
+            experiment, cluster=cluster, out=out, said=said.append, checkpoint=30.0, **how
+        )
+    )
+    assert len({one.path for one in made}) == 4
+    plain = {one.path.name: one for one in runner.run_all(experiment, out=tmp_path, said=quiet)}
+    assert all(same_log(one, plain[one.path.name]) for one in made)
+    again = list(
+        remote.run_all(
+            experiment, cluster=Cluster(), out=out, said=said.append, checkpoint=1, **how
+        )
+    )
+    assert {one.path for one in again} == {one.path for one in made}
+    assert sum("is complete already" in sentence for sentence in said) == 4
+
+
+@pytest.mark.ray
+def test_an_error_on_another_machine_is_a_sentence_here(ray: Any, tmp_path: Path) -> None:
+    experiment = Experiment("albums", ("er",), settings={"stream.length": 400, "er.passes": 0})
+    with pytest.raises(StreamgaugeError, match="passes must be at least 1"):
+        list(remote.run_all(experiment, cluster=Cluster(), out=tmp_path, said=quiet, checkpoint=1,
+                            engine="auto", precision="fp16", workers=None))  # fmt: skip
+
+
+@pytest.mark.ray
+def test_an_audit_on_ray_is_the_audit_here(ray: Any) -> None:
+    from test_audit_pieces import columns
+
+    log = columns()
+    with spreading(Cluster()) as spread:
+        many = audit(log, hold=1_000, spread=spread, rows=9_000)
+    assert many.to_dict() == audit(log, hold=1_000).to_dict()

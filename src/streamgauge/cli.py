@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -742,6 +743,9 @@ def audit(
         list[str] | None, typer.Option(help="Exit with 1 if this holds; repeatable.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    on: On = "local",
+    address: Address = None,
+    cpus: Cpus = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how much of a log's accuracy could be had without looking at any input.
@@ -758,28 +762,33 @@ def audit(
     """
     _no_settings(context)
     from streamgauge.audit import run_audit
+    from streamgauge.cluster import spreading
 
     own = log / "log" / "predictions"
-    code = run_audit(
-        own if own.is_dir() else log,
-        label=label,
-        prediction=prediction,
-        time=time,
-        user=user,
-        album=album,
-        shift=shift,
-        age=age,
-        step=step,
-        features=feature or (),
-        shifts=None if shifts is None else shifts.split(","),
-        every=every,
-        ties=ties,
-        margin=margin,
-        sort=sort,
-        fail_if=fail_if or (),
-        report=report,
-        as_json=as_json,
-    )
+    cluster = cluster_of(on, address, None, cpus)
+    with ExitStack() as stack:
+        spread = None if cluster is None else stack.enter_context(spreading(cluster))
+        code = run_audit(
+            own if own.is_dir() else log,
+            spread=spread,
+            label=label,
+            prediction=prediction,
+            time=time,
+            user=user,
+            album=album,
+            shift=shift,
+            age=age,
+            step=step,
+            features=feature or (),
+            shifts=None if shifts is None else shifts.split(","),
+            every=every,
+            ties=ties,
+            margin=margin,
+            sort=sort,
+            fail_if=fail_if or (),
+            report=report,
+            as_json=as_json,
+        )
     raise typer.Exit(code)
 
 

@@ -144,6 +144,19 @@ def scatter(
         raise StreamgaugeError(" ".join(dict.fromkeys(problems)))
 
 
+@contextlib.contextmanager
+def spreading(cluster: Cluster) -> Iterator[Callable[..., list[Any]]]:
+    """A function that calls another for every tuple of arguments, on the cluster, and gives the
+    results in the order of the arguments."""
+    with connected(cluster) as ray:
+
+        def spread(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+            found = dict(scatter(work, tasks, cluster, ray))
+            return [found[number] for number in range(len(tasks))]
+
+        yield spread
+
+
 class Shared:
     """A folder that all machines must see. A mark in it says whether one does."""
 
