@@ -12,12 +12,14 @@ import os
 import re
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from streamgauge import __version__
+from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli_data import data
 from streamgauge.cli_suite import app as suite
 from streamgauge.cli_tune import tune
@@ -187,6 +189,11 @@ def run(
     side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
     as_json: AsJson = False,
 ) -> None:
     """Run learners on a stream; what is complete already is not run again.
@@ -213,6 +220,7 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
     (its name is then `name`), [protocol], [er] with their settings.
     """
+    from streamgauge import ranks, remote
     from streamgauge.runner import Experiment, run_all
 
     given = _read_toml(file) if file else {}
@@ -245,22 +253,26 @@ def run(
     from streamgauge.report.terminal import Watcher, leaderboard_text
 
     profiled = Profile() if profile else None
-    with Watcher(quiet=as_json) as watcher:
-        runs = list(
-            run_all(
-                experiment,
-                out=folder,
-                device=device,
-                checkpoint=checkpoint,
-                watch=watcher.watch,
-                workers=workers,
-                engine=engine,
-                precision=precision,
-                side_by_side=side_by_side,
-                said=watcher.say,
-                profile=profiled,
-            )
-        )
+    cluster = cluster_of(on, address, gpus, cpus, store)
+    if cluster is not None and profile:
+        raise StreamgaugeError("--profile looks at this process: leave it out with --on ray.")
+    with Watcher(quiet=as_json or not ranks.first()) as watcher:
+        how: dict[str, Any] = {
+            "out": folder,
+            "device": device,
+            "checkpoint": checkpoint,
+            "workers": workers,
+            "engine": engine,
+            "precision": precision,
+            "side_by_side": side_by_side,
+            "said": watcher.say,
+        }
+        if cluster is None:
+            runs = list(run_all(experiment, watch=watcher.watch, profile=profiled, **how))
+        else:
+            runs = list(remote.run_all(experiment, cluster=cluster, **how))
+    if not ranks.first():
+        return
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
         _print_json({"runs": [_scored(r) for r in runs], **extra})
@@ -747,6 +759,9 @@ def audit(
         list[str] | None, typer.Option(help="Exit with 1 if this holds; repeatable.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
+    on: On = "local",
+    address: Address = None,
+    cpus: Cpus = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how much of a log's accuracy could be had without looking at any input.
@@ -763,28 +778,33 @@ def audit(
     """
     _no_settings(context)
     from streamgauge.audit import run_audit
+    from streamgauge.cluster import spreading
 
     own = log / "log" / "predictions"
-    code = run_audit(
-        own if own.is_dir() else log,
-        label=label,
-        prediction=prediction,
-        time=time,
-        user=user,
-        album=album,
-        shift=shift,
-        age=age,
-        step=step,
-        features=feature or (),
-        shifts=None if shifts is None else shifts.split(","),
-        every=every,
-        ties=ties,
-        margin=margin,
-        sort=sort,
-        fail_if=fail_if or (),
-        report=report,
-        as_json=as_json,
-    )
+    cluster = cluster_of(on, address, None, cpus)
+    with ExitStack() as stack:
+        spread = None if cluster is None else stack.enter_context(spreading(cluster))
+        code = run_audit(
+            own if own.is_dir() else log,
+            spread=spread,
+            label=label,
+            prediction=prediction,
+            time=time,
+            user=user,
+            album=album,
+            shift=shift,
+            age=age,
+            step=step,
+            features=feature or (),
+            shifts=None if shifts is None else shifts.split(","),
+            every=every,
+            ties=ties,
+            margin=margin,
+            sort=sort,
+            fail_if=fail_if or (),
+            report=report,
+            as_json=as_json,
+        )
     raise typer.Exit(code)
 
 

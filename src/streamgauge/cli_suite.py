@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -152,7 +153,11 @@ def run(
     side_by_side: Annotated[
         int | None, typer.Option(help="Runs at the same time on a GPU [as many as fit].")
     ] = None,
-    on: Annotated[str, typer.Option(help="Where: local.")] = "local",
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
 ) -> None:
     """Run what is missing of a suite, and show the table.
 
@@ -166,6 +171,8 @@ def run(
         streamgauge suite run survey-cifar100 --only ER --only ER-ACE --seeds 5 --device cuda
 
         streamgauge suite run near-future --generated
+
+        streamgauge suite run survey-cifar100 --on ray --gpus 0.25 --out /shared/runs
     """
     _no_settings(context)
     from streamgauge import engine as engines
@@ -177,6 +184,7 @@ def run(
 
     suite = load(name, generated)
     folder = _folder(suite, out)
+    cluster = cluster_of(on, address, gpus, cpus, store)
     if threads is not None:
         import torch
 
@@ -197,6 +205,7 @@ def run(
             precision=coerce(precision, engines.Precision, "--precision"),
             side_by_side=side_by_side,
             on=on,
+            cluster=cluster,
             watch=watcher.watch,
             said=watcher.say,
         ):

@@ -18,7 +18,7 @@ learner that never sees an input (`sees_input = False`) has 0 without being coun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,6 +31,7 @@ class Meter:
     which `meter.flops` is what it took. Its state belongs in the checkpoint."""
 
     replayed = False  # jobs are replays of recordings
+    total: Callable[[float], float] | None = None  # sums over processes that share a job
 
     def __init__(self, learner: Any) -> None:
         self._work = getattr(learner, "work", None)
@@ -65,6 +66,7 @@ class Meter:
             own = float(self._counter.get_total_flops()) - self._apart
             del self._counter
             if kind is None:
+                own = own if self.total is None else self.total(own)
                 self._learnt(self._key, own)
         self.flops = self.known.get(self._key, float("nan")) + self._apart
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.ranks import Ranks
 
 # Settings `features.X`: a frozen network's features in place of inputs (see `features.Config`).
 FEATURES = ("model", "weights", "embedding", "mean", "std")
@@ -84,11 +86,16 @@ def run(
         profile=profile,
     )
     if begin is not None:
-        begun = begin()
-        with begun.close:
-            for _ in begun.steps:
-                pass
+        to_the_end(begin)
     return Run(path)
+
+
+def to_the_end(begin: Callable[[], Begun]) -> None:
+    """Do all steps of a run."""
+    begun = begin()
+    with begun.close:
+        for _ in begun.steps:
+            pass
 
 
 def prepare(
@@ -115,8 +122,13 @@ def prepare(
     protocol = protocol or Protocol()
     seed = check_seed(seed, "seed")
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
-    place = _device(device)
+    ranks = _ranks(recipe)
+    place = _device(device) if ranks is None else ranks.device(device)
     make_deterministic(place)
+    if ranks is not None:
+        engine, profile = "eager", None
+        if ranks.rank:
+            said, progress = _nothing, None
     config = {
         "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
         "learner": recipe.describe(),
@@ -140,7 +152,8 @@ def prepare(
         "environment": environment(place),
     }
     path = Path(out) / f"{stream.name}-{recipe.name}-s{seed}-{run_id[:8]}"
-    if (path / "run.json").exists() and Run(path).done:
+    done = (path / "run.json").exists() and Run(path).done
+    if done if ranks is None else ranks.told(done):
         said(f"{path} is complete already; nothing to do.")
         return path, None
     chosen = suitable_threads(
@@ -149,6 +162,8 @@ def prepare(
         torch.device(place),
     )
     header["environment"]["threads"] = chosen
+    if ranks is not None:
+        header["environment"]["ranks"] = ranks.count
     absent = OPTIONAL - set(stream.source.columns)
     if stream.task is not None:
         absent -= {"task"}
@@ -157,11 +172,13 @@ def prepare(
         with ExitStack() as close:
             seen = close.enter_context(reading_ahead(stream, workers))
             seen = _on_device(seen, torch.device(place))
-            recorder = close.enter_context(closing(Recorder(path, header, frozenset(absent))))
+            writer = partial(Recorder, path, header, frozenset(absent))
+            recorder = writer() if ranks is None else ranks.recorder(writer)
+            close.enter_context(closing(recorder))
             try:
                 loop = Loop(
                     seen,
-                    lambda gate: _build(recipe, seen, gate, seed, torch.device(place)),
+                    lambda gate: _build(recipe, seen, gate, seed, torch.device(place), ranks),
                     protocol,
                     recorder,
                     torch.device(place),
@@ -184,6 +201,8 @@ def prepare(
                 for sentence in loop.lookahead.sentences() + loop.idle_costs():
                     said(sentence)
             steps = loop.steps(checkpoint, announcing(loop, progress))
+            if ranks is not None:
+                loop.meter.total, steps = ranks.total, ranks.and_wait(steps)
             if loop.lookahead.every > 1:
                 steps = _and_then(steps, lambda: said(near_future_text(Run(path), loop.lookahead)))
             return Begun(loop, steps, close.pop_all())
@@ -232,9 +251,31 @@ def _device(device: str) -> str:
     return str(device_named(device))
 
 
-def _build(recipe: Recipe, stream: Stream, gate: Gate, seed: int, device: torch.device) -> Learner:
+def _nothing(_: str) -> None:
+    """What ranks other than the first have to say."""
+
+
+def _ranks(recipe: Recipe) -> Ranks | None:
+    """The processes that share this run, where `torchrun` started some."""
+    from streamgauge.ranks import of_torchrun
+
+    found = of_torchrun()
+    if found is not None:
+        found.check(recipe)
+    return found
+
+
+def _build(
+    recipe: Recipe,
+    stream: Stream,
+    gate: Gate,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks | None = None,
+) -> Learner:
     try:
-        return recipe.build(stream.spec, gate, seed, device)
+        learner = recipe.build(stream.spec, gate, seed, device)
+        return learner if ranks is None else ranks.share(learner)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise StreamgaugeError(f"The learner {recipe.name} cannot be made: {reason}") from error
@@ -499,7 +540,7 @@ def carry_out(
             device=device,
             checkpoint=checkpoint,
             progress=None if watch is None else watch(one, stream),
-            origin=_origin(experiment.stream),
+            origin=origin(experiment.stream),
             notes=notes,
             workers=workers,
             engine=engine,
@@ -512,16 +553,13 @@ def carry_out(
         elif together:
             starts.append(((one, path), begin))
         else:
-            begun = begin()
-            with begun.close:
-                for _ in begun.steps:
-                    pass
+            to_the_end(begin)
             yield one, Run(path)
     for one, path in take_turns(starts, place, side_by_side, said) if starts else ():
         yield one, Run(path)
 
 
-def _origin(stream: str) -> str:
+def origin(stream: str) -> str:
     """A file is to be found from any folder."""
     return str(Path(stream).resolve()) if stream.endswith(".py") else stream
 

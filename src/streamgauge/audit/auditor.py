@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from streamgauge.audit.shift import (
     window_grid,
     with_duration,
 )
+from streamgauge.audit.spread import ROWS, Spread, scan_pieces, short, tally_pieces
 from streamgauge.audit.tally import HELD, BlockSums, Scan, Tally, scan, tally
 from streamgauge.audit.verdict import (
     MARGIN,
@@ -235,6 +237,8 @@ def audit(
     margin: float = MARGIN,
     sort: bool = False,
     hold: int = HELD,
+    spread: Spread | None = None,
+    rows: int = ROWS,
 ) -> Audit:
     """Audit a log: how much of its accuracy could be had without looking at any input?
 
@@ -248,7 +252,9 @@ def audit(
     constant and the log has no times.
 
     Logs of up to ``hold`` rows are held in memory; longer ones are read twice, in pieces, and what
-    needs all rows at once (users, inputs, durations) is left out with a note.
+    needs all rows at once (users, inputs, durations) is left out with a note. Such a log may be
+    counted in pieces of ``rows`` rows side by side: ``spread`` calls a function for each of them
+    (see `streamgauge.cluster.spreading`); the answer is the same.
     """
     columns = {"label": label, "prediction": prediction, "time": time, "user": user}
     columns |= {"album": album, "shift": shift, "age": age}
@@ -263,7 +269,12 @@ def audit(
     opened = Log(log, features=features, **columns)
     if sort and "time" not in opened.roles:
         raise StreamgaugeError("there is no time column to sort by: name it with --time")
-    found = scan(opened, sort=sort, hold=hold)
+    pieces: tuple[list[int], list[Any]] | None = None
+    if spread is None or short(opened, hold, sort):
+        spread, found = None, scan(opened, sort=sort, hold=hold)
+    else:
+        found, edges, standings = scan_pieces(opened, spread, rows)
+        pieces = edges, standings
     if found.length < LEAST:
         raise StreamgaugeError(
             f"{opened.name} has {found.length} labels, too few to say anything: {LEAST} or more "
@@ -271,11 +282,17 @@ def audit(
         )
     if size is None and "step" not in opened.roles:
         size = 1
-    return _Auditor(opened, found, size, windows, shifts, every, ties, Rule(margin)).run()
+    auditor = _Auditor(opened, found, size, windows, shifts, every, ties, Rule(margin))
+    if spread is not None and pieces is not None:
+        auditor.tally = partial(tally_pieces, edges=pieces[0], standings=pieces[1], spread=spread,
+                                rows=rows)  # fmt: skip
+    return auditor.run()
 
 
 class _Auditor:
     """One audit, in the order in which it is done."""
+
+    tally: Callable[..., Tally] = staticmethod(tally)
 
     def __init__(
         self,
@@ -324,7 +341,7 @@ class _Auditor:
         grid = self._grid(by_clock)
         logged = np.array([s for s in self.found.shifts if 0 < s < self.length], np.int64)
         shifts = np.unique(np.concatenate([grid, logged, [0]]))
-        counted = tally(
+        counted = self.tally(
             log,
             self.found,
             windows=self.windows,
@@ -401,7 +418,8 @@ class _Auditor:
         with np.errstate(invalid="ignore", divide="ignore"):
             table = np.where(tries > 0, hits / tries, np.nan)
         endless = int(np.flatnonzero(np.isinf(counts.windows))[0])
-        share = self.found.counts[self.found.counts > 0] / self.length
+        # Sorted, so that the sum does not depend on the order in which classes were met.
+        share = np.sort(self.found.counts[self.found.counts > 0]) / self.length
         zero = int(np.flatnonzero(counts.shifts == 0)[0])
         levels = ReferenceLevels(
             float(table[endless, zero]),

@@ -210,17 +210,36 @@ class BlindCounter:
         self._count_to(max(self._done, self.length - int(self.shifts.max(initial=0))))
         self._forget()
 
-    def finish(self) -> None:
-        """End of the stream: count what still waited for later labels, and sum up."""
-        self._count_to(self.length)
-        used = -(-self.length // self.block)
+    def begin_with(self, counts: Ints, mode: int) -> None:
+        """Let the unlimited window begin with labels that came before the first one fed: how often
+        each class occurred, and the answer they give."""
+        if self._sliding and self._sliding[-1] == 0:
+            self._trees[-1][:] = counts
+            self._memory[-1][0] = mode
+
+    def finish(self, until: int | None = None) -> None:
+        """End of the stream: count what still waited for later labels, and sum up. ``until`` ends
+        before it, at predictions whose longest shift is within what was fed."""
+        end = self.length if until is None else until
+        self._count_to(end)
+        used = -(-end // self.block)
         self._reserve(used)
         found = {int(w): self._walked[:used, i] for i, w in enumerate(self._small)}
         found |= {w: self._slid[i][:used] for i, w in enumerate(self._sliding)}
         rows = [found[int(w) if np.isfinite(w) else 0] for w in self.windows]
-        self.hits = np.stack(rows, axis=1) if rows else self.hits
+        self.conclude(np.stack(rows, axis=1) if rows else self.hits, self.length, self.begin)
+
+    @property
+    def begin(self) -> dict[int, int]:
+        """First sample that each window can answer for; -1 where there is none."""
+        return self._begin
+
+    def conclude(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
+        """Be the counter that counted these hits in a stream of that length."""
+        self.hits, self.length = hits, length
+        used = hits.shape[0]
         edges = np.arange(used + 1, dtype=np.int64)[:, None, None] * self.block
-        begin = [self._begin[int(w) if np.isfinite(w) else 1] for w in self.windows]
+        begin = [begins[int(w) if np.isfinite(w) else 1] for w in self.windows]
         start = np.array([b if b >= 0 else self.length for b in begin], np.int64)
         low = np.maximum(start[:, None], self.first[None, :])
         high = np.maximum(self.length - self.shifts, 0)[None, :]

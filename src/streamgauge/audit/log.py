@@ -65,13 +65,13 @@ class Names:
         for chunk in column.chunks:
             if not pa.types.is_dictionary(chunk.type):
                 chunk = chunk.dictionary_encode()
-            known = [self._number(value) for value in chunk.dictionary.to_pylist()]
+            known = [self.number(value) for value in chunk.dictionary.to_pylist()]
             table = np.array([*known, -1], np.int32)
             places = chunk.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
             chunks.append(table[places])
         return np.concatenate(chunks) if chunks else np.zeros(0, np.int32)
 
-    def _number(self, value: Any) -> int:
+    def number(self, value: Any) -> int:
         if isinstance(value, bool):
             value = int(value)
         if isinstance(value, bytes):
@@ -110,6 +110,7 @@ class Log:
         **columns: str | None,
     ) -> None:
         self.source: Source = open_source(log)
+        self.first_row = 0  # of the source, in the log
         self.name = str(log) if isinstance(log, str | Path) else "the arrays given"
         self.roles: dict[str, str] = {}
         self.guessed: list[str] = []
@@ -160,12 +161,12 @@ class Log:
                 matrix = found.reshape(len(found), -1)
         text = [self.roles[r] for r in TEXT if r in self.roles]
         wanted = [*self.roles.values(), *flat]
-        row = 0
+        row = self.first_row
         for table in self.source.tables(wanted, text):
             if table.num_rows:
                 yield self._piece(table, row, flat, matrix)
                 row += table.num_rows
-        if row == 0:
+        if row == self.first_row:
             raise StreamgaugeError(f"{self.name} has no rows: a log needs a label for every sample")
         if matrix is not None and len(matrix) != row:
             raise StreamgaugeError(f"there are {len(matrix)} rows of features for {row} labels")

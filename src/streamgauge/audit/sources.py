@@ -6,6 +6,7 @@ of rows at a time. What the columns mean is decided elsewhere.
 
 from __future__ import annotations
 
+import copy
 import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -176,6 +177,7 @@ class Parquet:
         from pyarrow import parquet
 
         self.path, self.files = path, files
+        self.between: tuple[int, int] | None = None  # rows; None: all
         self.rows: int | None = 0
         self.names: list[str] = []
         for file in files:
@@ -188,13 +190,33 @@ class Parquet:
         import pyarrow as pa
         from pyarrow import parquet
 
+        start, stop = self.between or (0, self.rows or 0)
+        row = 0
         for path in self.files:
             with readable(path):
                 # Buffering ahead would keep the bytes of the whole file in memory.
                 file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
                 wanted = list(dict.fromkeys(names))
-                for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
-                    yield pa.Table.from_batches([batch])
+                groups = []
+                skipped = True
+                first = row
+                for group in range(file.metadata.num_row_groups):
+                    count = file.metadata.row_group(group).num_rows
+                    if row < stop and row + count > start:
+                        groups.append(group)
+                        first, skipped = (row, False) if skipped else (first, False)
+                    row += count
+                for batch in file.iter_batches(ROWS, groups, wanted) if groups else ():
+                    low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                    first += batch.num_rows
+                    if low < high:
+                        yield pa.Table.from_batches([batch.slice(low, high - low)])
+
+    def part(self, start: int, stop: int) -> Parquet:
+        some = copy.copy(self)
+        some.between = (start, stop)
+        some.files = [file.resolve() for file in self.files]  # for another process
+        return some
 
     def matrix(self, name: str) -> None:
         return None
@@ -321,7 +343,11 @@ class Arrays:
         self.arrays = {str(n): np.asarray(a) for n, a in arrays.items() if a is not None}
         self.shapes = {n: a.shape for n, a in self.arrays.items()}
         self.names = list(self.arrays)
-        self.rows: int | None = None
+        lengths = {shape[0] for shape in self.shapes.values() if shape}
+        self.rows: int | None = lengths.pop() if len(lengths) == 1 else None
+
+    def part(self, start: int, stop: int) -> Arrays:
+        return Arrays({name: array[start:stop] for name, array in self.arrays.items()})
 
     def tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[Any]:
         import pyarrow as pa

@@ -102,13 +102,25 @@ def scan(log: Log, *, sort: bool = False, hold: int = HELD) -> Scan:
                 )
             pieces = [join([*pieces, piece])]
             pieces = [take(pieces[0], slice(0, SAMPLE))]
-            held = SAMPLE
+            held = pieces[0].label.size
     everything = join(pieces)
     whole = rows <= hold
     if sort and everything.time is not None:
         everything = take(everything, np.argsort(everything.time, kind="stable"))
         if everything.step is not None and everything.shift is None:
             check_steps(log, everything.step, None)
+    return conclude(log, rows, by_shift, everything, whole, unpredicted)
+
+
+def conclude(
+    log: Log,
+    rows: int,
+    by_shift: dict[int, Any],
+    everything: Piece,
+    whole: bool,
+    unpredicted: int,
+) -> Scan:
+    """Sum up what was read: rows and class counts of every shift, and the rows that are held."""
     known = {s: total for s, (_, total) in by_shift.items()} if everything.shift is not None else {}
     first = min(by_shift)
     counts = by_shift[first][0]
@@ -169,6 +181,12 @@ class BlockSums:
         self._grow(size)
         self.hits += np.bincount(at[hit], minlength=size)
         self.tries += np.bincount(at, minlength=size)
+
+    def include(self, other: BlockSums) -> None:
+        """Add what another counted in blocks of the same length."""
+        self._grow(other.hits.size)
+        self.hits[: other.hits.size] += other.hits
+        self.tries[: other.tries.size] += other.tries
 
     def merge(self) -> None:
         """Blocks twice as long."""

@@ -88,6 +88,11 @@ class Recorder:
         return state
 
     @property
+    def peek(self) -> dict[str, Any] | None:
+        """The same, and it stays."""
+        return self._state
+
+    @property
     def full(self) -> bool:
         """Whether a checkpoint should be made now to keep memory bounded."""
         return any(rows.count >= MOST_ROWS for rows in self.rows.values())

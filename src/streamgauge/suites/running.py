@@ -8,10 +8,12 @@ from typing import Any
 
 from streamgauge import catalogue, runner
 from streamgauge import engine as engines
+from streamgauge.cluster import Cluster, check_place
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.features import device_named
 from streamgauge.pretrain import pretrain
 from streamgauge.record import Run
+from streamgauge.remote import Answer, Elsewhere, Start, scatter_runs
 from streamgauge.runner import Planned, Progress, Said
 from streamgauge.streams import Stream
 from streamgauge.suites.finding import Job, build_stream, find, gather, jobs
@@ -32,6 +34,7 @@ def run(
     runs: Sequence[str | Path] = (),
     weights: Mapping[str, str] | None = None,
     on: str = "local",
+    cluster: Cluster | None = None,
     side_by_side: int | None = None,
     said: Said = print,
     **how: Any,
@@ -40,13 +43,18 @@ def run(
 
     What is complete already, in `out` or in one of the folders `runs`, is not run again; what was
     interrupted in `out` goes on. On a GPU that replays recorded steps, rows and seeds go side by
-    side. `on` is where runs are made: "local" is this process. `how` is passed on to `Worker`.
+    side. `on` is where runs are made: "local" is this process, "ray" is `cluster`. `how` is passed
+    on to `Worker`.
     """
-    if on != "local":
-        raise StreamgaugeError(f"Runs can be made on 'local' only, not on '{on}'.")
+    check_place(on)
     wanted = jobs(suite.choose(only, both), seeds)
     there = find(wanted, gather([out, *runs]))
     check_weights([job.row for job in wanted], weights or {})
+    if on == "ray":
+        left = [j for j in wanted if j.seed not in there.complete.get(j.row.key, {})]
+        yield from (run for of_row in there.complete.values() for run in of_row.values())
+        yield from _on_ray(left, cluster or Cluster(), out, weights or {}, side_by_side, said, how)
+        return
     worker = Worker(out, weights=weights or {}, said=said, **how)
     waiting: list[tuple[Path, Callable[[], Begun]]] = []
     for number, job in enumerate(wanted, 1):
@@ -61,18 +69,49 @@ def run(
         elif worker.replays and side_by_side != 1:
             waiting.append((path, begin))
         else:
-            yield _to_the_end(path, begin)
+            runner.to_the_end(begin)
+            yield Run(path)
     if waiting:
         for path in take_turns(waiting, worker.place, side_by_side, said):
             yield Run(path)
 
 
-def _to_the_end(path: Path, begin: Callable[[], Begun]) -> Run:
-    begun = begin()
-    with begun.close:
-        for _ in begun.steps:
-            pass
-    return Run(path)
+def _on_ray(
+    left: list[Job],
+    cluster: Cluster,
+    out: str | Path,
+    weights: Mapping[str, str],
+    side_by_side: int | None,
+    said: Said,
+    how: Mapping[str, Any],
+) -> Iterator[Run]:
+    if not left:
+        return
+    device = str(how.get("device", "auto"))
+    there = {name: value for name, value in how.items() if name not in ("device", "watch")}
+    there["weights"] = {name: str(Path(file).resolve()) for name, file in weights.items()}
+    if not cluster.store:  # trained once, not by every task at the same time
+        here = Worker(Path(out).resolve(), device="cpu", said=said)
+        for job in left:
+            if job.row.generated:
+                here.backbones(job)
+    made = scatter_runs(
+        _run_jobs, left, there, out=out, cluster=cluster, device=device,
+        side_by_side=side_by_side, said=said,
+    )  # fmt: skip
+    for number, (job, run) in enumerate(made, 1):
+        said(f"[{number}/{len(left)}] {job.row.title}, seed {job.seed}")
+        yield run
+
+
+def _run_jobs(some: Sequence[Job], how: dict[str, Any], elsewhere: Elsewhere) -> Answer:
+    """A task of Ray's."""
+
+    def prepare(out: Path, said: Said) -> Iterator[Start]:
+        worker = Worker(out, device=elsewhere.device, said=said, **how)
+        return (worker.prepare(job) for job in some)
+
+    return elsewhere.complete(prepare)
 
 
 class Worker:
@@ -101,11 +140,13 @@ class Worker:
     def run(self, job: Job) -> Run:
         """One job, from where it stands to its end."""
         path, begin = self.prepare(job)
-        return Run(path) if begin is None else _to_the_end(path, begin)
+        if begin is not None:
+            runner.to_the_end(begin)
+        return Run(path)
 
     def prepare(self, job: Job) -> tuple[Path, Callable[[], Begun] | None]:
         """Where the run of a job lies, and how to begin it; None where there is nothing to do."""
-        one, _, protocol = job.resolve(self._backbones(job))
+        one, _, protocol = job.resolve(self.backbones(job))
         stream = self._stream(job)
         return runner.prepare(
             stream,
@@ -137,7 +178,7 @@ class Worker:
             streams[seed] = build_stream(job.row, settings)
         return streams[seed]
 
-    def _backbones(self, job: Job) -> str:
+    def backbones(self, job: Job) -> str:
         """First weights: a file that was given, or, on generated data, what `pretrain` makes of the
         part of the stream that is never scored."""
         row = job.row

@@ -1,0 +1,265 @@
+"""Work on other machines: Ray schedules, places and retries; run folders come back.
+
+A piece of work is a function of this package and its arguments. Ray calls it wherever there is
+room, and calls it again elsewhere when its worker is lost. Nothing here knows what the work is.
+
+Machines either share the disk of the run folders, or hand them on through a `Store`: any address
+that fsspec understands, such as `s3://bucket/runs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from streamgauge.errors import StreamgaugeError, nearest
+
+On = Literal["local", "ray"]
+PLACES = ("local", "ray")
+COMMIT = "progress.json"  # what a run folder's other files are valid by: it travels last
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to find Ray, and what a piece of work takes of it."""
+
+    address: str | None = None  # None: RAY_ADDRESS, a Ray that runs on this machine, or a new one
+    gpus: float | None = None  # of a GPU, a task; None: one where there are any
+    cpus: float = 1  # a task
+    retries: int = 3  # after a lost worker, a task; -1: as often as it takes
+    store: str = ""  # address that run folders travel through, where no disk is shared
+
+    def __post_init__(self) -> None:
+        if self.cpus < 0 or (self.gpus is not None and self.gpus < 0):
+            raise StreamgaugeError("A task takes 0 or more CPUs and GPUs: mend --cpus or --gpus.")
+        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
+            raise StreamgaugeError(f"--gpus is a part of a GPU or a whole number, not {self.gpus}.")
+        if self.gpus is not None and self.gpus > 1:
+            raise StreamgaugeError(
+                "A task uses one GPU or a part of it; for one run over several GPUs use torchrun "
+                "(docs/cluster.md)."
+            )
+
+
+def check_place(on: str) -> None:
+    if on not in PLACES:
+        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, PLACES)}")
+
+
+@contextlib.contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """Ray, connected for as long as this lasts; a Ray that the caller connected stays so."""
+    try:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        import ray
+    except ImportError:
+        raise StreamgaugeError(
+            "Ray is not installed: pip install 'streamgauge[ray]', on every machine."
+        ) from None
+    if ray.is_initialized():
+        yield ray
+        return
+    try:
+        ray.init(
+            address=cluster.address,
+            include_dashboard=False,
+            log_to_driver=False,  # what work has to say comes back with its result
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        where = cluster.address or os.environ.get("RAY_ADDRESS") or "this machine"
+        raise StreamgaugeError(f"There is no Ray at {where}: {reason}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def gpus_for(device: str, cluster: Cluster, ray: Any) -> float:
+    """What a task takes of a GPU, by the device asked for; it runs on `device_of(share)`."""
+    if device.startswith("cuda:"):
+        raise StreamgaugeError(f"Ray chooses the GPU: give --device cuda, not {device}.")
+    if device == "cpu":
+        if cluster.gpus:
+            raise StreamgaugeError("--device cpu takes no GPU: leave out --gpus.")
+        return 0.0
+    if device == "cuda" and cluster.gpus == 0:
+        raise StreamgaugeError("--device cuda needs a GPU: give --gpus more than 0, such as 0.25.")
+    if cluster.gpus is not None:
+        return cluster.gpus
+    return 1.0 if device == "cuda" or ray.cluster_resources().get("GPU", 0) else 0.0
+
+
+def device_of(gpus: float) -> str:
+    return "cuda" if gpus else "cpu"
+
+
+def scatter(
+    work: Callable[..., Any],
+    tasks: Sequence[tuple[Any, ...]],
+    cluster: Cluster,
+    ray: Any,
+    gpus: float = 0.0,
+) -> Iterator[tuple[int, Any]]:
+    """Call `work(*task)` for every task on the cluster; yields (number of the task, result) in the
+    order in which they end. A task that fails does not keep the others from their end; what was
+    wrong is raised then."""
+    remote = ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=cluster.retries)(work)
+    # Arguments that all tasks share are handed over once each; they are small.
+    waiting = {remote.remote(*task): number for number, task in enumerate(tasks)}
+    problems: list[str] = []
+    try:
+        while waiting:
+            (ended,), _ = ray.wait(list(waiting), num_returns=1)
+            number = waiting.pop(ended)
+            try:
+                result = ray.get(ended)
+            except ray.exceptions.RayTaskError as error:
+                if not isinstance(error.cause, StreamgaugeError):
+                    raise
+                problems.append(str(error.cause))
+            except ray.exceptions.RayError as error:
+                reason = str(error).strip().splitlines()[0].rstrip(".")
+                problems.append(
+                    f"Task {number + 1} of {len(tasks)} lost its worker {cluster.retries + 1} "
+                    f"times ({reason}); what was checkpointed is safe: run the same command again."
+                )
+            else:
+                yield number, result
+    finally:
+        for left in waiting:
+            with contextlib.suppress(Exception):  # Ray may be gone itself
+                ray.cancel(left, force=True)
+    if problems:
+        raise StreamgaugeError(" ".join(dict.fromkeys(problems)))
+
+
+@contextlib.contextmanager
+def spreading(cluster: Cluster) -> Iterator[Callable[..., list[Any]]]:
+    """A function that calls another for every tuple of arguments, on the cluster, and gives the
+    results in the order of the arguments."""
+    with connected(cluster) as ray:
+
+        def spread(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+            found = dict(scatter(work, tasks, cluster, ray))
+            return [found[number] for number in range(len(tasks))]
+
+        yield spread
+
+
+class Shared:
+    """A folder that all machines must see. A mark in it says whether one does."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).resolve()
+        self.mark = f".cluster-{uuid.uuid4().hex}"
+
+    def __enter__(self) -> Shared:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / self.mark).touch()
+        except OSError as error:
+            raise StreamgaugeError(f"Cannot write to {self.folder}: {error.strerror}.") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self.folder / self.mark).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Asked on the other machine."""
+        if not (self.folder / self.mark).exists():
+            raise StreamgaugeError(
+                f"{self.folder} is not the same folder on every machine of the cluster: give --out "
+                f"on a disk that all share, or --store URL for run folders to travel through."
+            )
+
+
+class Store:
+    """Run folders at an address that fsspec understands, and a local folder to work in.
+
+    That folder has the same name on every machine, since where a file of first weights lies is part
+    of a run's configuration.
+    """
+
+    def __init__(self, url: str, scratch: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        name = hashlib.blake2b(self.url.encode(), digest_size=6).hexdigest()
+        self.scratch = scratch or Path(tempfile.gettempdir()) / f"streamgauge-{name}"
+        self._known: dict[Path, tuple[int, int]] = {}  # files that are stored as they are here
+
+    def _there(self) -> tuple[Any, str]:
+        try:
+            import fsspec
+        except ImportError:
+            raise StreamgaugeError(
+                "--store needs fsspec: pip install 'streamgauge[ray]', on every machine."
+            ) from None
+        try:
+            files, root = fsspec.core.url_to_fs(self.url)
+        except (ValueError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise StreamgaugeError(f"--store {self.url} cannot be used: {reason}.") from None
+        files.invalidate_cache()
+        return files, root
+
+    def _listed(self, files: Any, folder: str) -> set[str]:
+        """Files of a folder by their path in it."""
+        if not files.exists(folder):
+            return set()
+        return {name[len(folder) + 1 :] for name in files.find(folder)}
+
+    def get(self, path: Path) -> None:
+        """Make a local run folder what the stored one is; nothing if nothing is stored."""
+        files, root = self._there()
+        folder = f"{root}/{path.name}"
+        with self._saying("read from"):
+            listed = self._listed(files, folder)
+            if COMMIT not in listed:
+                return  # nothing was committed: whatever is there is debris
+            shutil.rmtree(path, ignore_errors=True)
+            for name in listed:
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                files.get_file(f"{folder}/{name}", str(path / name))
+                self._known[path / name] = _stamp(path / name)
+
+    def put(self, path: Path) -> None:
+        """Store a run folder. The commit point comes after what it names and before the removal of
+        what it no longer names, so a kill in between leaves the earlier state or this one."""
+        files, root = self._there()
+        folder = f"{root}/{path.name}"
+        with self._saying("write to"):
+            there = self._listed(files, folder)
+            here = {
+                str(file.relative_to(path)): file
+                for file in path.rglob("*")
+                if file.is_file() and file.name != "lock" and file.suffix != ".aside"
+            }
+            for name in sorted(here, key=lambda one: (one == COMMIT, one)):
+                if name not in there or self._known.get(here[name]) != _stamp(here[name]):
+                    files.makedirs(f"{folder}/{name}".rpartition("/")[0], exist_ok=True)
+                    files.put_file(str(here[name]), f"{folder}/{name}")
+                    self._known[here[name]] = _stamp(here[name])
+            for name in there - here.keys():
+                files.rm_file(f"{folder}/{name}")
+
+    @contextlib.contextmanager
+    def _saying(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StreamgaugeError(f"Cannot {what} {self.url}: {error}.") from error
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
