@@ -645,6 +645,34 @@ def test_a_trainer_that_dies_again_and_again_is_given_up() -> None:
     assert "3 times in a row" in said.lines[-1]
 
 
+class ClosedWhileComing(DiesAtOnce):
+    """Hands that are ended by `close` while they are being started again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coming, self.ended = threading.Event(), threading.Event()
+
+    def open(self, state: Any) -> Any:
+        if self.opened:
+            self.coming.set()
+            self.ended.wait(10)
+        return super().open(state)
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+def test_the_end_of_a_run_while_a_trainer_comes_back_is_no_death() -> None:
+    said, hands = Says(), ClosedWhileComing()
+    worker = Worker(hands, said=said)
+    worker.wait_until_ready()
+    worker.begin(Job(0, NONE))
+    assert hands.coming.wait(10)
+    worker.close()
+    assert len(said.lines) == 1
+    assert "it is started again" in said.lines[0]
+
+
 class DiesIdle(DiesAtOnce):
     """Hands that die once, while they have nothing to do."""
 

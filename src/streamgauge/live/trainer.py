@@ -211,6 +211,8 @@ class Worker:
             else:
                 self._said("The trainer is back and goes on from the last version.")
                 return Lost(why)
+        if self._closed:  # ended by ourselves while it was coming back: that is no death
+            return Lost(why, for_good=True)
         self._said(
             f"The trainer died {MOST_DEATHS} times in a row ({why}): answers go on, training ends."
         )
