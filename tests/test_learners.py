@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +155,31 @@ def test_flips_are_drawn_for_each_image_or_for_all() -> None:
         assert bool(differ.all()) or not bool(differ.any())
         turned.add(bool(differ.all()))
     assert turned == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "kinds"),
+    [
+        ("er", {"recall": 10}, ["filling", "filling", "steady", "steady", "steady", "steady"]),
+        ("lwf", {"recall": 5, "warmup": 15}, ["warmup", "warmup", "warmup", "steady"]),
+        ("rwalk", {"recall": 5, "warmup": 10}, ["warmup", "warmup", "steady", "steady"]),
+        ("scr", {"recall": 5, "refresh": 2}, ["filling", "steady", "refresh", "steady", "refresh"]),
+    ],
+)
+def test_kinds_of_jobs(name: str, settings: dict[str, Any], kinds: list[str]) -> None:
+    """Steps of five samples; what a kind costs is the clock's to say."""
+    rng = np.random.default_rng(0)
+    stream = sg.stream(rng.integers(0, 256, (60, 3, 8, 8)).astype(np.uint8),
+                       rng.integers(0, 3, 60), batch=5)  # fmt: skip
+    gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
+    learner: Any = sg.learner(name, model="mlp", memory=40, **settings).build(
+        stream.spec, gate, 0, torch.device("cpu")
+    )
+    said = []
+    for step in range(len(kinds)):
+        index = stream.index(step).astype(np.int64)
+        gate.reveal(index)
+        gate.label_due(index)
+        said.append(learner.job_kind())
+        learner.learn(Batch(gate.read(index), gate.label(index), index), None)
+    assert said == kinds

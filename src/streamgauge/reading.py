@@ -69,9 +69,7 @@ class Foresight:
         self.unlabelled = [job.step for job in loop._unlabelled]
         self.backlog = [job.step for job in loop._backlog]
         self.newest = -1
-        self.knows_training = not (
-            self.protocol.preempt or self.protocol.costs or hasattr(loop.learner, "job_kind")
-        )
+        self.knows_training = not (self.protocol.preempt or self.protocol.costs)
         self.double = double_of(loop.learner) if self.knows_training else None
         self._recalls = self._asked = 0
 

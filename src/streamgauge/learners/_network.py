@@ -112,6 +112,10 @@ class Network:
         with torch.no_grad():
             return self.model.features(self.normalise(x))
 
+    def job_kind(self) -> str:
+        """Of the next training job, for a clock that charges kinds differently."""
+        return "filling" if len(self.memory) < self.config.recall else "steady"
+
     def work(self) -> tuple[int, ...]:
         """What the FLOPs of the next job depend on beside its batch: how many it will recall. A
         method whose jobs differ in more says so here, or marks the part (see `flops.py`)."""

@@ -64,6 +64,10 @@ class LwF(er.ER):
         self.scalars["distillation"] = kept.detach()
         return loss + config.alpha * kept
 
+    def job_kind(self) -> str:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return super().job_kind() if begun else "warmup"
+
     def work(self) -> tuple[int, ...]:
         begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
         return (*super().work(), int(begun))

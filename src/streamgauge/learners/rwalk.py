@@ -87,6 +87,10 @@ class RWalk(er.ER):
             distance = 0.5 * walk["fisher"] * (after - walk["start"]).square()
             walk["score"] = walk["score"] + walk["path"] / (distance + EPSILON)
 
+    def job_kind(self) -> str:
+        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
+        return super().job_kind() if begun else "warmup"
+
     def work(self) -> tuple[int, ...]:
         begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
         return (*super().work(), int(begun))

@@ -74,6 +74,11 @@ class SCR(er.ER):
         view = contrastive_view(x / 255, self.generator)
         return (view - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)
 
+    def job_kind(self) -> str:
+        kind = super().job_kind()
+        due = self.config.refresh > 1 and self.age + 1 >= self.config.refresh
+        return "refresh" if due and kind == "steady" else kind
+
     def cycle(self, batch: int) -> int:
         return self.config.refresh
 
