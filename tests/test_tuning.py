@@ -557,7 +557,7 @@ def test_what_a_run_is_given_goes_before(made: tuple[Path, dict[str, Any]], tmp_
     other.mkdir()
     found = {**load(folder), "name": "mir", "learner": "mir", "given": {"stream.tasks": "10"}}
     (other / "study.json").write_text(json.dumps(found))
-    with pytest.raises(StreamgaugeError, match="streams of other settings"):
+    with pytest.raises(StreamgaugeError, match="streams with other settings"):
         into({}, [folder, other])
     with pytest.raises(StreamgaugeError, match="set here and chosen by the study"):
         into({"settings": {"er.lr": "0.1"}}, [folder])

@@ -75,7 +75,7 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
             differ = sorted({*of_stream, *result["_like"]} - set(set_here))
             if differ:
                 raise StreamgaugeError(
-                    f"The studies were made on streams of other settings ({', '.join(differ)}): tune"
+                    f"The studies are of streams with other settings ({', '.join(differ)}): tune"
                     " both on the same, or name the stream and its settings here."
                 )
         if found["learner"] not in learners:
