@@ -544,7 +544,7 @@ def test_the_choice_and_its_bill_go_into_the_run(
     assert Run(runs[0].path).done
 
 
-def test_what_a_run_is_given_goes_before(made: tuple[Path, dict[str, Any]]) -> None:
+def test_what_a_run_is_given_goes_before(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder, _ = made
     lr = load(folder)["choice"]["lr"]
     given = into({"stream": "albums", "learners": ["finetune"], "settings": {"er.memory": 9}},
@@ -553,6 +553,12 @@ def test_what_a_run_is_given_goes_before(made: tuple[Path, dict[str, Any]]) -> N
     assert given["learners"] == ["finetune", "er"]
     assert given["settings"] == {"er.model": "mlp", "er.lr": lr, "er.memory": 9}
     assert set(given["notes"]) == {"er"}
+    other = tmp_path / "other"
+    other.mkdir()
+    found = {**load(folder), "name": "mir", "learner": "mir", "given": {"stream.tasks": "10"}}
+    (other / "study.json").write_text(json.dumps(found))
+    with pytest.raises(StreamgaugeError, match="streams with other settings"):
+        into({}, [folder, other])
     with pytest.raises(StreamgaugeError, match="set here and chosen by the study"):
         into({"settings": {"er.lr": "0.1"}}, [folder])
 

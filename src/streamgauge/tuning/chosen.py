@@ -66,6 +66,18 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
                 f"The studies were made on different streams, {stream} and"
                 f" {found['stream']}: name the one to run on with --stream."
             )
+        of_stream = {
+            name: value
+            for name, value in found["given"].items()
+            if name.startswith(("stream.", "features.")) and not name.endswith(".seed")
+        }
+        if given.get("stream") is None and result.setdefault("_like", of_stream) != of_stream:
+            differ = sorted({*of_stream, *result["_like"]} - set(set_here))
+            if differ:
+                raise StreamgaugeError(
+                    f"The studies are of streams with other settings ({', '.join(differ)}): tune"
+                    " both on the same, or name the stream and its settings here."
+                )
         if found["learner"] not in learners:
             learners.append(found["learner"])
         for name, value in found["given"].items():
@@ -87,6 +99,7 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
         result["notes"][found["name"]] = {
             "tuned": {**{name: found.get(name) for name in NOTED}, "folder": str(folder)}
         }
+    result.pop("_like", None)
     result["learners"] = learners
     result["settings"] = {**settings, **set_here}
     return result
