@@ -155,6 +155,8 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     [0, 1, 2, 2, 3, 4, 5, 5]
     """
     exact = as_cost(cost)
+    if steps < 0:
+        raise StreamgaugeError(f"A schedule has 0 steps or more, not {steps}.")
     clock = PublishedClock(exact) if as_published and exact.denominator > 1 else Clock()
     trained = np.zeros(steps, bool)
     version = np.zeros(steps, np.int64)
