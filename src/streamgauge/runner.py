@@ -466,38 +466,10 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
     return groups
 
 
-def run_all(
-    experiment: Experiment,
-    *,
-    out: str | Path = "runs",
-    device: str = "auto",
-    checkpoint: float = 30.0,
-    watch: Callable[[Planned, Stream], Progress | None] | None = None,
-    workers: int | None = None,
-    engine: engines.Name = "auto",
-    precision: engines.Precision = "fp16",
-    side_by_side: int | None = None,
-    said: Said = print,
-    profile: Profile | None = None,
-) -> Iterator[Run]:
-    """Do what is missing of an experiment, and yield every run as it ends.
-
-    On a GPU that replays recorded steps, runs go side by side, as many as fit or as many as
-    `side_by_side` says; elsewhere one after the other.
-    """
-    for _, made in carry_out(
-        experiment,
-        out=out,
-        device=device,
-        checkpoint=checkpoint,
-        watch=watch,
-        workers=workers,
-        engine=engine,
-        precision=precision,
-        side_by_side=side_by_side,
-        said=said,
-        profile=profile,
-    ):
+def run_all(experiment: Experiment, **options: Any) -> Iterator[Run]:
+    """Do what is missing of an experiment, and yield every run as it ends; options are those of
+    `carry_out`."""
+    for _, made in carry_out(experiment, **options):
         yield made
 
 
@@ -515,7 +487,11 @@ def carry_out(
     said: Said = print,
     profile: Profile | None = None,
 ) -> Iterator[tuple[Planned, Run]]:
-    """As `run_all`, and say of each run what it was planned as."""
+    """Do what is missing of an experiment; yields every run as it ends, and what it was planned as.
+
+    On a GPU that replays recorded steps, runs go side by side, as many as fit or as many as
+    `side_by_side` says; elsewhere one after the other.
+    """
     import torch
 
     planned, stream_settings = plan(experiment, out)
