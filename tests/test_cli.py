@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from streamgauge import cli
-
 MINE = '''
 """A learner of one's own, as CONTRIBUTING.md shows."""
 from dataclasses import dataclass
@@ -35,22 +33,6 @@ class Fading:
     def load_state_dict(self, state):
         self.counts = state["counts"].to(self.counts.device)
 '''
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Call the command in an empty folder: exit code, what it printed, what it complained."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["streamgauge", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return command
 
 
 SMALL = ("--stream", "albums", "--stream.length", "400")

@@ -19,7 +19,7 @@ import optuna
 import pytest
 import torch
 
-from streamgauge import catalogue, cli
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import score
 from streamgauge.record import Run, find_runs
@@ -492,23 +492,6 @@ def test_a_killed_study_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -
 
 
 # Into a run
-
-
-@pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["streamgauge", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return command
 
 
 def test_the_choice_and_its_bill_go_into_the_run(

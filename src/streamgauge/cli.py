@@ -40,7 +40,6 @@ app = typer.Typer(
 )
 app.add_typer(data, name="data")
 app.add_typer(suite, name="suite")
-app.command()(tune)
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
@@ -283,6 +282,9 @@ def run(
     if profiled is not None:
         print(f"\n{profiled.text()}")
     print(f"\nFor a report with curves: streamgauge report {folder}")
+
+
+app.command()(tune)  # in `--help` after `run`
 
 
 @app.command()

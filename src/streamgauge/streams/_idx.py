@@ -11,13 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams._data import Asked, Contents, Reader
+from streamgauge.streams._data import Asked, Contents, Reader, Remote
 from streamgauge.streams._files import Files
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 PARTS = (TRAIN, TRAIN_LABELS, TEST, TEST_LABELS)
 FORMS = "the four idx files (train-images-idx3-ubyte and so on), with or without .gz, also in a zip"
+
+
+def remotes(sites: Sequence[str], files: Sequence[tuple[str, int]]) -> tuple[Remote, ...]:
+    """Where the four files lie, given the md5 and the megabytes of each in the order of `PARTS`."""
+    return tuple(
+        Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in sites), md5, megabytes)
+        for part, (md5, megabytes) in zip(PARTS, files, strict=True)
+    )
 
 
 def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.streams import _idx, _split
-from streamgauge.streams._data import DataSet, Remote
+from streamgauge.streams._data import DataSet
 from streamgauge.streams.stream import Stream
 
 _SITES = (
@@ -35,14 +35,14 @@ DATA = DataSet(
     home="https://github.com/zalandoresearch/fashion-mnist",
     forms=_idx.FORMS,
     read=_idx.reader(NAMES),
-    remotes=tuple(
-        Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in _SITES), md5, megabytes)
-        for part, md5, megabytes in (
-            (_idx.TRAIN, "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26),
-            (_idx.TRAIN_LABELS, "25c81989df183df01b3e8a0aad5dffbe", 1),
-            (_idx.TEST, "bef4ecab320f06d8554ea6380940ec79", 4),
-            (_idx.TEST_LABELS, "bb300cfdad3c16e7a12a480ee83cd310", 1),
-        )
+    remotes=_idx.remotes(
+        _SITES,
+        (
+            ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26),
+            ("25c81989df183df01b3e8a0aad5dffbe", 1),
+            ("bef4ecab320f06d8554ea6380940ec79", 4),
+            ("bb300cfdad3c16e7a12a480ee83cd310", 1),
+        ),
     ),
     checksums={
         _idx.TRAIN: "f4a8712d7a061bf5bd6d2ca38dc4d50a",

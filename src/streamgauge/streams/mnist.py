@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.streams import _idx, _split
-from streamgauge.streams._data import DataSet, Remote
+from streamgauge.streams._data import DataSet
 from streamgauge.streams.stream import Stream
 
 NAMES = [str(digit) for digit in range(10)]
@@ -25,14 +25,14 @@ DATA = DataSet(
     home="http://yann.lecun.com/exdb/mnist/",
     forms=_idx.FORMS,
     read=_idx.reader(NAMES),
-    remotes=tuple(
-        Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in _SITES), md5, megabytes)
-        for part, md5, megabytes in (
-            (_idx.TRAIN, "f68b3c2dcbeaaa9fbdd348bbdeb94873", 10),
-            (_idx.TRAIN_LABELS, "d53e105ee54ea40749a09fcbcd1e9432", 1),
-            (_idx.TEST, "9fb629c4189551a2d022fa330f9573f3", 2),
-            (_idx.TEST_LABELS, "ec29112dd5afa0611ce80d1b7f02629c", 1),
-        )
+    remotes=_idx.remotes(
+        _SITES,
+        (
+            ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 10),
+            ("d53e105ee54ea40749a09fcbcd1e9432", 1),
+            ("9fb629c4189551a2d022fa330f9573f3", 2),
+            ("ec29112dd5afa0611ce80d1b7f02629c", 1),
+        ),
     ),
     checksums={
         _idx.TRAIN: "6bbc9ace898e44ae57da46a324031adb",
