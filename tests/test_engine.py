@@ -14,6 +14,7 @@ from streamgauge.engine import make
 from streamgauge.engine.graph import Graph
 from streamgauge.engine.steps import WARM, HostTape, Steps
 from streamgauge.errors import StreamgaugeError
+from streamgauge.evaluation import Heldout
 from streamgauge.flops import Meter
 from streamgauge.loop import Loop, Protocol
 from streamgauge.models import build
@@ -275,6 +276,17 @@ def test_a_resident_source_gives_what_its_source_gives() -> None:
     assert resident.fetch_labels(there).tolist() == stream.source.label[index].tolist()
     assert resident.fingerprint == stream.source.fingerprint
     assert len(resident) == len(stream.source)
+
+
+def test_only_few_samples_of_tasks_are_asked_by_a_recording(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = a_stream()
+    assert Heldout(stream, stream.splits["held_out"]).recurs
+    plain = arrange(stream.source, Arrangement(batch=7, held_out=0.1))  # by time: ever more of them
+    assert not Heldout(plain, plain.splits["held_out"]).recurs
+    monkeypatch.setattr("streamgauge.evaluation.CACHE_BYTES", 1000)
+    assert not Heldout(stream, stream.splits["held_out"]).recurs
 
 
 def test_scores_without_a_number_are_refused_at_the_next_checkpoint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,7 +94,7 @@ class Evaluator:
         asked = len(heldout) if keep else seen
         if asked == 0:
             return
-        if not (boundary or keep):
+        if not (boundary or keep) and heldout.recurs:
             counted = self.engine.counts(heldout, seen)
             if counted is not None:
                 numbers, count = heldout.tasks_of(seen)
@@ -290,6 +291,13 @@ class Heldout:
                 return block
             self._cache = fetch(stream.source, self.index, device)
         return self._cache[start:end]
+
+    @cached_property
+    def recurs(self) -> bool:
+        """Whether the same samples are asked again and again, as within a task, and are few enough
+        to stay on a device: then an engine may record asking them."""
+        each = self.stream.source.read(self.index[:1]).nbytes
+        return self.split.task is not None and each * len(self) <= CACHE_BYTES
 
     def tasks_of(self, asked: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Which tasks the first so many are of, and how many are of each."""

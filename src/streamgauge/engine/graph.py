@@ -109,27 +109,24 @@ class Graph(Eager):
     @contextmanager
     def _quick(self) -> Iterator[None]:
         """The learner asks the folded network in place of its own."""
-        if self._folded is None:
-            yield
-            return
-        learner: Any = self.learner
-        self._folded.refresh()
-        own, learner.model = learner.model, self._folded
-        try:
-            yield
-        finally:
-            learner.model = own
+        with _tf32(self.precision != "fp32"):
+            if self._folded is None:
+                yield
+                return
+            learner: Any = self.learner
+            self._folded.refresh()
+            own, learner.model = learner.model, self._folded
+            try:
+                yield
+            finally:
+                learner.model = own
 
     def exact(self, x: Tensor) -> Tensor | None:
         """Scores in fp32, to compare with; None where evaluation is in fp32 anyway."""
         if self._folded is None:
             return None
-        before = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = False
-        try:
+        with _tf32(False):
             return self.learner.predict(x)
-        finally:
-            torch.backends.cudnn.allow_tf32 = before
 
     def drain(self) -> tuple[int, int]:
         right, asked = int(self._right), self._asked
@@ -140,3 +137,14 @@ class Graph(Eager):
                 "The learner's scores hold a NaN, or for some sample no finite value at all."
             )
         return right, asked
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Whether convolutions in fp32 may round their inputs, which torch lets them by default."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
