@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.counting import Marks, right, right_within
 from streamgauge.engine import Eager
-from streamgauge.engine.eager import as_table, confidence
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.gate import fetch
+from streamgauge.streams.gate import fetch, to_device
 
 if TYPE_CHECKING:
     import torch
@@ -101,31 +101,29 @@ class Evaluator:
                 self._record_right(name, moment, numbers, counted, count)
                 return
         cumulative = boundary and self.stream.class_task is not None
-        answers, sure, tables, changed = [], [], [], []
+        said, changed = [], []
         for x in self._inputs(heldout, asked):
             scores = self.engine.scores(x)
-            table = as_table(scores)
             exact = self.engine.exact(x) if boundary and not heldout.split.at_boundaries else None
             if exact is not None:
                 changed.append((exact.argmax(1) != scores.argmax(1)).sum())
-            answers.append(table.argmax(axis=1))
-            sure.append(confidence(table, answers[-1]))
-            if np.isnan(sure[-1]).any():
-                raise StreamgaugeError(
-                    f"The learner's scores after step {moment.step} hold a NaN, or no finite value."
-                )
-            if cumulative:  # all scores are kept only where they are needed again
-                tables.append(table)
-        prediction = np.concatenate(answers)
-        correct = prediction == heldout.label[:asked]
-        self._record_counts(name, moment, heldout.task[:seen], correct[:seen])
+            judged = self.engine.judge(scores)
+            # all scores are kept only where they are needed again
+            said.append(judged if cumulative else judged._replace(scores=None))
+        prediction = _joined([one.prediction for one in said])
+        numbers, count = heldout.tasks_of(seen)
+        correct = right(prediction[:seen], heldout.marks(seen, prediction.device))
+        self._record_right(name, moment, numbers, correct, count)
         if changed:  # what evaluating in a lower precision costs, where that is done
             share = sum(changed) / asked
             self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
         if cumulative:
-            self._record_cumulative(name, moment, heldout, np.concatenate(tables)[:seen])
+            self._record_cumulative(
+                name, moment, heldout, _joined([one.scores for one in said])[:seen]
+            )
         if keep:
-            self._record_answers(name, moment, heldout, prediction, np.concatenate(sure))
+            sure = _joined([one.confidence for one in said])
+            self._record_answers(name, moment, heldout, prediction, sure)
 
     def _seen(self, heldout: Heldout, moment: Moment) -> int:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
@@ -137,22 +135,9 @@ class Evaluator:
         for start in range(0, count, block):
             end = min(start + block, count)
             if getattr(self.learner, "sees_input", True):
-                yield heldout.inputs(self.stream, start, end, self.device)
+                yield heldout.inputs(start, end, self.device)
             else:
                 yield blank(end - start, self.device)
-
-    def _record_counts(
-        self,
-        name: str,
-        moment: Moment,
-        task: NDArray[Any],
-        correct: NDArray[Any],
-        within: int = -1,
-    ) -> None:
-        numbers, place = np.unique(task, return_inverse=True)
-        right = np.bincount(place, weights=correct, minlength=len(numbers))
-        count = np.bincount(place, minlength=len(numbers))
-        self._record_right(name, moment, numbers, right, count, within)
 
     def _record_right(
         self,
@@ -161,7 +146,7 @@ class Evaluator:
         numbers: NDArray[Any],
         right: Any,
         count: NDArray[Any],
-        within: int = -1,
+        within: int | NDArray[Any] = -1,
     ) -> None:
         self.rows["evaluations"].append(
             len(numbers),
@@ -174,32 +159,26 @@ class Evaluator:
         )
 
     def _record_cumulative(
-        self, name: str, moment: Moment, heldout: Heldout, table: NDArray[Any]
+        self, name: str, moment: Moment, heldout: Heldout, scores: Tensor
     ) -> None:
         """Accuracy among the classes of tasks up to each earlier one, for cumulative accuracy."""
         assert self.stream.class_task is not None
-        seen = len(table)
-        best = np.full(seen, -np.inf)
-        choice = np.full(seen, -1)
-        rows = np.arange(seen)
-        for limit in range(moment.current + 1):
-            classes = np.flatnonzero(self.stream.class_task == limit)
-            if len(classes):
-                candidate = classes[table[:, classes].argmax(axis=1)]
-                better = table[rows, candidate] > best
-                best = np.where(better, table[rows, candidate], best)
-                choice = np.where(better, candidate, choice)
-            inside = heldout.task[:seen] <= limit
-            correct = choice[inside] == heldout.label[:seen][inside]
-            self._record_counts(name, moment, heldout.task[:seen][inside], correct, limit)
+        limits = moment.current + 1
+        marks = heldout.marks(len(scores), scores.device)
+        counted = right_within(scores, marks, self.stream.class_task, limits)
+        numbers, count = heldout.tasks_of(len(scores))
+        within, place = np.nonzero(numbers <= np.arange(limits)[:, None])
+        chosen = to_device(place * limits + within, scores.device)
+        correct = counted.flatten().index_select(0, chosen)
+        self._record_right(name, moment, numbers[place], correct, count[place], within)
 
     def _record_answers(
         self,
         name: str,
         moment: Moment,
         heldout: Heldout,
-        prediction: NDArray[Any],
-        confidence: NDArray[Any],
+        prediction: Tensor,
+        confidence: Tensor,
     ) -> None:
         columns: dict[str, Any] = {}
         if "time" in self.stream.source.columns:
@@ -222,6 +201,8 @@ class Evaluator:
     def _probe(self, moment: Moment) -> None:
         """A linear classifier on the learner's frozen features of everything streamed so far,
         tested on held-out data: what the features are worth, whatever the head does with them."""
+        import torch
+
         from streamgauge.metrics import linear_probe
 
         index = self.stream.order[: self.stream.starts[moment.step]]
@@ -238,7 +219,9 @@ class Evaluator:
         seen = self._seen(heldout, moment)
         if seen:
             said = probe.predict(self._features(heldout.index[:seen], None))
-            self._record_counts("probe", moment, heldout.task[:seen], said == heldout.label[:seen])
+            correct = right(torch.as_tensor(said), heldout.marks(seen, torch.device("cpu")))
+            numbers, count = heldout.tasks_of(seen)
+            self._record_right("probe", moment, numbers, correct, count)
 
     def _features(self, index: NDArray[Any], draw: tuple[int, int] | None) -> NDArray[Any]:
         """Features of samples; with a draw, of their random views, from a generator of its own so
@@ -269,8 +252,8 @@ class Heldout:
         self._key = key[order]
         self._cache: Tensor | None = None
         self._tasks: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
-        self._everything: tuple[Tensor, Tensor] | None = None
-        self._resident: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._known: dict[torch.device, tuple[Tensor, ...]] = {}
+        self._marks: dict[tuple[int, torch.device], Marks] = {}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -283,13 +266,14 @@ class Heldout:
         limit = revealed if self.split.task is None else current
         return int(np.searchsorted(self._key, limit, side="right"))
 
-    def inputs(self, stream: Stream, start: int, end: int, device: torch.device) -> Tensor:
+    def inputs(self, start: int, end: int, device: torch.device) -> Tensor:
+        source = self.stream.source
         if self._cache is None:
-            block = fetch(stream.source, self.index[start:end], device)
+            block = fetch(source, self.index[start:end], device)
             each = block.nbytes / max(1, len(block))
             if each * len(self) > CACHE_BYTES:
                 return block
-            self._cache = fetch(stream.source, self.index, device)
+            self._cache = fetch(source, self.index, device)
         return self._cache[start:end]
 
     @cached_property
@@ -305,21 +289,19 @@ class Heldout:
             self._tasks[asked] = np.unique(self.task[:asked], return_counts=True)
         return self._tasks[asked]
 
-    def on_device(self, asked: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs and labels of the first so many, and which task each is of [tasks, asked]: always
-        the same memory, so that a recorded evaluation finds them."""
+    def marks(self, asked: int, device: torch.device) -> Marks:
+        """Labels and tasks of the first so many: always the same memory, so that a recorded
+        evaluation finds them."""
         import torch
 
-        if asked not in self._resident:
-            if self._everything is None:
-                x = fetch(self.stream.source, self.index, device)
-                label = torch.from_numpy(self.label.astype(np.int64)).to(device)
-                self._everything = x, label
-            numbers, _ = self.tasks_of(asked)
-            member = torch.from_numpy(self.task[:asked] == numbers[:, None]).to(device).float()
-            x, label = self._everything
-            self._resident[asked] = x[:asked], label[:asked], member
-        return self._resident[asked]
+        if device not in self._known:
+            known = (torch.from_numpy(v.astype(np.int64)) for v in (self.label, self.task))
+            self._known[device] = tuple(one.to(device) for one in known)
+        if (asked, device) not in self._marks:
+            label, task = self._known[device]
+            tasks = torch.from_numpy(self.tasks_of(asked)[0]).to(device)
+            self._marks[asked, device] = Marks(label[:asked], task[:asked], tasks)
+        return self._marks[asked, device]
 
 
 class Due:
@@ -355,6 +337,12 @@ class Due:
         regular = isinstance(self._every, int) and done % self._every == 0
         probe = (end and self._probe != "never") or (boundary and self._probe == "boundaries")
         return boundary, regular, done in self._milestones, probe
+
+
+def _joined(parts: list[Any]) -> Tensor:
+    import torch
+
+    return torch.cat([torch.as_tensor(part) for part in parts])
 
 
 def blank(count: int, device: torch.device) -> Tensor:

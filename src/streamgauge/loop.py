@@ -253,7 +253,7 @@ class Loop:
         self.clock.begin(self.step, cost)
         self._jobs.append(job)
 
-    def _answer(self, step: int, index: NDArray[Any], shift: int) -> Tensor:
+    def _answer(self, step: int, index: NDArray[Any], shift: int) -> Any:
         """Predict a step's samples with the version in force, and write down what it said."""
         with self._timed("read"):
             x = self.inputs(index)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Answers(NamedTuple):
     """What was said of some samples. Prediction and confidence may still be on the device."""
 
-    scores: Tensor
+    scores: Any  # a tensor, or None where nobody needs them any more
     prediction: Any
     confidence: Any
 
@@ -42,7 +42,10 @@ class Eager:
 
     def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
         """Predict samples. Labels are for counting right answers, where the engine counts."""
-        scores = ask(self.learner, x, self.classes)
+        return self.judge(ask(self.learner, x, self.classes))
+
+    def judge(self, scores: Tensor) -> Answers:
+        """What scores say; those that say nothing are refused."""
         table = as_table(scores)
         prediction = table.argmax(axis=1)  # the first among equals
         sure = confidence(table, prediction)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from streamgauge.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
@@ -68,13 +69,17 @@ class Graph(Eager):
         said = self._steps(self._answer, x, to_device(label.astype(np.int64), self.device))
         return Answers(*said)
 
-    def _answer(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scores = ask(self.learner, x, self.classes)
+    def _answer(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        said = self.judge(ask(self.learner, x, self.classes))
+        self._right += (said.prediction == y).sum()
+        return tuple(said)
+
+    def judge(self, scores: Tensor) -> Answers:
+        """On the device, as everything else; a NaN is found when results are fetched."""
         best, prediction = scores.max(1)
         sure = 1 / (scores - best[:, None]).exp().sum(1)
-        self._right += (prediction == y).sum()
         self._unsure |= sure.isnan().any()
-        return scores, prediction, sure
+        return Answers(scores, prediction, sure)
 
     def scores(self, x: Tensor) -> Tensor:
         with self._quick():
@@ -87,23 +92,21 @@ class Graph(Eager):
         return counted
 
     def _counts(self, _name: str, asked: int) -> Tensor:
-        x, y, member = self._heldout.on_device(asked, self.device)
-        if self._folded is not None:
-            x = self._ready(self._heldout)[:asked]
+        x = self._ready(self._heldout)[:asked]
         with self._quick():
-            scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])
+            scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])  # type: ignore[no-untyped-call]
         self._unsure |= scores.isnan().any()
-        right: Tensor = member @ (scores.argmax(1) == y).to(member.dtype)
-        return right
+        return right(scores.argmax(1), self._heldout.marks(asked, self.device))
 
     def _ready(self, heldout: Any) -> Tensor:
-        """All held-out inputs as the folded network wants them, made once."""
+        """All held-out inputs on the device; for the folded network as that wants them."""
         if heldout.name not in self._made:
-            assert self._folded is not None
-            learner: Any = self.learner
-            x = heldout.on_device(len(heldout), self.device)[0]
-            parts = [self._folded.ready(learner.normalise(part)) for part in x.split(BLOCK)]
-            self._made[heldout.name] = torch.cat(parts)
+            x = heldout.inputs(0, len(heldout), self.device)
+            if self._folded is not None:
+                learner: Any = self.learner
+                parts = [self._folded.ready(learner.normalise(part)) for part in x.split(BLOCK)]
+                x = torch.cat(parts)
+            self._made[heldout.name] = x
         return self._made[heldout.name]
 
     @contextmanager

@@ -37,24 +37,26 @@ class _Conv:
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-        self.conv, self.norm = conv, norm
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, beside: _Conv | None = None) -> None:
+        """With a shortcut's convolution `beside` it, that one's bias is in this one's."""
+        self.conv, self.norm, self.beside = conv, norm, beside
         self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, *self.how)
+    def alone(self, x: Tensor) -> Tensor:
+        """Without its bias."""
+        return F.conv2d(x, self.weight, None, *self.how)
 
     def relu(self, x: Tensor) -> Tensor:
         if x.is_cuda:
             return torch.cudnn_convolution_relu(x, self.weight, self.bias, *self.how)
-        return F.relu(self(x))
+        return F.relu(F.conv2d(x, self.weight, self.bias, *self.how))
 
-    def add_relu(self, x: Tensor, beside: Tensor) -> Tensor:
+    def add_relu(self, x: Tensor, shortcut: Tensor) -> Tensor:
         if x.is_cuda:
             return torch.cudnn_convolution_add_relu(
-                x, self.weight, beside, 1.0, self.bias, *self.how
+                x, self.weight, shortcut, 1.0, self.bias, *self.how
             )
-        return F.relu(self(x) + beside)
+        return F.relu(F.conv2d(x, self.weight, self.bias, *self.how) + shortcut)
 
 
 class Folded:
@@ -87,11 +89,13 @@ class Folded:
         few operations on all of them, where one by one it would be two for each convolution."""
         place: list[Tensor] = []  # for each padded weight the number of its own, or the zero's
         scaled: list[Tensor] = []  # for each own weight the number of its channel
-        biased: list[Tensor] = []
+        biased: list[Tensor] = []  # for each padded bias the number of its channel, or the zero's
+        beside: list[Tensor] = []  # and that of the shortcut's beside it
         shapes = []
         zero = sum(conv.conv.weight.numel() for conv in self._convs)
         channels = sum(len(conv.norm.weight) for conv in self._convs)
         first = channel = 0
+        begins: dict[_Conv, int] = {}  # the number of its first channel
         for conv in self._convs:
             rows, columns, *field = conv.conv.weight.shape
             out, into = (-(-n // self._pad) * self._pad for n in (rows, columns))
@@ -101,13 +105,16 @@ class Folded:
             padded[:rows, :columns] = own
             place.append(padded.permute(0, 2, 3, 1).flatten())  # as channels_last lies in memory
             scaled.append((channel + torch.arange(rows)).repeat_interleave(own[0].numel()))
-            biased.append(torch.full((out,), channels))
-            biased[-1][:rows] = channel + torch.arange(rows)
+            begins[conv] = channel
+            for numbers, owner in ((biased, conv), (beside, conv.beside)):
+                numbers.append(torch.full((out,), channels))
+                if owner is not None:
+                    numbers[-1][:rows] = begins[owner] + torch.arange(rows)
             shapes.append((out, *field, into))
             first, channel = first + own.numel(), channel + rows
         device = self._convs[0].conv.weight.device
-        self._place, self._scaled, self._biased = (
-            torch.cat(parts).to(device) for parts in (place, scaled, biased)
+        self._place, self._scaled, self._biased, self._beside = (
+            torch.cat(parts).to(device) for parts in (place, scaled, biased, beside)
         )
         self._weights = torch.zeros(len(self._place), dtype=self.dtype, device=device)
         self._biases = torch.zeros(len(self._biased), dtype=self.dtype, device=device)
@@ -131,7 +138,8 @@ class Folded:
         own = torch.cat([own * scale.index_select(0, self._scaled), nothing])
         self._weights.copy_(own.index_select(0, self._place))
         shift = torch.cat([torch.addcmul(bias, mean, scale, value=-1), nothing])
-        self._biases.copy_(shift.index_select(0, self._biased))
+        shifts = shift.index_select(0, self._biased) + shift.index_select(0, self._beside)
+        self._biases.copy_(shifts)
 
     def ready(self, x: Tensor) -> Tensor:
         """Normalised floats as `features` wants them, so that what is asked often is made once."""
@@ -155,8 +163,8 @@ class Folded:
         logits: Tensor = self.model.head(self.features(x))
         return logits
 
-    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> _Conv:
-        folded = _Conv(conv, norm)
+    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, beside: _Conv | None = None) -> _Conv:
+        folded = _Conv(conv, norm, beside)
         self._convs.append(folded)
         return folded
 
@@ -165,15 +173,15 @@ class Folded:
         inner = [self._fold(block.conv1, block.bn1)]
         if isinstance(block, Bottleneck):
             inner.append(self._fold(block.conv2, block.bn2))
-            last = self._fold(block.conv3, block.bn3)
+            last = self._fold(block.conv3, block.bn3, beside)
         else:
             assert isinstance(block, BasicBlock)
-            last = self._fold(block.conv2, block.bn2)
+            last = self._fold(block.conv2, block.bn2, beside)
 
         def run(x: Tensor) -> Tensor:
             out = x
             for conv in inner:
                 out = conv.relu(out)
-            return last.add_relu(out, x if beside is None else beside(x))
+            return last.add_relu(out, x if beside is None else beside.alone(x))
 
         return run
