@@ -12,9 +12,10 @@ def suit(model: Model, device: torch.device, precision: str = "fp32") -> Model:
     """Change a network in place to what its device is fast at; values of weights stay the same.
 
     On a processor weights of convolutions are laid out channels-last, and activations follow them:
-    slim ResNet18 trains a fifth and answers half again as fast as with channels first.
+    slim ResNet18 trains a fifth and answers half again as fast as with channels first. On a GPU
+    that holds in bfloat16 (a fifth), and not in float32.
     """
-    if device.type == "cpu":
+    if device.type == "cpu" or precision == "bf16":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if precision == "bf16" and not has_bfloat16(device):
         raise StreamgaugeError(
