@@ -308,6 +308,40 @@ def test_a_shortcut_that_thins_first_is_the_strided_convolution(device: str) -> 
         assert torch.allclose(a, b)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_counts_at_a_boundary_are_those_of_called_steps(device: str) -> None:
+    """Of each task, within the classes of each earlier one, with a probe, and what was said."""
+    logs = []
+    for engine in ("eager", "graph"):
+        stream, place = a_stream(), torch.device(device)
+        recipe = sg.learner("er", model="mlp", memory=30, lr=0.02)
+        shelf = Shelf()
+        Loop(
+            stream,
+            lambda gate: recipe.build(stream.spec, gate, 0, place),  # noqa: B023
+            Protocol(probe="end", milestones=(0.5, 1.0)),
+            shelf,
+            place,
+            make(engine, place, "fp32"),  # type: ignore[arg-type]
+        ).run(1e9)
+        logs.append(shelf.rows)
+    called, replayed = logs
+    counted = called["evaluations"]
+    assert {"held_out", "probe"} <= set(counted.peek("split"))
+    assert counted.peek("within").max() == 2
+    assert len(called["answers"].peek("prediction")) > 0
+    for table, columns in (
+        ("evaluations", ("step", "split", "task", "within", "count")),
+        ("answers", ("step", "sample", "label")),
+    ):
+        for column in columns:
+            assert list(called[table].peek(column)) == list(replayed[table].peek(column))
+    a, b = (rows["evaluations"].peek("correct") for rows in logs)
+    assert np.abs(a - b).max() <= (3 if device == "cuda" else 0)
+    a, b = (rows["answers"].peek("prediction") for rows in logs)
+    assert (a == b).mean() > 0.95
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_bfloat16_learns_as_float32_does() -> None:

@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -332,14 +333,15 @@ def _code_hash(kind: type) -> str:
 
 
 def _code(part: type) -> bytes:
-    try:
-        return Path(inspect.getfile(part)).read_bytes()
-    except (
-        OSError,
-        TypeError,
-    ):  # defined at a prompt: take what its methods compile to
-        codes = (getattr(member, "__code__", None) for member in vars(part).values())
-        return repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c]).encode()
+    """The text of its file; of a class defined at a prompt, which may stand beside a file that was
+    run first, what its methods compile to."""
+    text = b""
+    with suppress(OSError, TypeError):
+        text = Path(inspect.getfile(part)).read_bytes()
+    if text and part.__module__ != "__main__":
+        return text
+    codes = (getattr(member, "__code__", None) for member in vars(part).values())
+    return text + repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c]).encode()
 
 
 def _file_hash(file: str) -> str | None:

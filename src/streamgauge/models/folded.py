@@ -43,7 +43,7 @@ class _Conv:
         self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
     def alone(self, x: Tensor) -> Tensor:
-        """A shortcut's 1 x 1, without its bias; what it skips is left out first (see `Thinning`)."""
+        """A shortcut without its bias; what it skips is left out first (see `Thinning`)."""
         down, across = self.conv.stride
         return F.conv2d(x[:, :, ::down, ::across], self.weight)
 

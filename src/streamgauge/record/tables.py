@@ -88,15 +88,14 @@ class Rows:
         if end > self._room:
             self._grow(end)
         for name, array in self._arrays.items():
-            if hasattr(values[name], "detach"):
-                if array.dtype != object:  # from a device, fetched when the rows are looked at
-                    self._later.append((name, self.count, values[name]))
-                    continue
-            elif array.dtype != object:
-                array[self.count : end] = values[name]
-                continue
-            for place in range(self.count, end):  # by slice, NumPy would fetch from the device
-                array[place] = values[name]
+            value = values[name]
+            if array.dtype == object:
+                for place in range(self.count, end):  # by slice, NumPy would fetch from the device
+                    array[place] = value
+            elif hasattr(value, "detach") and value.device.type != "cpu":
+                self._later.append((name, self.count, value))  # fetched when rows are looked at
+            else:
+                array[self.count : end] = value
         self.count = end
 
     def _grow(self, need: int) -> None:
