@@ -225,7 +225,8 @@ def test_a_step_whose_flops_are_counted_is_called() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(
-    ("name", "shape"), [("slim_resnet18", (3, 32, 32)), ("resnet18", (3, 64, 64)),
+    ("name", "shape"), [("slim_resnet18", (3, 32, 32)), ("slim_resnet18", (3, 28, 28)),
+                        ("resnet18", (3, 64, 64)),
                         ("resnet50", (3, 64, 64))],
 )  # fmt: skip
 def test_a_folded_network_answers_as_the_network_does(
