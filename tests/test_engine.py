@@ -19,7 +19,6 @@ from streamgauge.flops import Meter
 from streamgauge.loop import Loop, Protocol
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
-from streamgauge.models.resnet import Thinning
 from streamgauge.record.tables import TABLES, Rows, columns_of
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.resident import Resident
@@ -294,19 +293,6 @@ def test_only_few_samples_of_tasks_are_asked_by_a_recording(
 def test_scores_without_a_number_are_refused_at_the_next_checkpoint() -> None:
     with pytest.raises(StreamgaugeError, match="hold a NaN"):
         go("er", {"lr": 1e30}, "graph", "cpu")
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_shortcut_that_thins_first_is_the_strided_convolution(device: str) -> None:
-    shortcut = Thinning(8, 12, 1, stride=2, bias=False).to(device).double()
-    x = torch.rand(3, 8, 7, 9, device=device, dtype=torch.float64, requires_grad=True)
-    ours = shortcut(x)
-    usual = torch.nn.functional.conv2d(x, shortcut.weight, stride=2)
-    assert torch.allclose(ours, usual)
-    weight = torch.rand_like(ours)
-    slopes = [torch.autograd.grad((y * weight).sum(), [x, shortcut.weight]) for y in (ours, usual)]
-    for a, b in zip(*slopes, strict=True):
-        assert torch.allclose(a, b)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -30,17 +30,6 @@ class BatchNorm(nn.BatchNorm2d):
         )
 
 
-class Thinning(nn.Conv2d):
-    """A 1 x 1 convolution with a stride. On a GPU what it skips is left out first: cuDNN's kernels
-    for such strides take ten times as long."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cuda:
-            return super().forward(x)
-        down, across = self.stride
-        return F.conv2d(x[:, :, ::down, ::across], self.weight)
-
-
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut."""
 
@@ -171,8 +160,7 @@ def _conv(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
 def _shortcut(before: int, after: int, stride: int) -> nn.Sequential | None:
     if stride == 1 and before == after:
         return None
-    conv = Thinning(before, after, 1, stride=stride, bias=False)
-    return nn.Sequential(conv, BatchNorm(after))
+    return nn.Sequential(_conv(before, after, 1, stride), BatchNorm(after))
 
 
 def _stage(
