@@ -429,3 +429,14 @@ def test_a_damaged_description_is_one_sentence(name: str, tmp_path: Path) -> Non
                 lambda: info(tmp_path / "small")):  # fmt: skip
         with pytest.raises(StreamgaugeError, match=f"{name} cannot be read"):
             act()
+
+
+def test_what_packing_does_not_keep_apart_is_said(call: Any) -> None:
+    words = ("data", "pack", "--stream", "blobs", "--stream.per_class", "20", "--out", "small")
+    code, _, err = call(*words, "--workers", "-1")
+    assert (code, "--workers is 0 or more" in err) == (2, True)
+    code, out, _ = call(*words, "--stream.preparation", "0.1", "--workers", "0")
+    assert code == 0
+    assert "(20 to prepare on and 18 held out) are not kept apart" in " ".join(out.split())
+    code, out, _ = call(*words, "--stream.held_out", "0", "--workers", "0")
+    assert (code, "not kept apart" in out) == (0, False)
