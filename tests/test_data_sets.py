@@ -797,9 +797,14 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
         ([["label", "what"], ["0", "a.jpg"]], "has no column 'path'; it has label, what"),
         ([["label", "path", "time"], ["0", "a.jpg", "x"]], "column for time .* must hold numbers"),
         ([["label", "path", "user"], ["0", "a", "u"], ["1", "b", ""]], None),
-        ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "no time in row 2"),
+        ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "Line 3 of .* has no time"),
         ([["label", "path", "split"], ["0", "a", "elsewhere"]], "The split 'elsewhere'"),
-        ([["label", "path"]], "lists no image"),
+        ([["label", "path"]], "has no rows"),
+        (
+            [["label", "path", "time"], ["", "a", ""], ["", "b", "1"], ["0", "c", ""]],
+            "Line 4 of .* has no time",
+        ),
+        ([["label", "path"], ["", "a"]], "lists no image"),
         ([["class", "category", "path"], ["0", "1", "a"]], "class or category: rename"),
     ],
 )
@@ -956,9 +961,48 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ({"path": path, "label": "klass"}, "no column 'klass' for the label"),
         ({"path": path, "label": "a"}, "'Class' of .* holds no numbers"),
         ({"path": path, "drop": "c"}, "no column 'c'"),
+        ({"path": path, "time": "when"}, "go backwards at 1 place, first at line 3,"),
     ):
         with pytest.raises(StreamgaugeError, match=sentence):
             catalogue.stream("tabular", **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
+        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
+        ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has nothing in the column 'a'"),
+        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label -1"),
+        ("a,a,label\n1,2,0\n", "'a' comes twice"),
+        ("a,label\n", "has no rows"),
+    ],
+)
+def test_what_is_wrong_with_a_table_of_numbers_is_said_by_its_line(
+    text: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(StreamgaugeError, match=sentence):
+        catalogue.stream("tabular", path=str(tmp_path / "t.csv"))
+
+
+def test_rows_without_a_label_are_no_class_and_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("label,path\nwren,a\n,b\nrobin,c\n")
+    stored = _data.add(cloc.DATA, tmp_path / "list.csv")
+    assert stored.about["class_names"] == ["robin", "wren"]
+    assert len(stored) == 2
+    assert stored.about["form"].endswith("; 1 rows without a label left out")
+
+
+def test_a_broken_table_of_something_else_does_not_keep_elec2_out(tmp_path: Path) -> None:
+    from streamgauge.streams import elec2
+
+    (tmp_path / "a.csv").write_text("x,x\n1,2\n")
+    with pytest.raises(StreamgaugeError, match="'x' comes twice"):
+        _data.add(elec2.DATA, tmp_path)
+    names = [*elec2.FEATURES, "class"]
+    (tmp_path / "b.csv").write_text(",".join(names) + "\n0,1,0,1,0,1,UP\n1,0,1,0,1,0,DOWN\n")
+    assert len(_data.add(elec2.DATA, tmp_path, other_contents=True)) == 2
 
 
 # The command

@@ -214,13 +214,14 @@ def test_a_table_is_sorted_by_time_and_gaps_in_features_are_counted(tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"chance": 0}, "between 0 and 1"),
-        ({"chance": 0.001, "permutations": 99}, "at least 999"),
-        ({"periods": 1}, "periods in this stream, not 1"),
-        ({"shown": 11}, "no 11"),
-        ({"gap": -1}, "from 0 on"),
+        ({"chance": 0}, "--chance is a share between 0 and 1"),
+        ({"chance": 0.001, "permutations": 99}, "--chance is 0.01 at the least"),
+        ({"periods": 1}, "--periods is a number from 2 to"),
+        ({"shown": 11}, "--period is a number from 1 to 10; it is 11"),
+        ({"gap": -1}, "--gap is a number of samples from 0 on"),
         ({"gap": 900}, "too few"),
-        ({"samples": 1}, "At least two"),
+        ({"samples": 1}, "--samples is at least 2"),
+        ({"seed": -1}, "--seed is a whole number from 0 on"),
         ({"x": np.zeros((3, 2))}, "3 inputs for 4000 labels"),
     ],
 )

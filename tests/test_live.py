@@ -807,6 +807,82 @@ def test_a_process_that_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert not np.isnan(run.jobs["flops"]).any()
 
 
+def test_no_more_is_put_off_than_there_is_room_for() -> None:
+    """Every step is late, and each may bring an answer for each of three shifts."""
+
+    def tarry(player: Any) -> None:
+        player.clock.time += 1000
+
+    player, _, journal = played(
+        small_stream(200), Fraction(1), shifts=(5, 10, 15), keep=9, late=1e9, progress=tarry
+    )
+    late = sum(int((journal.rows["predictions"].peek("shift") == age).sum()) for age in (5, 10, 15))
+    assert late == 64 * 5
+    assert player.near_future_left_out > 200
+
+
+def test_ages_count_for_the_largest_shift_that_they_reach(tmp_path: Path) -> None:
+    """Albums are of any length, so that no two ages need be equal."""
+    stream = sg.stream("albums", length=400, size=4, step="album", held_out=0.0)
+    run = live(stream, Spy, 1e4, shifts=(20, 50), trainer="thread", out=tmp_path, said=str)
+    table = run.predictions
+    ages = np.unique(table["shift"])
+    assert len(ages) > 5
+    found = summarise(run).near_future
+    assert len(found) == 2
+    for one, least, most in zip(found, (20, 50), (50, np.inf), strict=True):
+        rows = (table["shift"] >= least) & (table["shift"] < most)
+        assert one.samples == rows.sum()
+        right = table["label"][rows] == table["prediction"][rows]
+        assert one.accuracy == right.mean()
+        assert (one.shift, one.oldest) == (table["shift"][rows].min(), table["shift"][rows].max())
+    assert summary_text(run).count("samples ahead") == 2
+
+
+def test_a_search_ends_when_time_is_up() -> None:
+    tried: list[float] = []
+
+    def run(rate: float) -> Trial:
+        tried.append(rate)
+        return Trial(rate, 9.0, 9.0, rate / 2, 0.0, False, False)
+
+    def may(rate: float) -> bool:
+        return len(tried) < 3
+
+    never = search(run, lambda t: t.answered, lambda t: t.reached, 10.0, may=may)
+    assert math.isnan(never)
+    assert len(tried) == 3
+    assert math.isnan(promise(run, lambda t: t.answered, 10.0, may))
+    assert len(tried) == 3
+
+
+def test_find_rate_answers_in_the_time_it_is_given() -> None:
+    class Slow(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.05)
+            return super().predict(x)
+
+    found = find_rate(small_stream(20), Slow, trainer="thread", patience=0.001, limit=1.0, said=str)
+    # Steps of 50 ms, and a trial has two of them: some are tried, and not as many as one might.
+    assert found.cut == 1.0
+    assert len(found.trials) < 12
+    assert "Time was up after 1 s" in rates_text(found)
+
+
+def test_the_command_keeps_as_many_snapshots_as_it_is_told(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    words = ("live", "--stream", "blobs", "--stream.per_class", "20", "--learner", "majority",
+             "--rate", "3000", "--shifts", "40", "--trainer", "thread")  # fmt: skip
+    code, out, _ = call(*words, "--snapshots", "2", "--out", str(tmp_path))
+    assert code == 0
+    assert "near future from 2 snapshots" in out
+    code, _, err = call(*words, "--snapshots", "0", "--out", str(tmp_path))
+    assert (code, "at least one snapshot" in err) == (2, True)
+    code, _, err = call(*words, "--find-rate")
+    assert (code, "rates of its own" in err) == (2, True)
+
+
 def test_a_rate_is_promised_once_it_was_held_for_long() -> None:
     def hold(rate: float) -> Trial:
         tried.append(rate)

@@ -27,7 +27,7 @@ from helpers import Spy
 from streamgauge.live import serve, summarise, summary_text
 from streamgauge.live.bench import Bench, Setup, pack, unpack
 from streamgauge.live.desk import Desk, Job, Lost, Update
-from streamgauge.live.door import refuse_far
+from streamgauge.live.door import Lines, refuse_far
 from streamgauge.live.journal import Journal
 from streamgauge.live.service import Limits, Refused, Service
 from streamgauge.live.snapshots import Snapshots
@@ -228,6 +228,8 @@ def test_the_version_of_the_past_answers_blocks_when_there_is_time(tmp_path: Pat
         ({"x": [1, 2, 3], "id": ""}, "1 to 64 bytes"),
         ({"x": [1, 2, 3], "id": "n" * 65}, "1 to 64 bytes"),
         ({"x": [1, 2, 3], "user": []}, "user is"),
+        ({"x": [1, 2, 3], "id": "\ud800"}, "UTF-8"),  # half a pair, which JSON can hold
+        ({"x": [1, 2, 3], "user": "\ud800"}, "UTF-8"),
     ],
 )
 def test_a_malformed_sample_is_refused_with_a_reason_and_counted(
@@ -300,6 +302,34 @@ def test_a_learner_without_an_answer_is_no_reason_to_stop(bare: Bare) -> None:
     assert refused(bare.service.sample, {"x": [1, 2, 3]}).reason == "failed"
     del bare.service.learner.predict
     assert bare.sample() == 0
+
+
+def test_a_version_of_the_past_without_an_answer_is_no_reason_to_stop(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, shifts=(2,), keep=2)
+    past = Spy(SPEC, None, 0, CPU)
+    past.predict = lambda x: torch.full((1, 4), float("nan"))  # type: ignore[method-assign]
+    bare.service._spare = lambda: past
+    for _ in range(4):
+        bare.label(bare.sample())
+    bare.service.turn()
+    bare.service.stop()
+    assert bare.service.near_future_left_out == 2
+    assert bare.column("sample") == []  # all four are in the log
+    assert bare.journal.committed == 4
+
+
+def test_an_answer_that_failed_does_not_cost_the_answers_of_the_past(tmp_path: Path) -> None:
+    bare = Bare(tmp_path, shifts=(2,), keep=2)
+    for _ in range(2):
+        bare.label(bare.sample())
+    bare.service.learner.predict = lambda x: torch.full((1, 4), float("nan"))  # type: ignore[method-assign]
+    assert refused(bare.service.sample, {"x": [1, 2, 3]}).reason == "failed"
+    del bare.service.learner.predict
+    for _ in range(2):
+        bare.label(bare.sample())
+    while bare.service.has_put_off:
+        bare.service.turn()
+    assert sorted(bare.column("sample", 2)) == [2, 3]
 
 
 # What is bounded.
@@ -494,6 +524,40 @@ def test_json_lines_are_answered_in_order_refusals_too(tmp_path: Path) -> None:
     found = summarise(run)
     assert found.refused == {"malformed": 3, "duplicate": 1, "unknown": 1, "too_large": 1}
     assert "3 malformed" in summary_text(run)
+
+
+def test_no_message_ends_the_lines(tmp_path: Path) -> None:
+    odd = b'{"x": [1, 1, 1], "id": "\\ud800"}\n'
+    _, replies = lines_run(tmp_path, [odd, {"x": [0, 0, 0]}])
+    assert [reply.get("reason", "taken") for reply in replies] == ["malformed", "taken"]
+
+
+def test_a_mistake_of_ours_is_not_taken_for_the_end_of_the_input() -> None:
+    class Mistaken:
+        def handle(self, message: Any) -> Any:
+            raise ValueError("a mistake")
+
+    lines = Lines(Mistaken(), io.BytesIO(b"{}\n{}\n"), io.BytesIO(), 100)  # type: ignore[arg-type]
+    lines.run()
+    assert str(lines.broken) == "a mistake"
+    closed = io.BytesIO()
+    closed.close()
+    for lines in (
+        Lines(Mistaken(), closed, io.BytesIO(), 100),  # type: ignore[arg-type]
+        Lines(type("Says", (), {"handle": lambda *_: {}})(), io.BytesIO(b"{}\n"), closed, 100),
+    ):
+        lines.run()
+        assert lines.broken is None
+        assert lines.ended.is_set()
+
+
+def test_a_service_that_nobody_asked_says_so_in_words(tmp_path: Path) -> None:
+    run, _ = lines_run(tmp_path / "none", [])
+    assert "nothing came" in summary_text(run)
+    unlabelled, _ = lines_run(tmp_path / "some", [{"x": [0, 0, 0]}])
+    assert "unknown: no label came" in summary_text(unlabelled)
+    assert "no batch was full" in summary_text(unlabelled)
+    assert "nan" not in summary_text(run) + summary_text(unlabelled)
 
 
 def test_a_run_is_taken_up_again_and_has_learnt(tmp_path: Path) -> None:

@@ -204,3 +204,10 @@ def test_too_few_steps_have_no_error() -> None:
     rows = {name: np.zeros(0, np.int64) for name in ("step", "shift", "label", "prediction")}
     log: Any = SimpleNamespace(predictions=rows)
     assert np.isnan(metrics.near_future_error(log, [5])).all()
+
+
+def test_of_albums_no_round_number_is_claimed_and_a_shift_may_be_of_any_size() -> None:
+    stream = sg.stream("albums", length=300, size=0, step="album")
+    said = LookAhead(stream, (25, 1 << 40), "1", None).sentences()
+    assert said[0].endswith("rounded up to whole steps, which are albums of up to 10.")
+    assert "nothing is scored 1,099,511,627,776 ahead" in said[1]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import pickle
 import re
 import sys
 import tarfile
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -233,7 +235,7 @@ def test_bad_rows_are_fatal_or_counted(
     path = csv(tmp_path / "in", f"path,label\nimg/0.png,wren\n{bad}\nimg/2.png,robin\n")
     with pytest.raises(StreamgaugeError, match=sentence) as caught:
         sg.stream("manifest", path=path)
-    assert "Row 1 of 'photos.csv'" in str(caught.value)
+    assert "Line 3 of 'photos.csv'" in str(caught.value)
     assert "--stream.on_bad skip" in str(caught.value)
     stream = sg.stream("manifest", path=path, on_bad="skip", size=6)
     assert stream.notes["left_out"] == {kind: 1}
@@ -320,7 +322,7 @@ def test_times_in_many_forms_and_backwards(tmp_path: Path) -> None:
         times("3/4/2020", "4/4/2020")
     with pytest.raises(StreamgaugeError, match="has no time"):
         times("1", "", "3")
-    with pytest.raises(StreamgaugeError, match="go backwards at 1 places, first after row 1"):
+    with pytest.raises(StreamgaugeError, match="go backwards at 1 place, first at line 4,"):
         times("1", "5", "3", "4")
     stream = times("1", "5", "3", "4", order="time")
     assert stream.order.tolist() == [0, 2, 3, 1]
@@ -330,7 +332,7 @@ def test_times_in_many_forms_and_backwards(tmp_path: Path) -> None:
 
 def test_repeated_ids_and_places_off_the_globe(tmp_path: Path) -> None:
     path = csv(tmp_path, "path,label,id,lat\nimg/0.png,0,7,1\nimg/1.png,1,8,2\nimg/2.png,1,7,3\n")
-    with pytest.raises(StreamgaugeError, match=r"Row 2 .* has the id '7' of an earlier one"):
+    with pytest.raises(StreamgaugeError, match=r"Line 4 .* has the id '7' of an earlier one"):
         sg.stream("manifest", path=path)
     assert sg.stream("manifest", path=path, id="none").samples == 3
     stream = sg.stream("manifest", path=path, on_bad="skip")
@@ -528,7 +530,9 @@ def test_huggingface_parquet_and_vectors(tmp_path: Path) -> None:
     assert shows(stream, int(stream.splits["test"].index[0]), 3)
     vectors = pa.table({"embedding": [[1.0, 2.0], [3.0, 4.0], [5.0]], "label": [0, 1, 1]})
     pq.write_table(vectors, tmp_path / "v.parquet")
-    with pytest.raises(StreamgaugeError, match=r"row 2 .* has 1 numbers, not 2"):
+    with pytest.raises(
+        StreamgaugeError, match=r"Row 3 \(the first is 1\) .* has 1 numbers in '\w+', not 2"
+    ):
         sg.stream("huggingface", path=str(tmp_path / "v.parquet"))
     stream = sg.stream("huggingface", path=str(tmp_path / "v.parquet"), on_bad="skip")
     assert stream.source.read(np.array([1])).tolist() == [[3.0, 4.0]]
@@ -761,3 +765,97 @@ def test_stored_settings_open_the_same_stream_from_any_folder(
     monkeypatch.chdir(tmp_path / "else")
     again = sg.stream("manifest", **json.loads(json.dumps(stream.settings)))
     assert again.describe() == stream.describe()
+
+
+# What a second reading found
+
+
+def test_labels_of_every_whole_number_type(tmp_path: Path) -> None:
+    def read(column: pa.Array, **settings: Any) -> Any:
+        for number in range(len(column)):
+            put(tmp_path / f"img/{number}.png", number)
+        paths = [f"img/{number}.png" for number in range(len(column))]
+        pq.write_table(pa.table({"path": paths, "label": column}), tmp_path / "m.parquet")
+        path = str(tmp_path / "m.parquet")
+        return sg.stream("manifest", path=path, size=6, **settings).source
+
+    for kind in (pa.uint8(), pa.uint16(), pa.uint64(), pa.int8(), pa.int32()):
+        assert read(pa.array([0, 1, 2], kind)).label.tolist() == [0, 1, 2]
+        kept = read(pa.array([0, None, 2], kind), on_bad="skip")
+        assert kept.label.tolist() == [0, 2]
+    far = read(pa.array([2**63 + 5, 2**63 + 1, 2**63 + 5], pa.uint64()))
+    assert far.label.tolist() == [1, 0, 1]
+    assert far.class_names == [str(2**63 + 1), str(2**63 + 5)]
+    with pytest.raises(StreamgaugeError, match=r"Row 2 \(the first is 1\) .* has the label inf"):
+        read(pa.array([0.0, np.inf, 1.0]))
+    with pytest.raises(StreamgaugeError, match=r"Nothing in .* can be used: 2 missing label"):
+        read(pa.array([-1, -1]), labels="names", on_bad="skip")
+
+
+def test_a_row_is_called_by_the_line_it_begins_at(tmp_path: Path) -> None:
+    from streamgauge.lines import place
+
+    text = 'a;b\r\n1;"x\r\n\r\ny"\r\n\r\n2;z\r\n3;z\r\n'
+    assert [place(text.encode(), row) for row in range(3)] == ["Line 2", "Line 6", "Line 7"]
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert place(packed, 1) == "Line 6"
+    assert place(tmp_path / "t.parquet", 1) == place(None, 1) == "Row 2 (the first is 1)"
+
+
+def test_a_folder_of_classes_without_a_test_split(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path / f"{'ab'[number % 2]}/{number}.png", number)
+    stream = sg.stream("folder", path=str(tmp_path), size=6, test="none")
+    assert stream.source.class_names == ["a", "b"]
+
+
+def test_a_name_that_is_not_utf8_is_bad_and_no_traceback(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path / f"{'ab'[number % 2]}/{number}.png", number)
+    try:
+        (tmp_path / "a/0.png").rename(os.fsdecode(os.fsencode(tmp_path) + b"/a/\xff.png"))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    with pytest.raises(StreamgaugeError, match="is not UTF-8: rename it"):
+        sg.stream("folder", path=str(tmp_path), size=6)
+    stream = sg.stream("folder", path=str(tmp_path), size=6, on_bad="skip")
+    assert (stream.samples, stream.notes["left_out"]) == (3, {"name that is not UTF-8": 1})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"split": np.array(["train", "test", "train"])}, r"'split' .* has 3 entries, and 'x'"),
+        ({"split": np.array(["train", "other"])}, r"'split' .* has 2 entries"),
+        ({"y": np.array(3)}, "'y' .* has one value"),
+        ({"y": np.arange(4)}, "'y' .* has 4 entries"),
+        ({"time": np.arange(5)}, "'time' .* has 5 entries"),
+    ],
+)
+def test_arrays_of_unequal_length_are_refused(
+    arrays: dict[str, np.ndarray], sentence: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "own.npz", **{"x": np.zeros((6, 2)), "y": np.arange(6), **arrays})
+    with pytest.raises(StreamgaugeError, match=sentence):
+        sg.stream("arrays", path=str(tmp_path / "own.npz"))
+
+
+def test_arrays_do_as_they_are_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).random((6, 4, 5, 3))
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(6))
+    path = str(tmp_path / "own.npz")
+    assert sg.stream("arrays", path=path).spec.input_shape == (4, 5, 3)
+    source = sg.stream("arrays", path=path, channels="last").source
+    assert np.array_equal(source.read(np.arange(6)), x.astype(np.float32).transpose(0, 3, 1, 2))
+    (tmp_path / "labels").mkdir()
+    np.save(tmp_path / "d.npy", x.reshape(6, -1))
+    np.save(tmp_path / "labels/d.npy", np.arange(6))  # of the same name in another folder
+    stream = sg.stream("arrays", path=str(tmp_path / "d.npy"), label="labels/d.npy")
+    assert (stream.spec.input_shape, stream.source.label.tolist()) == ((60,), [*range(6)])
+    capsys.readouterr()
+    both = {f"{what}_{part}": array for part in ("train", "test")
+            for what, array in (("x", x), ("y", np.arange(6)))}  # fmt: skip
+    np.savez(tmp_path / "pairs.npz", **both, time_train=np.arange(6))
+    sg.stream("arrays", path=str(tmp_path / "pairs.npz"))
+    assert "not used: time_train" in capsys.readouterr().err

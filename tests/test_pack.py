@@ -409,3 +409,34 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(
     source = ArraySource(np.empty((90, 0), np.uint8), np.zeros(90, int))
     stream = arrange(source, cache=tmp_path / "file" / "orders")
     assert stream.samples == 90
+
+
+def test_a_packed_stream_is_found_again_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pack(sg.stream("blobs", per_class=2).source, "small")
+    assert sg.stream("packed", path="small").settings["path"] == str(tmp_path / "small")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(sg.stream("packed", path="~/small").source) == 20
+
+
+@pytest.mark.parametrize("name", ["pack.json", "about.json"])
+def test_a_damaged_description_is_one_sentence(name: str, tmp_path: Path) -> None:
+    pack(sg.stream("blobs", per_class=2).source, tmp_path / "small")
+    (tmp_path / "small" / name).write_text("{")
+    for act in (lambda: sg.stream("packed", path=str(tmp_path / "small")),
+                lambda: info(tmp_path / "small")):  # fmt: skip
+        with pytest.raises(StreamgaugeError, match=f"{name} cannot be read"):
+            act()
+
+
+def test_what_packing_does_not_keep_apart_is_said(call: Any) -> None:
+    words = ("data", "pack", "--stream", "blobs", "--stream.per_class", "20", "--out", "small")
+    code, _, err = call(*words, "--workers", "-1")
+    assert (code, "--workers is 0 or more" in err) == (2, True)
+    code, out, _ = call(*words, "--stream.preparation", "0.1", "--workers", "0")
+    assert code == 0
+    assert "(20 to prepare on and 18 held out) are not kept apart" in " ".join(out.split())
+    code, out, _ = call(*words, "--stream.held_out", "0", "--workers", "0")
+    assert (code, "not kept apart" in out) == (0, False)

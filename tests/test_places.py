@@ -157,7 +157,7 @@ def test_splitting_is_that_of_a_slow_recursive_version(
     )  # fmt: skip
     how = {"split_above": split_above, "keep_from": keep_from, "max_level": max_level}
     if not wanted:
-        with pytest.raises(StreamgaugeError, match="lower keep_from"):
+        with pytest.raises(StreamgaugeError, match="lower --keep-from"):
             build_classes(latitude, longitude, **how)
         return
     classes = build_classes(latitude, longitude, **how)
@@ -346,7 +346,8 @@ def test_bad_tables_are_refused_in_a_sentence(columns, options, says: str) -> No
 
 @pytest.mark.parametrize("bad", [{"split_above": 0}, {"keep_from": 0}, {"max_level": 31}])
 def test_impossible_rules_are_refused(bad: dict[str, int]) -> None:
-    with pytest.raises(StreamgaugeError, match=f"{next(iter(bad))} is a whole number"):
+    option = next(iter(bad)).replace("_", "-")
+    with pytest.raises(StreamgaugeError, match=f"--{option} is a whole number"):
         build_classes([1.0], [2.0], **bad)
 
 

@@ -461,7 +461,9 @@ def live(
     learner: Annotated[str, typer.Option(help="NAME or FILE.py:Class.")],
     stream: Annotated[str | None, typer.Option(help="Stream to reveal by the wall clock.")] = None,
     rate: Annotated[float | None, typer.Option(help="Samples a second.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after so long; --find-rate after 120 at the latest.")
+    ] = None,
     find_rate: Annotated[
         bool, typer.Option("--find-rate", help="Find the highest rate it keeps up with.")
     ] = False,
@@ -478,6 +480,9 @@ def live(
     ] = "float32",
     batch: Annotated[int, typer.Option(help="Served labels that make a step.")] = 10,
     shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
+    snapshots: Annotated[
+        int, typer.Option(help="Versions kept at a time to answer for --shifts.")
+    ] = 4,
     trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
     hang: Annotated[
         float | None, typer.Option(help="Seconds on one batch after which a trainer is restarted.")
@@ -531,6 +536,7 @@ def live(
             batch=batch,
             inputs=coerce(inputs, Literal["float32", "uint8"], "--inputs"),
             shifts=ahead,
+            snapshots=snapshots,
             trainer=trained_by,
             hang=hang,
             out=out,
@@ -542,7 +548,10 @@ def live(
         raise StreamgaugeError("Name a stream (--stream NAME), or serve one (--port, --lines).")
     built = catalogue.stream(stream, **own["stream"])
     if find_rate:
-        print(rates_text(find(built, recipe, trainer=trained_by, device=device)))
+        if rate is not None or ahead:
+            raise StreamgaugeError("--find-rate tries rates of its own: no --rate, no --shifts.")
+        limit = 120.0 if seconds is None else seconds
+        print(rates_text(find(built, recipe, trainer=trained_by, device=device, limit=limit)))
         return
     if rate is None:
         raise StreamgaugeError("Give a rate (--rate 500), or ask for one (--find-rate).")
@@ -552,6 +561,7 @@ def live(
         rate,
         seconds=seconds,
         shifts=ahead,
+        snapshots=snapshots,
         trainer=trained_by,
         hang=hang,
         out=out,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli_streams import classes, shift
+from streamgauge.cli_streams import AsJson, classes, print_json, shift, stream_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ data = typer.Typer(
     rich_markup_mode=None,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Name = Annotated[str, typer.Argument(help="A data set; `streamgauge data list` shows them.")]
 DataFolder = Annotated[
     Path | None,
@@ -53,7 +51,7 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
     folder = sets.data_folder(data_folder)
     entries = [sets.describe(sets.find(name), folder) for name in sets.names()]
     if as_json:
-        _print_json({"folder": str(folder), "sets": entries})
+        print_json({"folder": str(folder), "sets": entries})
         return
     print(f"Data folder: {folder}\n")
     for entry in entries:
@@ -148,7 +146,7 @@ def info(
         )
     facts = sets.describe(sets.find(name), data_folder)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     print(facts["title"])
     for key in ("revision", "licence", "citation", "home", "forms"):
@@ -205,19 +203,14 @@ def pack(
 
         streamgauge run --stream packed --stream.path packed/photos --learner er
     """
-    from streamgauge import catalogue
     from streamgauge.settings import coerce
     from streamgauge.streams.packed import info as describe
     from streamgauge.streams.packing import Form, OnBad, Packing
     from streamgauge.streams.packing import pack as write
 
-    settings = {}
-    for dotted, value in context.obj.items():
-        group, _, setting = dotted.partition(".")
-        if group != "stream":
-            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
-        settings[setting] = value
-    built = catalogue.stream(stream, **settings)
+    if workers is not None and workers < 0:
+        raise StreamgaugeError(f"--workers is 0 or more, not {workers}.")
+    built = stream_of(stream, context)
     how = Packing(coerce(form, Form, "--form"), size, quality, shard)
     test = built.splits.get("test")
     with _Bar() as bar:
@@ -232,9 +225,19 @@ def pack(
             progress=lambda done, total: bar("packing", done, total),
         )
     if as_json:
-        _print_json(describe(out))
+        print_json(describe(out))
         return
     _print_packed(describe(out), out)
+    apart = {
+        "to prepare on": len(built.preparation),
+        "held out": len(built.splits.get("held_out", ())),
+    }
+    if any(apart.values()):
+        said = " and ".join(f"{count:,} {what}" for what, count in apart.items() if count)
+        print(
+            f"  {'note':<9} the stream's parts ({said}) are not kept apart: all samples are packed,"
+            " and --stream.preparation and --stream.held_out set parts apart anew."
+        )
     print(f"\nTo use it: streamgauge run --stream packed --stream.path {out} --learner er")
 
 
@@ -248,7 +251,7 @@ def _packed_info(name: str, verify: bool, as_json: bool) -> None:
             wrong = packed.verify(name, lambda done, total: bar("verifying", done, total))
         facts["wrong"] = wrong
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         _print_packed(facts, Path(name))
         if verify:
@@ -319,7 +322,3 @@ class _Bar:
     def __exit__(self, *stopped: Any) -> None:
         if self.bars is not None:
             self.bars.stop()
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, default=str))

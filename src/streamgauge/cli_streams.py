@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
+
+if TYPE_CHECKING:
+    from streamgauge.streams import Stream
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
@@ -89,7 +92,7 @@ def classes(
         user=user,
     )
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for sentence in found["words"]:
         print(sentence)
@@ -146,24 +149,14 @@ def shift(
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
-        own: dict[str, Any] = {}
-        for dotted, value in (context.obj or {}).items():
-            group, _, name = dotted.partition(".")
-            if group != "stream":
-                raise StreamgaugeError(
-                    f"--{dotted} has no meaning here; {nearest(group, ['stream'])}"
-                )
-            own[name] = value
-        from streamgauge import catalogue
-
-        found = stream_drift(catalogue.stream(stream, **own), **options)
+        found = stream_drift(stream_of(stream, context), **options)
     else:
         _no_settings(context)
         assert table is not None
         found = table_drift(table, features=feature or (), label=label, time=time, **options)
     written = None if report is None else sheet(found).write(report)
     if as_json:
-        _print_json({**found.to_dict(), "report": None if written is None else str(written)})
+        print_json({**found.to_dict(), "report": None if written is None else str(written)})
         return
     print(found.words)
     print(how(found))
@@ -173,13 +166,26 @@ def shift(
         print(f"Report: {written}")
 
 
+def stream_of(name: str, context: typer.Context) -> Stream:
+    """The stream of a command, with its settings --stream.X."""
+    from streamgauge import catalogue
+
+    settings = {}
+    for dotted, value in context.obj.items():
+        group, _, setting = dotted.partition(".")
+        if group != "stream":
+            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
+        settings[setting] = value
+    return catalogue.stream(name, **settings)
+
+
 def _no_settings(context: typer.Context) -> None:
     if context.obj:
         raise StreamgaugeError(f"--{next(iter(context.obj))} has no meaning here.")
 
 
-def _print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+def print_json(value: Any) -> None:
+    print(json.dumps(_plain(value), indent=1, allow_nan=False, default=str))
 
 
 def _plain(value: Any) -> Any:

@@ -57,7 +57,12 @@ class LookAhead:
         size = self.stream.size
         told = []
         rounded = [s for s in self._answering if s % size]
-        if rounded:
+        if self._answering and self.stream.albums:
+            told.append(
+                "A shift counts samples and is rounded up to whole steps, which are albums of up to"
+                f" {size}."
+            )
+        elif rounded:
             steps = ", ".join(f"{s} is {-(-s // size) * size}" for s in rounded)
             told.append(
                 f"A shift counts samples and is rounded up to whole steps of {size}: {steps}."
@@ -81,7 +86,7 @@ def answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:
     samples before it; -1 for the first samples, which no version is old enough for."""
     if shift < 1:
         raise StreamgaugeError(f"A shift is a number of samples above 0, not {shift}.")
-    begin = stream.starts[:-1]
+    begin = stream.starts[:-1].astype(np.int64)  # a shift may be longer than any stream
     return np.searchsorted(begin, begin - shift, side="right").astype(np.int64) - 1
 
 

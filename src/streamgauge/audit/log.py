@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamgauge.audit.sources import Source, open_source
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.lines import place
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -112,6 +113,7 @@ class Log:
         self.source: Source = open_source(log)
         self.first_row = 0  # of the source, in the log
         self.name = str(log) if isinstance(log, str | Path) else "the arrays given"
+        self.file = Path(log) if isinstance(log, str | Path) else None
         self.roles: dict[str, str] = {}
         self.guessed: list[str] = []
         for role in GUESSES:
@@ -122,7 +124,7 @@ class Log:
                 f"columns are {', '.join(self.source.names)}"
             )
         for name in features:
-            self._require("features", name)
+            self._require("feature", name)
         self.features = tuple(features)
         self.classes = Names()
         self.users = Names()
@@ -184,7 +186,7 @@ class Log:
         if "album" in self.roles:
             read["album"] = self.albums.encode(table[self.roles["album"]])
         if "time" in self.roles:
-            read["time"] = to_seconds(table[self.roles["time"]], self.roles["time"], row)
+            read["time"] = to_seconds(table[self.roles["time"]], self.roles["time"], row, self.file)
         for role in ("step", "shift", "age"):
             if role in self.roles:
                 read[role] = self._whole(role, table[self.roles[role]], row)
@@ -202,8 +204,8 @@ class Log:
         if column.null_count:
             missing = int(np.argmax(column.is_null().to_numpy()))
             raise StreamgaugeError(
-                f"row {row + missing + 1:,} of {self.name} has no label in column '{name}': drop "
-                "the rows without a label"
+                f"{called(self.file, row + missing)} of {self.name} has no label in column "
+                f"'{name}': drop the rows without a label"
             )
         if pa.types.is_nested(column.type):
             raise StreamgaugeError(
@@ -256,8 +258,8 @@ class Log:
         if not np.all(np.isfinite(numbers)):
             missing = int(np.argmax(~np.isfinite(numbers)))
             raise StreamgaugeError(
-                f"row {row + missing + 1:,} has no {role} in column '{name}': fill it in, or leave "
-                f"the column out with --{role} none"
+                f"{called(self.file, row + missing)} has no {role} in column '{name}': "
+                f"fill it in, or leave the column out with --{role} none"
             )
         return numbers.astype(np.int64)
 
@@ -293,7 +295,13 @@ def least_number(column: Any) -> int | None:
     return None
 
 
-def to_seconds(column: Any, name: str, row: int) -> Ints:
+def called(file: Path | None, row: int) -> str:
+    """A row within a sentence: its line, where the file has lines."""
+    text = place(file, row)
+    return text[0].lower() + text[1:]
+
+
+def to_seconds(column: Any, name: str, row: int, file: Path | None = None) -> Ints:
     """Times as whole seconds: numbers (seconds, or finer when huge), dates, or ISO text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -302,8 +310,8 @@ def to_seconds(column: Any, name: str, row: int) -> Ints:
     if column.null_count:
         missing = int(np.argmax(column.is_null().to_numpy()))
         raise StreamgaugeError(
-            f"row {row + missing + 1:,} has no time in column '{name}': fill it in, or leave the "
-            "times out with --time none"
+            f"{called(file, row + missing)} has no time in column '{name}': fill it "
+            "in, or leave the times out with --time none"
         )
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         numbers = np.asarray(column.to_numpy(), dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Log, Piece
+from streamgauge.audit.log import Log, Piece, called
 from streamgauge.errors import StreamgaugeError
 
 Ints = NDArray[np.int64]
@@ -145,10 +145,10 @@ def check_sorted(log: Log, times: Ints, before: int | None, row: int) -> int:
     joined = times if before is None else np.concatenate([[before], times])
     back = np.flatnonzero(joined[1:] < joined[:-1])
     if back.size:
-        at = row + int(back[0]) + (2 if before is None else 1)
+        at = called(log.file, row + int(back[0]) + (before is None))
         name = log.roles["time"]
         raise StreamgaugeError(
-            f"times in column '{name}' go back at row {at:,}: pass --sort to sort by time, or "
+            f"times in column '{name}' go back at {at}: pass --sort to sort by time, or "
             "--time none to keep the order of the file"
         )
     return int(times[-1])

@@ -168,14 +168,16 @@ def find_drift(
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
         raise StreamgaugeError("Labels must be one whole number a sample.")
     if not 0 < chance < 1:
-        raise StreamgaugeError(f"chance is a share between 0 and 1; it is {chance}.")
+        raise StreamgaugeError(f"--chance is a share between 0 and 1; it is {chance}.")
     if permutations + 1 < 1 / chance:
         raise StreamgaugeError(
-            f"{permutations} permutations cannot show a chance of {chance:g}: at least "
-            f"{int(np.ceil(1 / chance)) - 1} are needed."
+            f"--chance is {1 / (permutations + 1):g} at the least, as it is found from "
+            f"{permutations:,} permutations; it is {chance:g}."
         )
+    if seed < 0:
+        raise StreamgaugeError(f"--seed is a whole number from 0 on; it is {seed}.")
     if samples < 2 or tests < 2:
-        raise StreamgaugeError("At least two samples are needed to learn from and to test on.")
+        raise StreamgaugeError("--samples is at least 2, to learn from and to test on.")
     told = list(notes)
     _, codes = np.unique(labels, return_inverse=True)
     classes = int(codes.max(initial=-1)) + 1
@@ -188,10 +190,10 @@ def find_drift(
             "shift may be slow correlation: read it with the picture."
         )
     if far < 0:
-        raise StreamgaugeError(f"gap is a number of samples from 0 on; it is {far}.")
+        raise StreamgaugeError(f"--gap is a number of samples from 0 on; it is {far}.")
     plan = lay_out(len(codes), far, periods, samples, tests, seed)
     if shown is not None and not 1 <= shown <= plan.periods:
-        raise StreamgaugeError(f"There are the periods 1 to {plan.periods}, and no {shown}.")
+        raise StreamgaugeError(f"--period is a number from 1 to {plan.periods}; it is {shown}.")
     read = _reader(x, len(codes))
     train = [*plan.train, plan.whole]
     if read is None:

@@ -52,7 +52,7 @@ def lay_out(
         )
     if not 2 <= wanted <= units // 2:
         raise StreamgaugeError(
-            f"There can be 2 to {units // 2} periods in this stream, not {wanted}."
+            f"--periods is a number from 2 to {units // 2} for this stream; it is {wanted}."
         )
     edges = np.linspace(0, count, units + 1).astype(np.int64)
     period = np.arange(units) * wanted // units

@@ -52,16 +52,25 @@ class Lines:
 
     def run(self) -> None:
         """Until the end of the input, or until nobody reads the answers."""
+        closed = (BrokenPipeError, ValueError)  # by whoever is at the other end
         try:
-            while line := self._source.readline(self._most + 1):
+            while line := self._line():
                 if line.strip():
-                    self._reply(self._one(line))
-        except (BrokenPipeError, ValueError):  # closed by whoever was at the other end
-            pass
+                    reply = self._one(line)
+                    with contextlib.suppress(*closed):
+                        self._reply(reply)
+                        continue
+                    break
         except Exception as error:
             self.broken = error
         finally:
             self.ended.set()
+
+    def _line(self) -> bytes:
+        try:
+            return self._source.readline(self._most + 1)
+        except ValueError:  # it was closed
+            return b""
 
     def _one(self, line: bytes) -> dict[str, Any]:
         try:

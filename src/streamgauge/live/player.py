@@ -184,7 +184,7 @@ class Player:
         )
         for due in self.snapshots.begin(int(stream.starts[step]), self.version, self.state):
             self._put_off.append(_PutOff(step, due))
-        if len(self._put_off) > MOST_WAITING:
+        while len(self._put_off) > MOST_WAITING:  # a step may have brought several
             self._put_off.popleft()
             self.near_future_left_out += 1
         self.step += 1

@@ -56,6 +56,7 @@ class RateFound(NamedTuple):
     step_size: int
     patience: float
     trials: tuple[Trial, ...]
+    cut: float = math.nan  # seconds after which time was up before the search came to its end
 
 
 def find_rate(
@@ -70,6 +71,7 @@ def find_rate(
     patience: float = 0.1,
     margin: float = 0.9,
     hold: float = 10.0,
+    limit: float = 120.0,
     said: Callable[[str], None] = print,
 ) -> RateFound:
     """The highest rates that a learner keeps up with, by trials of `trial` seconds each.
@@ -83,11 +85,16 @@ def find_rate(
     fifth until it is held that long. Nine tenths of what was held then are the answer: a run at
     that rate has a tenth more room than the machine has shown to have. Where the stream is too
     short for a trial it is shown again.
+
+    All trials together take `limit` seconds at the most: no trial is begun that would not end in
+    time, and with a short limit trials are shorter, too. What was found by then is the answer, and
+    `cut` says that there might have been more.
     """
-    if not (trial > 0 and patience > 0 and hold > 0 and 0 < margin <= 1):
+    if not (trial > 0 and patience > 0 and hold > 0 and limit > 0 and 0 < margin <= 1):
         raise StreamgaugeError(
-            "find_rate needs a trial, a patience and a hold above 0, and a margin up to 1."
+            "find_rate needs a trial, a patience, a hold and a limit above 0, and a margin up to 1."
         )
+    trial, hold = min(trial, limit / 30), min(hold, limit / 12)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     clock = WallClock()
     with torch_threads(threads):
@@ -97,19 +104,29 @@ def find_rate(
             worker.when_ready(),
         ):
             trials = _Trials(stage, worker, clock, trial, patience, said)
+            began = time.perf_counter()
+            trials.until = began + 0.3 * limit
             training = search(
                 trials.run, lambda t: t.all_trained, lambda t: t.trained * t.rate,
-                trials.guess_training(),
+                trials.guess_training(), may=trials.in_time,
             )  # fmt: skip
+            trials.until = began + 0.6 * limit
             # A rate that was not held may have met with a busy moment: only what was held counts.
             answered = [t for t in trials.done if t.answered]
             predicting = search(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
-                trials.guess_predicting(), answered,
+                trials.guess_predicting(), answered, trials.in_time,
             )  # fmt: skip
+            trials.until = began + 0.8 * limit
             predicting = trials.confirm(margin * predicting, lambda t: t.answered, hold)
+            trials.until = began + limit
             training = trials.confirm(margin * training, lambda t: t.all_trained, hold)
-    return RateFound(predicting, training, stream.size, patience, tuple(trials.done))
+    cut = limit if trials.cut else math.nan
+    return RateFound(predicting, training, stream.size, patience, tuple(trials.done), cut)
+
+
+def _always(rate: float) -> bool:
+    return True
 
 
 def search(
@@ -118,11 +135,13 @@ def search(
     reached: Callable[[Trial], float],
     guess: float,
     known: Sequence[Trial] = (),
+    may: Callable[[float], bool] = _always,
 ) -> float:
     """The highest rate that was held; NaN if none was.
 
     Trials begin at a guess, or where those `known` leave off. A rate that was not held is followed
-    by the one that was `reached` instead, then by bisection.
+    by the one that was `reached` instead, then by bisection. Where a rate may not be tried any
+    more, the search ends.
 
     >>> def run(rate):
     ...     return Trial(rate, 0.0, 0.0, min(rate, 700), 1.0, rate < 700, all_trained=True)
@@ -134,7 +153,7 @@ def search(
     rate = guess if not high < guess else _between(low, high)
     rate = max(rate, low * CLOSE) if high == float("inf") and low == low else rate
     for _ in range(MOST_TRIALS):
-        if not LOWEST < rate < HIGHEST or high <= low * CLOSE:
+        if not LOWEST < rate < HIGHEST or high <= low * CLOSE or not may(rate):
             break
         trial = run(rate)
         if held(trial):
@@ -148,7 +167,12 @@ def search(
     return low
 
 
-def promise(hold: Callable[[float], Trial], held: Callable[[Trial], bool], rate: float) -> float:
+def promise(
+    hold: Callable[[float], Trial],
+    held: Callable[[Trial], bool],
+    rate: float,
+    may: Callable[[float], bool] = _always,
+) -> float:
     """Nine tenths of the first rate that is held, from this one down by a fifth each time; NaN if
     none is.
 
@@ -158,7 +182,7 @@ def promise(hold: Callable[[float], Trial], held: Callable[[Trial], bool], rate:
     576
     """
     for _ in range(MOST_TRIALS // 2):
-        if math.isnan(rate):
+        if math.isnan(rate) or not may(rate):
             break
         if held(hold(rate)):
             return HEADROOM * rate
@@ -186,6 +210,9 @@ class _Trials:
         self.stage, self.worker, self.clock = stage, worker, clock
         self.seconds, self.patience, self.said = seconds, patience, said
         self.done: list[Trial] = []
+        self.until = math.inf  # no trial that would end later is begun
+        self.cut = False  # whether one was not begun
+        self._beside = 0.0  # the most that a trial took beyond its own time
         self.absent = absent_columns(stage.stream)
 
     def guess_predicting(self) -> float:
@@ -215,7 +242,14 @@ class _Trials:
                 # Written three times on the way: a run writes seldom, but it does.
                 return self.run(rate, seconds, recorder, every=seconds / 4)
 
-        return promise(hold, held, rate)
+        return promise(hold, held, rate, lambda rate: self.in_time(rate, seconds))
+
+    def in_time(self, rate: float, seconds: float | None = None) -> bool:
+        """Whether a trial at a rate would end before time is up."""
+        length = max(seconds or self.seconds, 2 * self.stage.stream.size / rate)
+        good = time.perf_counter() + length + self._beside <= self.until
+        self.cut |= not good
+        return good
 
     def run(
         self,
@@ -224,7 +258,7 @@ class _Trials:
         recorder: Recorder | None = None,
         every: float = 1e9,
     ) -> Trial:
-        stage = self.stage
+        stage, began = self.stage, time.perf_counter()
         seconds = self.seconds if seconds is None else seconds
         stream = repeated(stage.stream, max(rate * seconds, 2 * stage.stream.size))
         allowed = max(self.patience, stream.size / rate)
@@ -261,6 +295,8 @@ class _Trials:
             answered and trained >= TRAINED,
         )
         self.done.append(trial)
+        length = time.perf_counter() - began
+        self._beside = max(self._beside, length - stream.samples / rate)
         self.said(
             f"{rate:,.0f} samples/s: answers {'kept up' if answered else 'fell behind'} "
             f"(99 % within {1e3 * typical:.1f} ms), {100 * trained:.1f} % of the batches trained"

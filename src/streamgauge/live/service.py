@@ -279,14 +279,14 @@ class Service:
         import torch
 
         number = self.arrivals
-        if number % self.batch == 0:
-            self._begin_block(number)
         shown = x[None] if getattr(self.learner, "sees_input", True) else np.empty((1, 0), "f4")
         try:
             with self.journal.timed("predict"):
                 said = answer(self.learner, torch.from_numpy(shown).to(self.device), self)
         except StreamgaugeError as error:
             raise Refused("failed", str(error)) from None
+        if number % self.batch == 0:  # not before there is an answer: the past is asked once
+            self._begin_block(number)
         prediction, sure = int(said.prediction[0]), float(said.confidence[0])
         self.spool.put(
             number, x, prediction=prediction, confidence=sure, version=self.desk.version,
@@ -334,7 +334,11 @@ class Service:
         x = np.asarray(self.spool.inputs[slot : slot + 1])
         if not getattr(self._past, "sees_input", True):
             x = np.empty((1, 0), np.float32)
-        said = answer(self._past, torch.from_numpy(x.copy()).to(self.device), self)
+        try:
+            said = answer(self._past, torch.from_numpy(x.copy()).to(self.device), self)
+        except StreamgaugeError:  # as with a sample: an answer is missing, and the service goes on
+            self.near_future_left_out += 1
+            return
         near = self.spool.facts["near"][slot]
         near[column] = (due.age, said.prediction[0], said.confidence[0], due.version)
         if self.spool.facts["place"][slot] != NONE:
@@ -487,16 +491,24 @@ def _name(value: Any) -> bytes:
         return b""
     if not isinstance(value, (str, int)) or isinstance(value, bool):
         raise Refused("malformed", f"An id is text or a whole number, not {value!r}.")
-    name = str(value).encode()
+    name = _encoded(str(value), "An id")
     if not name or len(name) > NAME_BYTES or b"\0" in name:
         raise Refused("malformed", f"An id has 1 to {NAME_BYTES} bytes.")
     return name
 
 
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can hold
+        raise Refused("malformed", f"{what} is text that can be written as UTF-8.") from None
+
+
 def _user(value: Any) -> int:
     """Users by number, or by name: only equality matters."""
     if isinstance(value, str):
-        return int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest()) >> 1
+        name = _encoded(value, "A user")
+        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 1
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
         raise Refused("malformed", f"A user is text or a whole number, not {value!r}.")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +12,15 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.live.rate import RateFound
 from streamgauge.live.stored import FACTS
-from streamgauge.metrics import near_future_accuracy, online_accuracy
+from streamgauge.metrics import online_accuracy
 from streamgauge.record import Run
 
 
 class NearFuture(NamedTuple):
-    shift: int
+    shift: int  # the smallest age of a version that answered for it
     accuracy: float
     samples: int
+    oldest: int  # the largest age, where steps are not all of one length
 
 
 class Summary(NamedTuple):
@@ -54,12 +56,10 @@ def summarise(run: Run) -> Summary:
             f"{run.path} is not a live run, or it did not come to an end: it has no {FACTS}."
         ) from None
     table, timing = run.predictions, run.timing
-    shift = table["shift"]
-    live = np.flatnonzero(shift == 0)
+    live = np.flatnonzero(table["shift"] == 0)
     late = timing["seconds"][timing["part"] == "latency"]
     jobs = timing["seconds"][timing["part"] == "job"]
     updates = int((run.jobs["kind"] == "learn").sum())
-    shifts = [int(s) for s in np.unique(shift) if s > 0]
     steps = max(1, facts["offered"])
     seconds = float(facts["duration"])
     return Summary(
@@ -74,10 +74,7 @@ def summarise(run: Run) -> Summary:
         trained=_divide(updates, facts["offered"]),
         cost=float(jobs.mean()) / (seconds / steps) if len(jobs) and seconds else math.nan,
         accuracy=online_accuracy(table["label"][live], table["prediction"][live]),
-        near_future=tuple(
-            NearFuture(s, float(value), int((shift == s).sum()))
-            for s, value in zip(shifts, near_future_accuracy(run, shifts), strict=True)
-        ),
+        near_future=_near_future(run),
         snapshots=int(facts["snapshots"]),
         near_future_left_out=int(facts["near_future_left_out"]),
         restarts=tuple(facts["restarts"]),
@@ -88,10 +85,29 @@ def summarise(run: Run) -> Summary:
     )
 
 
+def _near_future(run: Run) -> tuple[NearFuture, ...]:
+    """By the shifts that were asked for: an age counts for the largest of them that it reaches."""
+    table = run.predictions
+    age = table["shift"]
+    asked = sorted({int(s) for s in run.header["config"]["protocol"]["shifts"]})
+    found = []
+    for least, most in pairwise([*asked, np.inf]):
+        rows = np.flatnonzero((age >= least) & (age < most))
+        if len(rows):
+            right = online_accuracy(table["label"][rows], table["prediction"][rows])
+            ages = age[rows]
+            found.append(NearFuture(int(ages.min()), right, len(rows), int(ages.max())))
+    return tuple(found)
+
+
 def summary_text(run: Run) -> str:
     """The summary in a few lines."""
     found = summarise(run)
     lines = [f"{run.learner} on {run.stream['name']}, live: {run.path}"]
+    if found.arrivals == 0:
+        return "\n".join(
+            [*lines, "  nothing came, so there is nothing to gauge", *_went_wrong(found)]
+        )
     if math.isnan(found.rate):
         lines.append(
             f"  samples    {found.arrivals:,} in {found.seconds:.1f} s, {found.samples:,} with "
@@ -104,13 +120,8 @@ def summary_text(run: Run) -> str:
         )
     lines += [
         f"  answers    p50 {1e3 * found.latency_p50:.1f} ms, p99 {1e3 * found.latency_p99:.1f} ms",
-        f"  training   {found.updates:,} updates, {found.skipped:,} batches skipped "
-        f"({100 * found.trained:.1f} % trained); an update takes {found.cost:.2f} steps",
-        f"  accuracy   online {100 * found.accuracy:.1f} %"
-        + "".join(
-            f", {one.shift} samples ahead {100 * one.accuracy:.1f} % (on {one.samples:,})"
-            for one in found.near_future
-        ),
+        f"  training   {_training(found)}",
+        f"  accuracy   {_accuracy(found)}",
     ]
     if found.near_future:
         left_out = f", {found.near_future_left_out} left out for want of time"
@@ -118,6 +129,31 @@ def summary_text(run: Run) -> str:
             f"             near future from {found.snapshots} snapshots"
             + (left_out if found.near_future_left_out else "")
         )
+    return "\n".join([*lines, *_went_wrong(found)])
+
+
+def _training(found: Summary) -> str:
+    if math.isnan(found.trained):
+        return "no batch was full, so there was nothing to train on"
+    took = "" if math.isnan(found.cost) else f"; an update takes {found.cost:.2f} steps"
+    return (
+        f"{found.updates:,} updates, {found.skipped:,} batches skipped"
+        f" ({100 * found.trained:.1f} % trained){took}"
+    )
+
+
+def _accuracy(found: Summary) -> str:
+    if found.samples == 0:
+        return "unknown: no label came"
+    parts = [f"online {100 * found.accuracy:.1f} %"]
+    for one in found.near_future:
+        ages = f"{one.shift}" + f" to {one.oldest}" * (one.oldest > one.shift)
+        parts.append(f"{ages} samples ahead {100 * one.accuracy:.1f} % (on {one.samples:,})")
+    return ", ".join(parts)
+
+
+def _went_wrong(found: Summary) -> list[str]:
+    lines = []
     if found.restarts:
         lines.append(f"  trainer    restarted {len(found.restarts)} x: {'; '.join(found.restarts)}")
     if found.refused:
@@ -125,7 +161,7 @@ def summary_text(run: Run) -> str:
         lines.append(f"  refused    {said}")
     if found.stopped:
         lines.append(f"  ended      early: {found.stopped}")
-    return "\n".join(lines)
+    return lines
 
 
 def rates_text(found: RateFound) -> str:
@@ -135,12 +171,16 @@ def rates_text(found: RateFound) -> str:
         return "no rate that was tried" if math.isnan(value) else f"{value:,.0f} samples/s"
 
     within = f"{1e3 * found.patience:.0f} ms"
-    return "\n".join(
-        [
-            f"answers keep up (99 % within {within}) with  {rate(found.predicting)}",
-            f"every batch of {found.step_size} is trained at  {rate(found.training)}",
-        ]
-    )
+    lines = [
+        f"answers keep up (99 % within {within}) with  {rate(found.predicting)}",
+        f"every batch of {found.step_size} is trained at  {rate(found.training)}",
+    ]
+    if not math.isnan(found.cut):
+        lines.append(
+            f"Time was up after {found.cut:.0f} s, before the search had come to its end: there may"
+            " be higher rates (--seconds gives it more)."
+        )
+    return "\n".join(lines)
 
 
 def _quantile(values: Any, share: float) -> float:

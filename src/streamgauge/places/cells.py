@@ -160,7 +160,9 @@ def build_classes(
     ):
         if value < least or (most is not None and value > most):
             limits = f"from {least} on" if most is None else f"from {least} to {most}"
-            raise StreamgaugeError(f"{name} is a whole number {limits}; it is {value}.")
+            raise StreamgaugeError(
+                f"--{name.replace('_', '-')} is a whole number {limits}; it is {value}."
+            )
     leaves = leaf_cells(latitude, longitude)
     leaves = np.sort(leaves[leaves != 0])
     if leaves.size == 0:
@@ -179,7 +181,7 @@ def build_classes(
             kept.append((cell, count))
     if not kept:
         raise StreamgaugeError(
-            f"No cell holds at least {keep_from} of the {leaves.size:,} points: lower keep_from."
+            f"No cell holds at least {keep_from} of the {leaves.size:,} points: lower --keep-from."
         )
     kept.sort()
     cells = np.array([cell for cell, _ in kept], np.uint64)

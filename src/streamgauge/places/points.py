@@ -77,8 +77,10 @@ class Points:
 
     def _require(self, role: str, name: str) -> None:
         if name not in self.source.names:
-            hint = nearest(name, self.source.names).rstrip(".")
-            raise StreamgaugeError(f"{self.name} has no column '{name}' for --{role}: {hint}.")
+            raise StreamgaugeError(
+                f"{self.name} has no column '{name}' for --{role}; "
+                f"{nearest(name, self.source.names)}"
+            )
 
     def columns_line(self) -> str:
         """Which column was taken for what."""
@@ -119,7 +121,8 @@ class Points:
         if "time" not in self.roles:
             return None
         name = self.roles["time"]
-        parts = [to_seconds(table[name], name, row) for row, table in self.tables("time")]
+        file = Path(self.name)
+        parts = [to_seconds(table[name], name, row, file) for row, table in self.tables("time")]
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)
@@ -158,7 +161,7 @@ def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
     array([False,  True, False,  True])
     """
     if not 0 < share <= 1:
-        raise StreamgaugeError(f"preparation is a share above 0 and up to 1; it is {share}.")
+        raise StreamgaugeError(f"--preparation is a share above 0 and up to 1; it is {share}.")
     wanted = max(1, round(rows * share))
     if time is None or bool(np.all(time[1:] >= time[:-1])):
         return np.arange(rows) < wanted

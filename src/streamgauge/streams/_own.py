@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.lines import place
 from streamgauge.streams._guess import guess, say, shown
 from streamgauge.streams.images import ImageSource, Items
 from streamgauge.streams.items import FileItems, texts
@@ -63,8 +64,8 @@ class Columns(Images):
 class Rows:
     """Which rows are usable. A bad one is fatal, or left out and counted, as `on_bad` says."""
 
-    def __init__(self, count: int, on_bad: str, where: str) -> None:
-        self.where = where
+    def __init__(self, count: int, on_bad: str, where: str, file: Path | None = None) -> None:
+        self.where, self._file = where, file
         self.good: Flags = np.ones(count, bool)
         self.left_out: dict[str, int] = {}
         self._skip = on_bad == "skip"
@@ -83,6 +84,10 @@ class Rows:
             )
         self.left_out[kind] = self.left_out.get(kind, 0) + count
         self.good &= ~bad
+
+    def called(self, row: int) -> str:
+        """What errors call a row: the line of the file, where it has lines."""
+        return place(self._file, row)
 
     def kept(self) -> IntArray:
         if not self.good.any():
@@ -107,6 +112,7 @@ class Table:
     where: str  # as errors call it
     columns: pa.Table
     class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
+    file: Path | None = None  # a text table, whose rows have line numbers
 
 
 def open_table(
@@ -126,7 +132,7 @@ def open_table(
             f"No column of {table.where} looks like the label: set --stream.label to one of "
             f"{', '.join(free) or '(there is no column)'}."
         )
-    rows = Rows(len(table.columns), config.on_bad, table.where)
+    rows = Rows(len(table.columns), config.on_bad, table.where, table.file)
     column = {role: table.columns[name] for role, name in chosen.items()}
     make = inputs(rows)
     label, class_names, remark = labels_of(column["label"], config, table, rows)
@@ -144,7 +150,7 @@ def open_table(
     if len(kept) == 0:
         raise StreamgaugeError(f"No row of {table.where} is in a split that is streamed.")
     columns = {role: values[kept] for role, values in columns.items()}
-    refuse_backwards(columns, config, table.where, split.is_test[kept])
+    refuse_backwards(columns, config, rows, kept, split.is_test[kept])
     source = source_of(make(kept), label[kept], class_names, columns, config)
     return finish(name, config, source, split.is_test[kept], rows, {"columns": chosen})
 
@@ -195,9 +201,9 @@ def finish(
         total = sum(left_out.values())
         say(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
-    for place in ("path", "root", "names"):  # a run is to be taken up again from any folder
-        if settings.get(place) and Path(settings[place]).expanduser().exists():
-            settings[place] = str(Path(settings[place]).expanduser().resolve())
+    for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
+        if settings.get(where) and Path(settings[where]).expanduser().exists():
+            settings[where] = str(Path(settings[where]).expanduser().resolve())
     return arrange(
         source,
         config,
@@ -226,18 +232,25 @@ def labels_of(
         values, kind = values.cast(pa.int8()), pa.int8()
     if pa.types.is_floating(kind):
         numbers = values.to_numpy(zero_copy_only=False)
-        whole = np.isnan(numbers) | (numbers == np.floor(numbers))
+        whole = np.isnan(numbers) | (np.isfinite(numbers) & (numbers == np.floor(numbers)))
         if not whole.all():
             raise StreamgaugeError(
-                f"The label of row {int((~whole).argmax())} of {rows.where} is"
+                f"{rows.called(int((~whole).argmax()))} of {rows.where} has the label"
                 f" {numbers[~whole][0]}, but labels are whole numbers or names: there is no"
                 " regression here."
             )
         values = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         kind = values.type
+    if pa.types.is_unsigned_integer(kind) and (pc.max(values).as_py() or 0) >= 1 << 63:
+        values, kind = values.cast(pa.string()), pa.string()  # beyond what a label can be: a name
     if pa.types.is_integer(kind):
-        label = pc.fill_null(values, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        rows.refuse(label < 0, "missing label", lambda row: _at(rows, row, "has no label."))
+        values = values.cast(pa.int64())
+        label = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+        rows.refuse(
+            label < 0,
+            "missing label",
+            lambda row: _at(rows, row, "has no label (a number below 0 is none)."),
+        )
         as_names = config.labels == "names"
         there = np.unique(label[rows.good & (label >= 0)])
         if config.labels == "auto" and known is None and len(there):
@@ -245,7 +258,7 @@ def labels_of(
         if as_names and config.names:  # the file says which there are, and in which order
             text = pa.array(np.where(label < 0, "", label.astype(str)), pa.string())
             return _named_labels(text, known, config, rows)
-        if as_names:
+        if as_names and len(there):
             label = np.searchsorted(there, np.clip(label, there[0], there[-1]))
             return label, [str(value) for value in there], f" ({len(there)} numbered ids.)"
         if known is not None:
@@ -297,7 +310,7 @@ def _read_names(file: str) -> list[str]:
 
 
 def _at(rows: Rows, row: int, what: str) -> str:
-    return f"Row {row} of {rows.where} {what}"
+    return f"{rows.called(row)} of {rows.where} {what}"
 
 
 def _columns_of(
@@ -419,19 +432,27 @@ def _parsed(values: pa.Array, rows: Rows) -> pa.Array:
 
 
 def refuse_backwards(
-    columns: Mapping[str, Array], config: Arrangement, where: str, is_test: Flags
+    columns: Mapping[str, Array],
+    config: Arrangement,
+    rows: Rows,
+    kept: IntArray,
+    is_test: Flags | None,
 ) -> None:
     """In the order `given`, times may not go backwards: either the order or the column is not what
-    it seems. Rows of a test split are not in the stream and do not count."""
+    it seems. Rows of a test split are not in the stream and do not count; `kept` is which row each
+    sample comes from."""
     if config.order != "given" or "time" not in columns:
         return
-    time = columns["time"][~is_test]
+    streamed = slice(None) if is_test is None else ~is_test
+    time = columns["time"][streamed]
     back = time[1:] < time[:-1]
     if back.any():
+        at = rows.called(int(kept[streamed][int(back.argmax()) + 1]))
+        count = int(back.sum())
         raise StreamgaugeError(
-            f"The times of {where} go backwards at {int(back.sum())} places, first after row"
-            f" {int(back.argmax())} of those streamed, so the order given is not that of time: set"
-            " --stream.order time, or --stream.time none to do without times."
+            f"The times of {rows.where} go backwards at {count:,} place{'s' * (count > 1)}, first"
+            f" at {at[0].lower()}{at[1:]}, so the order given is not that of time: set"
+            " --stream.order time, or leave out --stream.time (or set it to none)."
         )
 
 

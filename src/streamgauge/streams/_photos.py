@@ -18,9 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.lines import place as line
 from streamgauge.streams._data import Asked, Contents, DataSet, Stored
 from streamgauge.streams._files import Files, inside, refuse_leaving
 from streamgauge.streams._guess import NAMES
+from streamgauge.streams._tables import read_csv
 from streamgauge.streams.images import BadImage, ImageSource
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
@@ -346,7 +348,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_csv(files.read([name])[name], files.called(name))
+    raw = files.read([name])[name]
+    table = read_csv(raw, files.called(name))
     roles = [role for role in _ROLES if not (path_of and role == "path")]
     chosen = _choose(table.column_names, roles, files.called(name))
     for role in ("label",) if path_of else ("label", "path"):
@@ -356,11 +359,25 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
                 f" {', '.join(table.column_names)}. Rename the one that holds it"
                 + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
             )
-    table = table.filter(pc.is_valid(table[chosen["label"]]))
+    given = table[chosen["label"]]
+    good = pc.is_valid(given)
+    if pa.types.is_string(given.type):
+        good = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(given), ""), False)
+    unlabelled = len(table) - pc.sum(good).as_py()
     if least > 1:
-        counts = pc.value_counts(table[chosen["label"]].combine_chunks())
+        counts = pc.value_counts(given.filter(good).combine_chunks())
         kept = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
-        table = table.filter(pc.is_in(table[chosen["label"]], kept))
+        good = pc.and_(good, pc.is_in(given, kept))
+    for role in ("time", "user"):
+        missing = (
+            pc.index(pc.and_(good, table[chosen[role]].is_null()), True) if role in chosen else None
+        )
+        if missing is not None and missing.as_py() >= 0:
+            raise StreamgaugeError(
+                f"{line(raw, missing.as_py())} of {files.called(name)} has no {role}: fill it in,"
+                " or leave it out."
+            )
+    table = table.filter(good)
     if len(table) == 0:
         raise StreamgaugeError(f"{files.called(name)} lists no image.")
     label, class_names = _labels(table[chosen["label"]].combine_chunks())
@@ -372,25 +389,9 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
         columns["part"] = _parts(table[chosen["split"]].combine_chunks(), files.called(name))
     paths = path_of(table) if path_of else table[chosen["path"]]
     shown = ", ".join(f"{role} from '{column}'" for role, column in chosen.items())
+    shown += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
     paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {shown}", class_names)
-
-
-def read_csv(raw: bytes, what: str, header: bool = True) -> Any:
-    """A table; the separator is the commonest of comma, semicolon and tab in its first line."""
-    import pyarrow as pa
-    import pyarrow.csv as csv
-
-    first = raw[:65536].split(b"\n", 1)[0]
-    separator = max(",;\t", key=lambda mark: first.count(mark.encode()))
-    try:
-        return csv.read_csv(
-            pa.py_buffer(raw),
-            read_options=csv.ReadOptions(autogenerate_column_names=not header),
-            parse_options=csv.ParseOptions(delimiter=separator),
-        )
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise StreamgaugeError(f"{what} cannot be read as a table: {error}") from None
 
 
 def _labels(values: Any) -> tuple[Array, Sequence[str] | None]:
@@ -410,13 +411,7 @@ def _labels(values: Any) -> tuple[Array, Sequence[str] | None]:
 
 def _column(values: Any, role: str, where: str) -> Array:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if values.null_count and role in ("time", "user"):
-        missing = int(pc.index(pc.is_null(values), True).as_py())
-        raise StreamgaugeError(
-            f"{where} has no {role} in row {missing + 1}: fill it in, or leave it out."
-        )
     if pa.types.is_temporal(values.type):
         stamps: Array = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy()
         return stamps

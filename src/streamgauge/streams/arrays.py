@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,15 +51,15 @@ def build(config: Config) -> Stream:
     arrays = _read(path, config)
     given = {role: str(getattr(config, role)) for role in _ROLES}
     if path.suffix == ".npy":
-        given["x"], given["label"] = path.stem, Path(config.label).stem if config.label else "label"
+        given["x"], given["label"] = arrays
     paired = _train_and_test(arrays, given)
     is_test = np.zeros(0, bool)
     if paired:
-        (x, y), (x_test, y_test) = paired
+        x, y, x_test, y_test = paired.arrays
         is_test = np.arange(len(x) + len(x_test)) >= len(x)
         chosen = {"x": "x_train, x_test", "label": "y_train, y_test"}
         found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
-        left: list[str] = []
+        left = [name for name in arrays if name not in paired.names]
     else:
         chosen = guess(list(arrays), _ROLES, given, where)
         for role in ("x", "label"):
@@ -70,37 +70,53 @@ def build(config: Config) -> Stream:
                 )
         found = {role: arrays[name] for role, name in chosen.items()}
         left = [name for name in arrays if name not in chosen.values()]
+    _refuse_unequal(found, chosen, where)
     inputs, remark = _channels_first(found.pop("x"), config, where)
     label = found.pop("label")
-    rows = _own.Rows(len(label), "fatal", where)
+    rows, kept = _own.Rows(len(label), "fatal", where), np.arange(len(label))
     split = found.pop("split", None)
     line = ""
     if split is not None:
         parts = _own.splits_of(pa.chunked_array([[str(v) for v in split]]), config, rows)
         is_test, line = parts.is_test, parts.line
         if parts.unused.any():
-            keep = np.flatnonzero(~parts.unused)
-            inputs, label, is_test = inputs[keep], label[keep], is_test[keep]
-            found = {role: values[keep] for role, values in found.items()}
+            kept = np.flatnonzero(~parts.unused)
+            inputs, label, is_test = inputs[kept], label[kept], is_test[kept]
+            found = {role: values[kept] for role, values in found.items()}
     if not len(is_test):
         is_test = np.zeros(len(label), bool)
     say(f"{where}: {shown(chosen, given, left)}{remark}{line}")
     if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
         label = label[:, 0]
     source = ArraySource(inputs, label, classes=config.classes or None, **found)  # type: ignore[arg-type]
-    _own.refuse_backwards(source.columns, config, where, is_test)
+    _own.refuse_backwards(source.columns, config, rows, kept, is_test)
     return _own.finish("arrays", config, source, is_test, rows, {"columns": chosen})
 
 
-def _train_and_test(
-    arrays: Mapping[str, Array], given: Mapping[str, str]
-) -> tuple[tuple[Array, Array], tuple[Array, Array]] | None:
-    plain = {name.lower().replace("_", ""): array for name, array in arrays.items()}
+class _Paired(NamedTuple):
+    names: list[str]
+    arrays: list[Array]
+
+
+def _train_and_test(arrays: Mapping[str, Array], given: Mapping[str, str]) -> _Paired | None:
+    plain = {name.lower().replace("_", ""): name for name in arrays}
     wanted = ("xtrain", "ytrain", "xtest", "ytest")
     if any(given.values()) or not all(name in plain for name in wanted):
         return None
-    x, y, x_test, y_test = (plain[name] for name in wanted)
-    return (x, y), (x_test, y_test)
+    names = [plain[name] for name in wanted]
+    return _Paired(names, [arrays[name] for name in names])
+
+
+def _refuse_unequal(found: Mapping[str, Array], chosen: Mapping[str, str], where: str) -> None:
+    """Every array has an entry a sample."""
+    counts = {role: array.shape[0] if array.ndim else None for role, array in found.items()}
+    for role, count in counts.items():
+        if count is None or count != counts["x"]:
+            entries = "one value" if count is None else f"{count:,} entries"
+            raise StreamgaugeError(
+                f"The array '{chosen[role]}' in {where} (the {role}) has {entries}, and"
+                f" '{chosen['x']}' (the x) {counts['x'] or 0:,}: there must be one a sample."
+            )
 
 
 def _joined(one: Array, other: Array) -> Array:
@@ -113,7 +129,8 @@ def _joined(one: Array, other: Array) -> Array:
 
 
 def _channels_first(x: Array, config: Config, where: str) -> tuple[Array, str]:
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+    asked = x.ndim == 4 and config.channels == "last"
+    if not asked and (x.dtype != np.uint8 or x.ndim not in (3, 4)):
         return x, ""
     if x.ndim == 3:
         return x[:, None], f" Inputs {x.shape[1:]} are taken as images of one channel."
@@ -123,7 +140,7 @@ def _channels_first(x: Array, config: Config, where: str) -> tuple[Array, str]:
             f"Either axis of the inputs {x.shape} in {where} may be that of the colours: set"
             " --stream.channels to first or last."
         )
-    if config.channels == "last" or (config.channels == "auto" and last):
+    if asked or (config.channels == "auto" and last):
         return x.transpose(0, 3, 1, 2), f" Inputs {x.shape[1:]} have channels last."
     return x, ""
 
@@ -135,18 +152,16 @@ def _read(path: Path, config: Config) -> dict[str, Array]:
             raise StreamgaugeError(f"There is no .npy file in '{path}'.")
         return {file.stem: _load(file) for file in files}
     if path.suffix == ".npy":
-        beside = {}
-        if config.label and config.label != "none":
-            file = Path(config.label).expanduser()
-            file = file if file.exists() else path.parent / config.label
-            if not file.is_file():
-                raise StreamgaugeError(f"There is no file '{config.label}' with the labels.")
-            beside = {file.stem: _load(file)}
-        else:
+        if config.label in ("", "none"):
             raise StreamgaugeError(
                 f"'{path}' holds the inputs alone: set --stream.label to the .npy with the labels."
             )
-        return {path.stem: _load(path), **beside}
+        file = Path(config.label).expanduser()
+        file = file if file.exists() else path.parent / config.label
+        if not file.is_file():
+            raise StreamgaugeError(f"There is no file '{config.label}' with the labels.")
+        apart = file.stem != path.stem
+        return {path.stem: _load(path), file.stem if apart else str(file): _load(file)}
     if path.suffix != ".npz":
         raise StreamgaugeError(f"'{path}' is no file of arrays: give an .npz or .npy.")
     opened = _load(path)

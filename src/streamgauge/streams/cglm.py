@@ -9,6 +9,7 @@ from typing import Any, Literal
 from streamgauge.streams import _photos
 from streamgauge.streams._data import Asked, Contents, DataSet
 from streamgauge.streams._files import Files
+from streamgauge.streams._tables import read_csv
 from streamgauge.streams.stream import Stream
 
 _LEAST = 25  # images a landmark must have
@@ -36,7 +37,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         tables = [name for name in files.names if name.endswith((".csv", ".csv.gz"))]
         if len(tables) != 1:
             return None
-        header = _photos.read_csv(files.read(tables)[tables[0]], tables[0]).column_names
+        header = read_csv(files.read(tables)[tables[0]], tables[0]).column_names
         by_id = "id" in header and "landmark_id" in header
         photos = _photos.from_csv(files, tables[0], _by_id if by_id else None, _LEAST)
         photos.form += f"; landmarks of {_LEAST} images and more"

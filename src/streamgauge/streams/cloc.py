@@ -14,6 +14,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import _photos
 from streamgauge.streams._data import Asked, Contents, DataSet
 from streamgauge.streams._files import Files
+from streamgauge.streams._tables import read_csv
 from streamgauge.streams.stream import Stream
 
 _SPLITS = {"cross_val": _photos.PREPARATION, "train": _photos.STREAM}
@@ -116,7 +117,7 @@ def _held_out(files: Files) -> list[dict[str, Any]]:
     name = next((n for n in files.names if PurePosixPath(n).name.endswith("compact_val.csv")), None)
     if name is None:
         return []
-    table = _photos.read_csv(files.read([name])[name], files.called(name), header=False)
+    table = read_csv(files.read([name])[name], files.called(name), header=False)
     if table.num_columns < 5:
         raise StreamgaugeError(
             f"{files.called(name)} has {table.num_columns} columns, where 5 are expected."

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.lines import place
 from streamgauge.streams import _split
 from streamgauge.streams._data import Asked, Contents, DataSet, Remote
 from streamgauge.streams._files import Files
-from streamgauge.streams._photos import read_csv
-from streamgauge.streams._tables import features
+from streamgauge.streams._tables import features, read_csv
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 
@@ -34,6 +35,7 @@ def build(config: Config) -> Stream:
 
 def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
     """The six measured columns, whatever others are there; the label is 1 where the price is up."""
+    broken: StreamgaugeError | None = None
     for name in files.names:
         if not re.search(r"\.(csv|arff)(\.gz)?$", name.lower()):
             continue
@@ -42,11 +44,16 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         if b"@data" in raw[:10000].lower():
             raw, form = _from_arff(raw), "ARFF"
         what = files.called(name)
-        table = read_csv(raw, what)
+        try:
+            table = read_csv(raw, what)
+        except StreamgaugeError as error:  # perhaps a table of something else
+            broken = broken or error
+            continue
         if not {*FEATURES, "class"} <= set(table.column_names):
             continue
+        at = partial(place, raw if form == "a CSV" else None)
         # To the six decimals that are published, so that every form gives the same numbers.
-        exact = np.rint(features(table, FEATURES, what).astype(np.float64) * _MILLION)
+        exact = np.rint(features(table, FEATURES, what, at).astype(np.float64) * _MILLION)
         kinds = [str(value).strip("b'\"").upper() for value in table["class"].to_pylist()]
         if not set(kinds) <= {"UP", "DOWN", "1", "0"}:
             raise StreamgaugeError(f"The column 'class' of {what} holds more than UP and DOWN.")
@@ -61,6 +68,8 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
                 "labels": _md5(label),
             },
         )
+    if broken is not None:
+        raise broken
     return None
 
 

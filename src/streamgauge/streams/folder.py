@@ -46,10 +46,16 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"There is no image below '{root}' (looked for {', '.join(sorted(SUFFIXES))})."
         )
+    rows = _own.Rows(len(names), config.on_bad, f"'{root}'")
+    rows.refuse(
+        np.array([not _is_text(name) for name in names]),
+        "name that is not UTF-8",
+        lambda row: f"The name of {names[row]!a} below '{root}' is not UTF-8: rename it.",
+    )
+    names = [name if good else "" for name, good in zip(names, rows.good.tolist(), strict=True)]
     layout = _layout(config, root, names)
     above = layout.split("/")
     parts = [name.split("/") for name in names]
-    rows = _own.Rows(len(names), config.on_bad, f"'{root}'")
     flat = np.array([len(part) <= len(above) for part in parts])
     rows.refuse(
         flat,
@@ -105,6 +111,14 @@ def _images_below(root: Path) -> tuple[list[str], int, list[str]]:
     return sorted(names), others, links
 
 
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _layout(config: Config, root: Path, names: list[str]) -> str:
     if config.layout != "auto":
         return config.layout
@@ -114,10 +128,12 @@ def _layout(config: Config, root: Path, names: list[str]) -> str:
             f"The images lie in '{root}' itself, so nothing says their classes: put them in one"
             " folder a class, or use --stream manifest with a table."
         )
+    if config.train or config.test not in ("", "none"):
+        return "split/class"
     words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
     splits = [name for name in top if name.lower() in words]
-    if not splits or config.train or config.test not in ("", "none"):
-        return "class" if not (config.train or config.test) else "split/class"
+    if not splits:
+        return "class"
     if len(splits) == len(top) and any(name.lower() in _own.TRAIN for name in top):
         return "split/class"
     raise StreamgaugeError(

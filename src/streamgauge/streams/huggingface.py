@@ -104,7 +104,8 @@ def _vectors(
             lengths != size,
             "input of another length",
             lambda row: (
-                f"The input of row {row} of {rows.where} has {lengths[row]} numbers, not {size}."
+                f"{rows.called(row)} of {rows.where} has {lengths[row]} numbers in '{column}', not"
+                f" {size}."
             ),
         )
 

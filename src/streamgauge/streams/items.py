@@ -142,7 +142,7 @@ class ArrowItems:
         starts, _, paths = self._chunks
         chunk, row = _place(starts, int(self.rows[number]))
         path = None if paths is None else paths[chunk][row].as_py()
-        return str(path) if path else f"row {int(self.rows[number])}"
+        return str(path) if path else f"row {int(self.rows[number]) + 1:,}"
 
     def __getitem__(self, number: int) -> bytes:
         self._load()
@@ -192,7 +192,7 @@ class ParquetItems:
         return len(self.rows)
 
     def name(self, number: int) -> str:
-        return f"row {int(self.rows[number])}"
+        return f"row {int(self.rows[number]) + 1:,}"
 
     def __getitem__(self, number: int) -> bytes:
         if self._groups is None:

@@ -6,7 +6,6 @@ shown. In the order `given`, times may not go backwards.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import _own
 from streamgauge.streams._guess import NAMES, guess
+from streamgauge.streams._tables import read_csv
 from streamgauge.streams.images import Items
 from streamgauge.streams.items import ParquetItems
 from streamgauge.streams.source import Array, IntArray
@@ -44,8 +43,13 @@ def build(config: Config) -> Stream:
             raise StreamgaugeError(f"There is no .parquet file in '{path}': name the table itself.")
     if files[0].suffix.lower() in (".parquet", ".pq"):
         return _from_parquet(config, path, files)
-    columns = _read_csv(path)
-    table = _own.Table(f"'{path.name}'", columns)
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".gz"):
+        raise StreamgaugeError(
+            f"'{path}' is not a table that can be read: give one that ends in .csv, .tsv or"
+            " .parquet."
+        )
+    columns = read_csv(path, f"'{path}'")
+    table = _own.Table(f"'{path.name}'", columns, file=path)
     column = _image_column(config, columns.schema, table.where)
     if not _is_text(columns.schema.field(column).type):
         raise StreamgaugeError(
@@ -125,42 +129,6 @@ def _image_column(config: Config, schema: pa.Schema, where: str) -> str:
     return found
 
 
-def _read_csv(path: Path) -> pa.Table:
-    if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".gz"):
-        raise StreamgaugeError(
-            f"'{path}' is not a table that can be read: give one that ends in .csv, .tsv or"
-            " .parquet."
-        )
-    try:
-        mark = _delimiter(path)
-        table = pcsv.read_csv(
-            path,
-            parse_options=pcsv.ParseOptions(delimiter=mark, newlines_in_values=True),
-        )
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        why = str(error).splitlines()[0]
-        raise StreamgaugeError(f"The table '{path}' cannot be read: {why}.") from None
-    twice = [n for n in table.column_names if table.column_names.count(n) > 1]
-    if twice:
-        raise StreamgaugeError(f"The column '{twice[0]}' comes twice in '{path}': rename one.")
-    if len(table) == 0:
-        raise StreamgaugeError(f"The table '{path}' has no rows.")
-    for field in table.schema:
-        if is_bytes(field.type):
-            raise StreamgaugeError(
-                f"The table '{path}' cannot be read: its column '{field.name}' is not UTF-8 text;"
-                " save it as UTF-8."
-            )
-    return table
-
-
-def _delimiter(path: Path) -> str:
-    """The one of comma, semicolon and tab that the first line has most of."""
-    with path.open("rb") as file:
-        head = (gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file).readline()
-    return max(",;\t", key=head.decode(errors="replace").count)
-
-
 def parquet_schema(files: Sequence[Path]) -> pa.Schema:
     schemas = []
     for file in files:
@@ -173,11 +141,11 @@ def parquet_schema(files: Sequence[Path]) -> pa.Schema:
     return schemas[0]
 
 
-def read_parquet(files: Sequence[Path], columns: Sequence[str]) -> pa.Table:
+def read_parquet(files: Sequence[Path], columns: Sequence[str] | None = None) -> pa.Table:
     parts: list[Any] = []
     for file in files:
         try:
-            parts.append(pq.ParquetFile(file).read(columns=list(columns)))
+            parts.append(pq.ParquetFile(file).read(columns=columns and list(columns)))
         except (pa.ArrowException, OSError) as error:
             raise _corrupt(file, error) from None
     whole = pa.concat_tables(parts, promote_options="permissive")

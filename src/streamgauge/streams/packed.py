@@ -11,7 +11,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,16 @@ def build(config: Config) -> Stream:
     """The stream of a configuration."""
     if not config.path:
         raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
-    source = PackedSource(config.path, config.size, config.first, config.partial)
-    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    path = Path(config.path).expanduser()
+    source = PackedSource(path, config.size, config.first, config.partial)
+    settings = {**vars(config), "path": str(path.resolve())}  # found again from another folder
     return arrange(
         source,
         config,
         name=source.name,
         test=source.test,
         settings=settings,
-        cache=Path(config.path) / "orders",
+        cache=path / "orders",
     )
 
 
@@ -187,21 +188,18 @@ def is_packed(path: str | Path) -> bool:
 
 def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """What was asked of the packer, and what came out: arrays are mapped, not read."""
-    try:
-        request = json.loads((path / "pack.json").read_text())
-    except FileNotFoundError:
+    if not is_packed(path):
         raise StreamgaugeError(
             f"'{path}' is not a packed folder: make one with `streamgauge data pack`."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(f"{path / 'pack.json'} cannot be read: {error}.") from None
-    if request["version"] != VERSION:
+        )
+    request = _json(path / "pack.json")
+    if request.get("version") != VERSION:
         raise StreamgaugeError(
-            f"'{path}' was packed in version {request['version']} of the format; this is "
+            f"'{path}' was packed in version {request.get('version')} of the format; this is "
             f"{VERSION}: pack it again."
         )
     if (path / "about.json").exists():
-        about = json.loads((path / "about.json").read_text())
+        about = _json(path / "about.json")
         about["columns"] = {
             name: mapped(path / about["beside"] / f"{name}.npy") for name in request["columns"]
         }
@@ -209,6 +207,16 @@ def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         about["test"] = mapped(path / "test.npy") if about["has_test"] else None
         return request, about
     return request, _unfinished(path, request, partial)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise StreamgaugeError(
+            f"{file} cannot be read ({error}): pack into another folder, or get this one again."
+        ) from None
+    return found
 
 
 def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str, Any]:
@@ -311,7 +319,7 @@ def info(path: str | Path) -> dict[str, Any]:
         "bad": bad,
     }
     if found["finished"]:
-        about = json.loads((path / "about.json").read_text())
+        about = _json(path / "about.json")
         found |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
     return found
 
@@ -341,7 +349,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
         if progress is not None:
             progress(number + 1, request["shards"])
     if (path / "about.json").exists():
-        about = json.loads((path / "about.json").read_text())
+        about = _json(path / "about.json")
         for name, checksum in about["checksums"].items():
             try:
                 same = file_checksum(path / name) == checksum

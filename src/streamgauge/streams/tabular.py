@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams import _guess, _tables
-from streamgauge.streams._photos import read_csv
+from streamgauge.lines import place
+from streamgauge.streams import _guess, _own, _tables
+from streamgauge.streams.manifest import read_parquet
 from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
@@ -34,8 +35,7 @@ def build(config: Config) -> Stream:
     file = Path(config.path).expanduser()
     if not file.is_file():
         raise StreamgaugeError(f"There is no file {file}.")
-    table = _table(file)
-    columns, where = table.column_names, str(file)
+    columns, where = (table := _table(file)).column_names, f"'{file.name}'"
     label = _tables.label_column(columns, config.label, where)
     apart = {"label": label}
     for role in ("time", "user"):
@@ -45,13 +45,22 @@ def build(config: Config) -> Stream:
         _tables.named(columns, name, "setting drop", where)
     inputs = [c for c in columns if c not in apart.values() and c not in config.drop]
     _guess.say(f"'{file}': {_shown(apart, inputs, config)}")
+    at = partial(place, file)
+    for name in apart.values():
+        _tables.refuse_missing(table[name], name, where, at)
     extra = {role: table[name].to_numpy() for role, name in apart.items() if role != "label"}
     y = table[label].to_numpy()
     if y.dtype.kind == "f" and np.array_equal(y, np.rint(y)):
         y = y.astype(np.int64)
-    source = ArraySource(
-        _tables.features(table, inputs, where), y, classes=None, class_names=None, **extra
-    )
+    if y.dtype.kind == "i" and y.min() < 0:
+        raise StreamgaugeError(
+            f"{at(int((y < 0).argmax()))} of {where} has the label {y[y < 0][0]}: labels are whole"
+            " numbers from 0 on, or names."
+        )
+    x = _tables.features(table, inputs, where, at)
+    source = ArraySource(x, y, classes=None, class_names=None, **extra)
+    rows = _own.Rows(len(table), "fatal", where, file)
+    _own.refuse_backwards(source.columns, config, rows, np.arange(len(table)), None)
     settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
     return arrange(source, config, name="tabular", settings=settings)
 
@@ -71,15 +80,5 @@ def _shown(apart: dict[str, str], inputs: list[str], config: Config) -> str:
 
 def _table(file: Path) -> Any:
     if file.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
-        try:
-            return parquet.read_table(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StreamgaugeError(f"{file} cannot be read as Parquet: {error}") from None
-    try:
-        raw = file.read_bytes()
-        return read_csv(gzip.decompress(raw) if file.suffix == ".gz" else raw, str(file))
-    except (OSError, EOFError) as error:
-        raise StreamgaugeError(f"{file} cannot be read: {error}.") from None
+        return read_parquet([file])
+    return _tables.read_csv(file, f"'{file}'")
