@@ -59,8 +59,17 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("ace", {}),
     ("finetune", {}),
     ("er_batch", {"train_batch": 5}),
-    ("rwalk", {}),
-    ("polrs", {}),
+    ("rwalk", {"warmup": 30, "refresh": 7, "path_steps": 3}),
+    ("rwalk", {"warmup": 30, "refresh": 6, "path_steps": 3, "passes": 2, "momentum": 0.9}),
+    ("polrs", {"rate_interval": 50, "passes": 2}),
+    ("polrs", {"rate_interval": 40, "judge": "answers", "as_published": True, "momentum": 0.9}),
+    ("mir", {"as_published": True, "code": "realtime", "candidates": 12, "momentum": 0.9}),
+    ("mir", {"as_published": True, "code": "realtime", "candidates": 9, "passes": 2}),
+    ("er_cosine", {"lr": 0.05}),
+    ("er_cosine", {"as_published": True, "train_batch": 5, "weight_decay": 1e-3}),
+    ("adrep", {"size_interval": 50, "tolerance": 0.0}),
+    ("adrep", {"size_interval": 30, "memory": 16, "as_published": True}),
+    ("polrs_adrep", {"train_batch": 5, "size_interval": 50, "rate_interval": 40}),
     ("ncm", {}),
 ]
 
@@ -114,7 +123,7 @@ def test_recorded_steps_give_the_log_of_called_ones(
 ) -> None:
     called, one = go(name, settings, "eager", device)
     replayed, two = go(name, settings, "graph", device)
-    if name not in ("rwalk", "polrs", "ncm"):
+    if name != "ncm":
         assert two.engine.reason == ""
         assert len(two.engine._steps._recorded) >= 3  # type: ignore[attr-defined]
     for table, exact, near in (

@@ -1,0 +1,51 @@
+"""SGD whose learning rate is a number on the device, read from the same place in every step, so that
+a recorded step takes whatever rate lies there.
+
+It is torch's fused kernel, the one that reads a rate without fetching it. Its products and sums may
+be joined otherwise than in the plain step, so that the last digit of a weight can differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners import er
+
+
+def movable_sgd(weights: Iterable[Tensor], config: er.Config, rate: float) -> torch.optim.SGD:
+    trained = [weight for weight in weights if weight.requires_grad]
+    return torch.optim.SGD(
+        trained,
+        lr=torch.tensor(rate, dtype=torch.float32, device=trained[0].device),
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def set_rate(optimizer: torch.optim.SGD, rate: float) -> None:
+    """In place."""
+    for group in optimizer.param_groups:
+        group["lr"].fill_(rate)
+
+
+def forget_speed(optimizer: torch.optim.SGD) -> None:
+    """Momentum begins anew: 0 in the place where it lies, as a first step would have it."""
+    for state in optimizer.state.values():
+        if state.get("momentum_buffer") is not None:
+            state["momentum_buffer"].zero_()
+
+
+def bring_rate(optimizer: torch.optim.SGD, device: torch.device) -> None:
+    """After a checkpoint was loaded: the optimiser leaves the rate on the device it was saved on,
+    and without a copy it would share it with the checkpoint."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device, copy=True)
+        group["fused"] = True
+
