@@ -59,12 +59,12 @@ class Population:
         return three.index_select(0, self.best)[0]
 
     def copy_best(self, to: Model) -> None:
-        """All arrays of a type as one vector: copied one by one, they are more calls than a step."""
+        """All arrays of a type as one vector: one by one they are more calls than a step has."""
         arrays = [list(model.state_dict().values()) for model in (to, *self.models)]
         for kind in dict.fromkeys(array.dtype for array in arrays[0]):
             target, *three = ([a for a in some if a.dtype == kind] for some in arrays)
             best = self.of_best(flat(array for some in three for array in some).view(3, -1))
-            parts = best.split([array.numel() for array in target])
+            parts = torch.split_with_sizes(best, [array.numel() for array in target])
             shaped = [part.view_as(array) for part, array in zip(parts, target, strict=True)]
             torch._foreach_copy_(target, shaped)
 

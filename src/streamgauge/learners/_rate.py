@@ -1,8 +1,8 @@
-"""SGD whose learning rate is a number on the device, read from the same place in every step, so that
-a recorded step takes whatever rate lies there.
+"""SGD whose learning rate lies on the device, in one place: a recorded step takes the rate that it
+finds there.
 
-It is torch's fused kernel, the one that reads a rate without fetching it. Its products and sums may
-be joined otherwise than in the plain step, so that the last digit of a weight can differ.
+Torch's fused kernel reads a rate without fetching it. It rounds elsewhere than torch's plain step,
+so the last digit of a weight may differ from that (on a processor: with momentum only).
 """
 
 from __future__ import annotations
@@ -48,4 +48,3 @@ def bring_rate(optimizer: torch.optim.SGD, device: torch.device) -> None:
     for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device, copy=True)
         group["fused"] = True
-
