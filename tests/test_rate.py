@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from streamgauge.learners import er
-from streamgauge.learners._rate import bring_rate, forget_speed, movable_sgd, set_rate
+from streamgauge.learners._rate import forget_speed, movable_sgd, set_rate, settle
 from streamgauge.learners._sgd import forget_gradients, step
 
 CPU = torch.device("cpu")
@@ -51,9 +51,24 @@ def test_a_loaded_rate_is_not_shared_with_the_checkpoint() -> None:
         if saved is not state:
             saved["param_groups"][0] |= {"lr": 0.25, "fused": None}
         second.load_state_dict(saved)
-        bring_rate(second, CPU)
+        settle(second, CPU)
         group = second.param_groups[0]
         assert (float(group["lr"]), group["fused"], group["momentum"]) == (0.25, True, 0.9)
         set_rate(second, 0.125)
         assert float(first.param_groups[0]["lr"]) == 0.25
         assert float(saved["param_groups"][0]["lr"]) == 0.25
+
+
+def test_momentum_of_another_layout_is_laid_as_the_weights_are() -> None:
+    """A GPU has weights of convolutions channels first, a processor channels last."""
+    weights = [torch.nn.Parameter(torch.zeros(2, 3, 2, 2)) for _ in range(2)]
+    weights[1].data = weights[1].data.to(memory_format=torch.channels_last)
+    slope = torch.arange(24.0).view(2, 3, 2, 2)
+    optimizers = [movable_sgd([w], er.Config(momentum=0.5), 1.0) for w in weights]
+    (weights[0] * slope).sum().backward()
+    step(optimizers[0])
+    optimizers[1].load_state_dict(optimizers[0].state_dict())
+    settle(optimizers[1], CPU)
+    weights[1].grad = torch.zeros_like(weights[1])
+    step(optimizers[1])
+    assert torch.equal(weights[1], -0.5 * slope)

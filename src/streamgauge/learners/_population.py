@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamgauge.learners._gradients import flat
-from streamgauge.learners._rate import bring_rate, forget_speed, movable_sgd, set_rate
+from streamgauge.learners._rate import forget_speed, movable_sgd, set_rate, settle
 from streamgauge.learners._sgd import forget_gradients
 
 if TYPE_CHECKING:
@@ -100,4 +100,4 @@ class Population:
             model.load_state_dict(own)
         for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
-            bring_rate(optimizer, self.hits.device)
+            settle(optimizer, self.hits.device)

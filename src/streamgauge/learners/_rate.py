@@ -42,9 +42,14 @@ def forget_speed(optimizer: torch.optim.SGD) -> None:
             state["momentum_buffer"].zero_()
 
 
-def bring_rate(optimizer: torch.optim.SGD, device: torch.device) -> None:
-    """After a checkpoint was loaded: the optimiser leaves the rate on the device it was saved on,
-    and without a copy it would share it with the checkpoint."""
+def settle(optimizer: torch.optim.SGD, device: torch.device) -> None:
+    """After a checkpoint was loaded. The optimiser leaves the rate on the device it was saved on,
+    and shares it with the checkpoint; and it leaves momentum in the layout it was saved in, while
+    the fused kernel takes it to lie as the weights do here."""
     for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device, copy=True)
         group["fused"] = True
+    for weight, state in optimizer.state.items():
+        if state.get("momentum_buffer") is not None:
+            speed = torch.empty_like(weight, requires_grad=False)
+            state["momentum_buffer"] = speed.copy_(state["momentum_buffer"])

@@ -7,7 +7,7 @@ from math import cos, floor, pi
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners import er_batch
-from streamgauge.learners._rate import bring_rate, movable_sgd, set_rate
+from streamgauge.learners._rate import movable_sgd, set_rate, settle
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -58,5 +58,5 @@ class ERCosine(er_batch.ERBatch):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        bring_rate(self.optimizer, self.device)
+        settle(self.optimizer, self.device)
         self.horizon, self.revealed = state["horizon"], state["revealed"]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from streamgauge.flops import part
 from streamgauge.learners import er
-from streamgauge.learners._rate import bring_rate, forget_speed, movable_sgd, set_rate
+from streamgauge.learners._rate import forget_speed, movable_sgd, set_rate, settle
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -97,4 +97,4 @@ class GDumb(er.ER):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.stored, self.trained = state["stored"], state["trained"]
-        bring_rate(self.optimizer, self.device)
+        settle(self.optimizer, self.device)
