@@ -20,9 +20,9 @@ def forget_gradients(optimizer: SGD) -> None:
 
 def step(optimizer: SGD) -> None:
     """As `optimizer.step()`, number for number: w <- w - lr * gradient where that is all there is
-    to it; with momentum or weight decay torch's own step."""
+    to it; with momentum, weight decay or a rate on the device (`_rate.py`) torch's own step."""
     groups = optimizer.param_groups
-    if any(group["momentum"] or group["weight_decay"] for group in groups):
+    if any(group["momentum"] or group["weight_decay"] or group["fused"] for group in groups):
         optimizer.step()
         return
     with torch.no_grad():

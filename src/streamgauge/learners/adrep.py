@@ -37,7 +37,6 @@ class ADRep(er.ER):
     on everything, so that a wider one has old samples again at once."""
 
     config: Config
-    eager = "it counts on the host what it compares"
     memory: Fifo | Window
 
     def __init__(
@@ -48,7 +47,7 @@ class ADRep(er.ER):
         self.size = config.memory
         self.sums = torch.zeros(2, device=device)  # of accuracies: stream, replay
         self.compared = 0
-        self.answered: Tensor | None = None
+        self.answered = torch.zeros((), device=device)  # as published: accuracy of the answers
 
     def build_memory(self, seed: int) -> Fifo | Window:
         kind = Window if self.config.as_published else Fifo
@@ -57,8 +56,9 @@ class ADRep(er.ER):
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         if self.config.as_published:
             answers = self.predict(batch.x) if predicted is None else predicted
-            self.answered = (answers.argmax(1) == batch.y).float().mean()
+            self.answered.copy_((answers.argmax(1) == batch.y).float().mean())
         said = super().learn(batch, predicted)
+        self.compared += "replay_accuracy" in said
         if self.progress.passed(self.config.size_interval, len(batch.y)) and self.compared:
             self.decide()
             self.resize()
@@ -74,10 +74,9 @@ class ADRep(er.ER):
     def watch(self, right: Tensor, new: int) -> None:
         """Which of the new and the recalled samples it got right before learning them, 1 or 0."""
         if len(right) > new:  # there is something to compare with
-            stream = right[:new].mean() if self.answered is None else self.answered
+            stream = self.answered.clone() if self.config.as_published else right[:new].mean()
             replay = right[new:].mean()
             self.sums += torch.stack([stream, replay])
-            self.compared += 1
             self.scalars |= {"stream_accuracy": stream, "replay_accuracy": replay}
 
     def decide(self) -> None:
@@ -86,7 +85,8 @@ class ADRep(er.ER):
             self.size = max(1, self.size // 2)
         elif stream < replay - self.config.tolerance:
             self.size = min(2 * self.size, self.config.largest or 2 * self.size)
-        self.sums, self.compared = torch.zeros_like(self.sums), 0
+        self.sums.zero_()
+        self.compared = 0
 
     def resize(self) -> None:
         self.memory.resize(self.size)
@@ -98,4 +98,4 @@ class ADRep(er.ER):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.size, self.compared = state["size"], state["compared"]
-        self.sums = state["sums"].to(self.device, copy=True)
+        self.sums.copy_(state["sums"])

@@ -7,6 +7,7 @@ from math import cos, floor, pi
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners import er_batch
+from streamgauge.learners._rate import movable_sgd, set_rate, settle
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ class ERCosine(er_batch.ERBatch):
     batch of H steps: one cycle, down to 0. It must know how long the stream is."""
 
     config: Config
-    eager = "its learning rate changes at every step"
     needs = frozenset({"horizon"})
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
         super().__init__(spec, source, seed, device, config)
+        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
         self.horizon, self.revealed = 1, 0
 
     def tell(self, horizon: int) -> None:
@@ -48,8 +49,7 @@ class ERCosine(er_batch.ERBatch):
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         rate = self.rate(self.revealed)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         self.revealed += 1
         return {**super().learn(batch, predicted), "lr": rate}
 
@@ -58,4 +58,5 @@ class ERCosine(er_batch.ERBatch):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        settle(self.optimizer, self.device)
         self.horizon, self.revealed = state["horizon"], state["revealed"]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from streamgauge.flops import part
 from streamgauge.learners import er
+from streamgauge.learners._rate import forget_speed, movable_sgd, set_rate, settle
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -48,13 +49,7 @@ class GDumb(er.ER):
         super().__init__(spec, source, seed, device, config)
         self.seed = seed
         self.stored = self.trained = 0  # samples seen by now, and by the last training
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=torch.tensor(config.lr, device=device),
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            fused=True,  # which takes the rate from a tensor without fetching it
-        )
+        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
         self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
@@ -72,9 +67,7 @@ class GDumb(er.ER):
         self.generator.manual_seed(((self.seed << 32) + self.stored) % 2**63)
         order = np.random.default_rng([self.seed, self.stored])
         self.model.load_state_dict(self.first)
-        for state in self.optimizer.state.values():  # momentum begins anew
-            for speed in state.values():
-                speed.zero_()
+        forget_speed(self.optimizer)
         slots, batch = self.memory.slots(), self.config.batch
         whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
         self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
@@ -95,10 +88,8 @@ class GDumb(er.ER):
         self.update(F.cross_entropy(self.scores(self.view(x)), y))
 
     def _set_rate(self, done: float) -> None:
-        """In place: a recorded step reads the rate from where it lies."""
         low, high = self.config.lowest_lr, self.config.lr
-        for group in self.optimizer.param_groups:
-            group["lr"].fill_(low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
+        set_rate(self.optimizer, low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"stored": self.stored, "trained": self.trained}
@@ -106,5 +97,4 @@ class GDumb(er.ER):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.stored, self.trained = state["stored"], state["trained"]
-        for group in self.optimizer.param_groups:  # which the optimiser leaves where it was saved
-            group["lr"] = group["lr"].to(self.device)
+        settle(self.optimizer, self.device)

@@ -44,8 +44,10 @@ class MIR(er.ER):
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
         super().__init__(spec, source, seed, device, config)
-        if self._as("realtime"):
-            self.eager = "it uses the gradient of the step before"
+        # Realtime: the gradient of the step before, by name. Copied to a place of its own, where
+        # a recorded step finds it; 0 before the first, which is as none.
+        weights = self.model.named_parameters() if self._as("realtime") else ()
+        self.past = {name: torch.zeros_like(weight) for name, weight in weights}
 
     def learn(self, batch: Batch, predicted: torch.Tensor | None) -> dict[str, Any]:
         self.left, self.chosen, self.drawn = NONE, None, 0
@@ -58,7 +60,9 @@ class MIR(er.ER):
         return super().train(*inputs)
 
     def choose(self, batch: Batch, hand: Hand) -> Batch:
-        if not self._as("realtime"):
+        if self._as("realtime"):
+            set_gradients(self.model, self.past)
+        else:
             self.optimizer.zero_grad(set_to_none=True)
             loss = F.cross_entropy(self.scores(self.view(batch.x)), batch.y)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -112,6 +116,9 @@ class MIR(er.ER):
         if loss.requires_grad:  # added to the gradient of the new batch
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+        if self.past:
+            now = gradients(self.model)
+            torch._foreach_copy_([self.past[name] for name in now], list(now.values()))
 
     def work(self) -> tuple[int, ...]:
         memory, most = self.memory, self.config.candidates * self.config.passes
@@ -124,10 +131,10 @@ class MIR(er.ER):
         return self.config.as_published and self.config.code == code
 
     def state_dict(self) -> dict[str, Any]:
-        gradient = gradients(self.model) if self._as("realtime") else {}
-        return super().state_dict() | {"before": self.before, "gradient": gradient}
+        return super().state_dict() | {"before": self.before, "gradient": dict(self.past)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.before = state["before"]
-        set_gradients(self.model, state["gradient"])
+        for name, gradient in state["gradient"].items():
+            self.past[name].copy_(gradient)

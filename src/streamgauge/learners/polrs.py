@@ -34,7 +34,6 @@ class PoLRS(er.ER):
     around its rate and no momentum."""
 
     config: Config
-    eager = "its learning rates change"
     published_start = True  # as_published adjusts before the first step: the real-time paper's code
 
     def __init__(
@@ -48,16 +47,24 @@ class PoLRS(er.ER):
             self.pool.choose()
             self.pool.recentre()
         if self.config.judge == "answers":
-            with torch.no_grad():
-                answers = self.pool.scores(self.normalise(batch.x), train=False).argmax(2)
-            self.pool.hits += (answers == batch.y).sum(1)
-        self.pool.see(batch.y)
+            self.execute(self.examine, batch.x, batch.y)
         said = super().learn(batch, predicted)
+        if self.progress.passed(self.config.rate_interval, len(batch.y)):
+            self.pool.recentre()
+        return said
+
+    def examine(self, x: Tensor, y: Tensor) -> None:
+        """Count each model's right answers."""
+        with torch.no_grad():
+            answers = self.pool.scores(self.normalise(x), train=False).argmax(2)
+        self.pool.hits += (answers == y).sum(1)
+
+    def train(self, x: Tensor, y: Tensor, *others: Any) -> dict[str, Any]:
+        self.pool.see(y)
+        said = super().train(x, y, *others)
         said["loss"] = self.pool.of_best(said["loss"])
         self.pool.choose()
         self.pool.copy_best(self.model)
-        if self.progress.passed(self.config.rate_interval, len(batch.y)):
-            self.pool.recentre()
         return said
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
@@ -67,7 +74,7 @@ class PoLRS(er.ER):
         if "lr" not in self.scalars:  # the first pass over the batch
             self.watch(scores.detach().argmax(2) == y, len(batch.y))
         self.scalars["lr"] = self.pool.of_best(self.pool.rates)
-        self.scalars["chosen"] = self.pool.best[0]
+        self.scalars["chosen"] = self.pool.best[0].clone()  # the best is chosen anew, in place
         return F.cross_entropy(scores.mT, y.expand(3, -1), reduction="none").mean(1)
 
     def watch(self, right: Tensor, new: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ class RWalk(er.ER):
     """
 
     config: Config
-    eager = "what it takes down on its path depends on how far it has come"
+    marks: Iterator[tuple[bool, bool]]  # of the gradient steps at hand: a path begins, one ends
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -54,12 +55,31 @@ class RWalk(er.ER):
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         if self.progress.due(self.config.warmup, self.config.refresh):
-            walk = self.walk
-            walk["kept_score"] = (walk["kept_score"] + walk["score"]) / 2
-            walk["score"] = torch.zeros_like(walk["score"])
-            walk["penalty"] = _to_one(walk["fisher"]) + _to_one(walk["kept_score"].relu())
-            walk["anchor"] = flat(self.weights)
-        return super().learn(batch, predicted)
+            self.consolidate()
+        said = super().learn(batch, predicted)
+        if self.progress.begun:
+            self.steps += self.config.passes
+        return said
+
+    def consolidate(self) -> None:
+        """In place, as all that follows: a recorded step finds the vectors where they were."""
+        walk = self.walk
+        walk["kept_score"].add_(walk["score"]).div_(2)
+        walk["score"].zero_()
+        walk["penalty"].copy_(_to_one(walk["fisher"]) + _to_one(walk["kept_score"].relu()))
+        walk["anchor"].copy_(flat(self.weights))
+
+    def variant(self) -> tuple[Any, ...]:
+        """Where paths begin and end among the passes over this batch; nothing in the warm-up."""
+        if not self.progress.begun:
+            return ((),)
+        every, first = self.config.path_steps, self.steps
+        steps = range(first, first + self.config.passes)
+        return (tuple((step % every == 0, (step + 1) % every == 0) for step in steps),)
+
+    def train(self, *inputs: Any) -> dict[str, Any]:
+        self.marks = iter(inputs[-1])
+        return super().train(*inputs)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         self.now = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
@@ -69,23 +89,25 @@ class RWalk(er.ER):
         return F.cross_entropy(self.scores(self.now[0]), self.now[1]) + penalty
 
     def update(self, loss: Tensor) -> None:
-        if not self.progress.begun:
+        mark = next(self.marks, None)
+        if mark is None:
             super().update(loss)
             return
+        begins, ends = mark
         walk, before, (x, y) = self.walk, flat(self.weights), self.now
-        if self.steps % self.config.path_steps == 0:
-            walk["path"], walk["start"] = torch.zeros_like(before), before
+        if begins:
+            walk["path"].zero_()
+            walk["start"].copy_(before)
         self.model.eval()
         slope = gradient(self.model, x, y)
         self.model.train()
         super().update(loss)
         after = flat(self.weights)
-        walk["fisher"] = walk["fisher"].lerp(slope.square(), self.config.alpha)
-        walk["path"] = walk["path"] - slope * (after - before)
-        self.steps += 1
-        if self.steps % self.config.path_steps == 0:
+        walk["fisher"].lerp_(slope.square(), self.config.alpha)
+        walk["path"].sub_(slope * (after - before))
+        if ends:
             distance = 0.5 * walk["fisher"] * (after - walk["start"]).square()
-            walk["score"] = walk["score"] + walk["path"] / (distance + EPSILON)
+            walk["score"].add_(walk["path"] / (distance + EPSILON))
 
     def job_kind(self) -> str:
         begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
@@ -100,7 +122,8 @@ class RWalk(er.ER):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.walk = {name: vector.to(self.device) for name, vector in state["walk"].items()}
+        for name, vector in state["walk"].items():
+            self.walk[name].copy_(vector)
         self.steps = state["steps"]
 
 
