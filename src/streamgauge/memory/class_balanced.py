@@ -61,7 +61,7 @@ class ClassBalanced(Memory):
         if len(self._classes) > len(self._count):
             self._share_anew()
         slots = np.full(len(index), -1, dtype=np.int64)
-        new = np.flatnonzero(key > self._bar[row])
+        new = (key > self._bar[row]).nonzero()[0]
         if len(new) == 0:
             return slots
 
