@@ -1,5 +1,5 @@
-"""ER's passes over a batch where the network is so small that calling torch costs more than what is
-computed: gradients in closed form (`models/closed.py`), and plain SGD on the weights where they lie.
+"""ER's passes over a batch where the network is so small that calling torch costs more than what
+is computed: gradients in closed form (`models/closed.py`), and plain SGD where the weights lie.
 
 Only where nothing else was asked for. A method that changes how a pass is made, momentum, weight
 decay, random views, bytes as inputs, a GPU, a step that is recorded or counted: all these go
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from streamgauge import models
-from streamgauge.learners._network import Network
 from streamgauge.learners._sgd import forget_gradients
 
 if TYPE_CHECKING:
@@ -63,9 +62,12 @@ def small_passes(
 
 
 def _is_like(learner: ER, like: type[ER]) -> bool:
-    """Whether passes are ER's own. `unwrap`: to be timed (`--profile`) changes nothing."""
-    for name in ("choose", "loss", "update"):
-        if getattr(unwrap(getattr(learner, name)), "__func__", None) is not getattr(like, name):
+    """Whether passes are made as this class makes them. `unwrap`: to be timed changes nothing."""
+    kind, own = type(learner), vars(learner)
+    for name in ("choose", "loss", "update", "view", "normalise", "scores"):
+        method = getattr(like, name)
+        if getattr(kind, name) is not method:
             return False
-    kind = type(learner)
-    return kind.view is Network.view and kind.scores is Network.scores
+        if name in own and getattr(unwrap(own[name]), "__func__", None) is not method:
+            return False
+    return True

@@ -56,7 +56,7 @@ class ER(Network):
         said = self.execute(self.train, batch.x, batch.y, *self.bring(drawn), *self.variant())
         self.scalars = {}  # from here on, what `store` has to say
         self.store(batch)
-        self.progress.count(len(batch.y))
+        self.progress.count(len(batch.index))
         return {**said, "memory": len(self.memory), **self.scalars}
 
     def train(

@@ -9,49 +9,51 @@ torch but for the last digit, as the two add up products in another order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from streamgauge.models.heads import UNSEEN, LinearHead
+from streamgauge.models.inputs import at_hand
 from streamgauge.models.small import Linear, Mlp
 
 Floats = NDArray[np.float32]
 MOST = 1 << 18  # products in a layer: up to here BLAS takes one thread, hence always the same sums
 
 
-def closed_form(model: nn.Module, batch: int) -> list[Floats] | None:
+def closed_form(model: Any, batch: int) -> list[Floats] | None:
     """Weight and bias of each layer, the head last, as arrays that share memory with them: what
     `slopes` takes. None where a network has no closed form (all but `Mlp` and `Linear` with a
     linear head, in fp32 on a processor, all weights learning), where it is not small for so many
     samples, and where somebody wants to see each operation. Asked at every step: hence so flat."""
     if type(model) not in (Mlp, Linear) or model.precision != torch.float32:
         return None
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return None  # FLOPs are counted, or a step is recorded
-    if torch.is_autocast_enabled("cpu") or _has_any_global_hook():
+    if torch.is_autocast_enabled("cpu") or _has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
-    children = model._modules
-    layers = [*children["layers"]._modules.values()] if "layers" in children else []  # type: ignore[union-attr]
-    layers.append(children["fc"])
-    weights: list[Tensor] = []
+    parts: Any = model._modules
+    layers = [*parts["layers"]._modules.values()] if "layers" in parts else []
+    layers.append(parts["fc"])
+    for part in (model, *parts.values(), *layers):
+        if part._forward_hooks or part._forward_pre_hooks:
+            return None
+        if part._backward_hooks or part._backward_pre_hooks:
+            return None
+    weights: list[Any] = []
     for place, layer in enumerate(layers):
         if type(layer) not in ((nn.ReLU,) if place % 2 else (nn.Linear, LinearHead)):
             return None
-        weights += layer._parameters.values()  # type: ignore[union-attr, arg-type]
-    for part in (model, *children.values(), *layers):
-        if part._forward_hooks or part._forward_pre_hooks:  # type: ignore[union-attr]
-            return None
-        if part._backward_hooks or part._backward_pre_hooks:  # type: ignore[union-attr]
-            return None
+        weights += layer._parameters.values()  # weight and bias, in this order; of ReLU none
     for weight in weights:
-        if weight is None or not weight.requires_grad or weight._backward_hooks:
+        if weight is None or not weight.requires_grad or weight.numel() * batch > MOST:
             return None
-        if not weight.is_cpu or weight.dtype != torch.float32 or weight.numel() * batch > MOST:
+        if weight._backward_hooks or weight._post_accumulate_grad_hooks:
             return None
+    if weights[0].dtype != torch.float32 or not at_hand(*weights):
+        return None
     return [weight.detach().numpy() for weight in weights]
 
 
