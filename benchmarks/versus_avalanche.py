@@ -132,7 +132,7 @@ def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
 
 
 def bare(work: Work, options: argparse.Namespace) -> Iterator[float]:
-    """The gradient steps alone, as one would write them in PyTorch: no stream, no memory, no log."""
+    """The gradient steps alone, as one would write them in PyTorch: no stream, memory or log."""
     import torch
     from torch.nn import Linear, ReLU, Sequential
     from torch.nn.functional import cross_entropy

@@ -157,7 +157,7 @@ def test_er_learns_as_by_autograd(
 ) -> None:
     calls = []
     slopes = models.slopes
-    monkeypatch.setattr(models, "slopes", lambda *given: (calls.append(1), slopes(*given))[1])
+    monkeypatch.setattr(models, "slopes", lambda *a, **k: (calls.append(1), slopes(*a, **k))[1])
     quick, said = learnt(Small, **settings)
     assert len(calls) == 12 * settings.get("passes", 1)
     plain, expected = learnt(ByTorch, **settings)

@@ -54,9 +54,9 @@ def small_passes(
             np.concatenate([new_y, all_y[recalled]]),
             unseen,
             weights,
+            scale=rate,
         )
         for weight, slope in zip(weights, slopes, strict=True):
-            slope *= rate
             weight += slope
     return {"loss": loss, "recalled": of_pass[0]}
 

@@ -52,16 +52,20 @@ def closed_form(model: Any, batch: int) -> list[Floats] | None:
             return None
         if weight._backward_hooks or weight._post_accumulate_grad_hooks:
             return None
-    if weights[0].dtype != torch.float32 or not at_hand(*weights):
+    if weights[0].dtype != torch.float32 or not at_hand(weights[0]):
         return None
     return [weight.detach().numpy() for weight in weights]
 
 
 def slopes(
-    x: Floats, y: NDArray[np.int64], unseen: NDArray[np.bool_] | None, weights: Sequence[Floats]
+    x: Floats,
+    y: NDArray[np.int64],
+    unseen: NDArray[np.bool_] | None,
+    weights: Sequence[Floats],
+    scale: float = 1.0,
 ) -> tuple[float, list[Floats]]:
-    """Mean cross-entropy of samples [B, features], and its gradient by each weight. Logits of
-    unseen classes are -1000, as in `Head`."""
+    """Mean cross-entropy of samples [B, features], and its gradient by each weight, times `scale`.
+    Logits of unseen classes are -1000, as in `Head`."""
     with np.errstate(all="ignore"):  # a network that diverges has NaN, as with torch
         inputs = [x]  # of each layer
         for layer in range(0, len(weights) - 2, 2):
@@ -73,16 +77,16 @@ def slopes(
         if unseen is not None:
             np.copyto(logits, UNSEEN, where=unseen)
 
-        own = np.arange(len(y)), y
+        own = np.arange(0, logits.size, logits.shape[1]) + y  # of all logits in a row
         logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
-        right = np.add.reduce(logits[own])
+        right = np.add.reduce(logits.reshape(-1)[own])
         chance = np.exp(logits, out=logits)
         total = np.add.reduce(chance, axis=1, keepdims=True)
         loss = float(np.add.reduce(np.log(total), axis=None) - right) / len(y)
 
         slope = np.divide(chance, total, out=chance)  # by logits: (chance - [own class]) / B
-        slope[own] -= 1
-        slope /= len(y)
+        slope.reshape(-1)[own] -= 1
+        slope *= scale / len(y)
         if unseen is not None:
             np.copyto(slope, 0, where=unseen)
         found: list[Floats] = []
