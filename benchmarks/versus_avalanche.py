@@ -131,6 +131,27 @@ def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
         yield from turn.run(lambda: body(out))
 
 
+def bare(work: Work, options: argparse.Namespace) -> Iterator[float]:
+    """The gradient steps alone, as one would write them in PyTorch: no stream, memory or log."""
+    import torch
+    from torch.nn import Linear, ReLU, Sequential
+    from torch.nn.functional import cross_entropy
+
+    torch.set_num_threads(1)  # the best for it
+    model = Sequential(Linear(128, 64), ReLU(), Linear(64, 64), ReLU(), Linear(64, 100))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    x, y = torch.randn(20, 128), torch.randint(0, 100, (20,))
+    count = options.warm_up * work.longer
+    while True:
+        start = time.perf_counter()
+        for _ in range(count * work.passes):
+            optimizer.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+        yield (time.perf_counter() - start) / count
+        count = options.count * work.longer
+
+
 class _Turn:
     """Hands control back to the other side from within a run, by its progress call.
 
@@ -395,7 +416,7 @@ def serve(side: str, work: Work, options: argparse.Namespace, pipe: Connection) 
         if options.threads:
             os.environ["OMP_NUM_THREADS"] = str(options.threads)
             torch.set_num_threads(options.threads)
-        turns = {"avalanche": theirs, "ours": ours}[side](work, options)
+        turns = {"avalanche": theirs, "ours": ours, "bare": bare}[side](work, options)
         while pipe.recv() == "go":
             pipe.send(next(turns))
     except BaseException as error:
@@ -404,16 +425,17 @@ def serve(side: str, work: Work, options: argparse.Namespace, pipe: Connection) 
 
 
 def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
-    """Both sides of one work, in turns."""
+    """Both sides of one work, in turns; where overhead is all, the bare gradient steps as well."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, []
-    for side in ("avalanche", "ours"):
+    sides = ("avalanche", "ours", *(("bare",) if work.kind == "features" else ()))
+    for side in sides:
         mine, their = context.Pipe()
         process = context.Process(target=serve, args=(side, work, options, their), daemon=True)
         process.start()
         pipes[side] = mine
         processes.append(process)
-    took: dict[str, list[float]] = {"avalanche": [], "ours": []}
+    took: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(options.turns + 1):
         for side, pipe in pipes.items():
             pipe.send("go")
@@ -436,6 +458,7 @@ def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
+        "bare_ms": 1e3 * statistics.median(took["bare"]) if "bare" in took else None,
     }
 
 
@@ -478,6 +501,8 @@ def show(rows: list[dict[str, Any]], sums: list[dict[str, Any]], about: dict[str
         work = Work(row["work"], "", "", row["task"], row["evaluation"], row["passes"])
         print(f"{work.title:<62}{row['avalanche_ms']:>10.1f}{row['streamgauge_ms']:>9.2f}"
               f"{row['ratio']:>7.2f}x  {row['lowest']:.2f}-{row['highest']:.2f}")  # fmt: skip
+        if row["bare_ms"] is not None:
+            print(f"{'  its gradient steps alone, in plain PyTorch':<72}{row['bare_ms']:>9.2f}")
     for one in sums:
         title = f"whole run, EXTRAPOLATED from tasks {', '.join(map(str, one['tasks_measured']))}"
         title += f" ({one['evaluation']}), s"

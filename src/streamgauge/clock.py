@@ -91,10 +91,11 @@ class Clock:
 
     def _length(self, cost: Fraction) -> int | Fraction:
         """Steps that a job lasts; a plain number where it is whole, since that is much quicker."""
-        if cost not in self._lengths:
+        known = self._lengths.get(cost)  # once: the hash of a fraction takes a while
+        if known is None:
             length = cost / self._left
-            self._lengths[cost] = int(length) if length.denominator == 1 else length
-        return self._lengths[cost]
+            self._lengths[cost] = known = int(length) if length.denominator == 1 else length
+        return known
 
     def finished(self, step: int) -> int:
         """How many jobs have ended by the beginning of this step, and were not reported before."""

@@ -303,7 +303,7 @@ class Loop:
     def _learn(self, job: Job) -> None:
         with self._timed("learn"):
             batch = self._batch(job.step)
-            with self.meter.job("learn", len(batch.y), job.predicted is None):
+            with self.meter.job("learn", len(batch.index), job.predicted is None):
                 scalars = dict(self.learner.learn(batch, job.predicted) or {})
         self.version += 1
         recalled = scalars.pop("recalled", np.nan)

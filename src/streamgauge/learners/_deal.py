@@ -41,13 +41,13 @@ class Hand(NamedTuple):
 def deal_out(x: Tensor, y: Tensor, slots: Tensor, sizes: Sizes) -> Iterator[Hand]:
     """One hand a pass, out of what was read for all passes at once."""
     place = at = 0
+    count = len(slots) // len(sizes)  # the same in each pass
     for of_pass in sizes:
         parts = []
         for size in of_pass:
             parts.append(Batch(x[place : place + size], y[place : place + size], NONE))
             place += size
-        count = len(slots) // len(sizes)  # the same in each pass
-        yield Hand(tuple(parts), slots[at : at + count])
+        yield Hand(tuple(parts), slots[at : at + count] if count else slots)
         at += count
 
 

@@ -13,6 +13,7 @@ from streamgauge.learners._augment import Augmentation
 from streamgauge.learners._deal import NONE, Drawn, Hand, Sizes, deal_out
 from streamgauge.learners._network import Network
 from streamgauge.learners._sgd import forget_gradients, step
+from streamgauge.learners._small import small_passes
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ER(Network):
         said = self.execute(self.train, batch.x, batch.y, *self.bring(drawn), *self.variant())
         self.scalars = {}  # from here on, what `store` has to say
         self.store(batch)
-        self.progress.count(len(batch.y))
+        self.progress.count(len(batch.index))
         return {**said, "memory": len(self.memory), **self.scalars}
 
     def train(
@@ -64,6 +65,9 @@ class ER(Network):
     ) -> dict[str, Any]:  # fmt: skip
         """All passes over one batch: a function of tensors, of one shape for one `sizes`."""
         self.scalars = {}
+        done = small_passes(self, ER, x, y, old_x, old_y, sizes)
+        if done is not None:
+            return done
         if not self.model.training:  # a walk through all modules, which small networks feel
             self.model.train()
         self.model.head.see(y)

@@ -30,7 +30,7 @@ class Classes:
     def rows(self, label: Ints) -> Ints:
         """The row of each label; labels not met before get the next rows in order."""
         # Seen as unsigned, a negative label is larger than all others: one test finds both.
-        highest = int(label.view(np.uint64).max(initial=0))
+        highest = int(np.maximum.reduce(label.view(np.uint64), initial=0))
         if highest >= len(self._row):
             if highest >= 2**63:
                 raise StreamgaugeError(
@@ -40,7 +40,7 @@ class Classes:
             longer[: len(self._row)] = self._row
             self._row = longer
         row = self._row[label]
-        if row.min(initial=0) < 0:
+        if np.minimum.reduce(row, initial=0) < 0:
             missing = label[row < 0]
             first = np.sort(np.unique(missing, return_index=True)[1])
             self._row[missing[first]] = len(self.labels) + np.arange(len(first))

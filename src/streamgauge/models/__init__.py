@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamgauge.models.base import Model
 from streamgauge.models.build import BACKBONES, HEADS, build
+from streamgauge.models.closed import closed_form, slopes
 from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
 from streamgauge.models.inputs import to_float
 from streamgauge.models.layout import has_bfloat16, suit
@@ -19,8 +20,10 @@ __all__ = [
     "Loaded",
     "Model",
     "build",
+    "closed_form",
     "has_bfloat16",
     "load_weights",
+    "slopes",
     "suit",
     "to_float",
 ]

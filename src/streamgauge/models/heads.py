@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from streamgauge.models.inputs import at_hand
+
 UNSEEN = -1000.0
 """Logit of a class that was not met yet: never predicted, and no gradient reaches its weights."""
 
@@ -31,7 +33,9 @@ class Head(nn.Module):
 
         Tensor operations of fixed shape only, so nothing waits for the device.
         """
-        if mask is None:
+        if mask is None and at_hand(y):
+            self.seen.numpy()[y.numpy()] = True  # a tenth of what a call of torch takes
+        elif mask is None:
             self.seen.index_fill_(0, y, True)
         else:
             met = torch.zeros_like(self.seen, dtype=torch.float32)

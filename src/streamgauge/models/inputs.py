@@ -10,6 +10,13 @@ from torch import Tensor
 from streamgauge.errors import StreamgaugeError
 
 
+def at_hand(x: Tensor) -> bool:
+    """Whether a tensor is the processor's, and nobody wants to see each operation on it (to count
+    FLOPs, to record a step): then NumPy may be used, which is called for less."""
+    watching = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    return x.is_cpu and not watching
+
+
 def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> Tensor:
     """Bytes [B, C, H, W] to (x / 255 - mean) / std in float32, by channel; floats as they are.
 

@@ -84,18 +84,20 @@ class Rows:
 
     def append(self, rows: int, **values: Any) -> None:
         """Add rows; a value is an array, or one number for all of them."""
-        end = self.count + rows
+        start, end = self.count, self.count + rows
         if end > self._room:
             self._grow(end)
         for name, array in self._arrays.items():
             value = values[name]
-            if array.dtype == object:
-                for place in range(self.count, end):  # by slice, NumPy would fetch from the device
+            if array.dtype.hasobject:
+                for place in range(start, end):  # by slice, NumPy would fetch from the device
                     array[place] = value
+            elif rows == 1 and type(value) in (int, float):  # quicker than a slice
+                array[start] = value
             elif hasattr(value, "detach") and value.device.type != "cpu":
-                self._later.append((name, self.count, value))  # fetched when rows are looked at
+                self._later.append((name, start, value))  # fetched when rows are looked at
             else:
-                array[self.count : end] = value
+                array[start:end] = value
         self.count = end
 
     def _grow(self, need: int) -> None:

@@ -57,7 +57,7 @@ class Gate:
 
     def _refuse(self, index: IntArray, least: int, what: str, when: str) -> None:
         early = self._state[index] < least
-        if early.any():
+        if np.count_nonzero(early):  # quicker than `any`
             address = int(np.atleast_1d(index)[np.atleast_1d(early)][0])
             raise Leak(
                 f"The learner asked for {what} of sample {address}, which is not {when} yet."
@@ -82,6 +82,8 @@ def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
     import torch
 
     tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
