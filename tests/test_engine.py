@@ -412,6 +412,28 @@ def test_counts_at_a_boundary_are_those_of_called_steps(device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_class_means_of_the_folded_network_are_those_of_its_own() -> None:
+    """SCR's, in fp16 and in fp32; the first steps' training is the same, so the means are near."""
+    means = []
+    for precision in ("fp32", "fp16"):
+        stream, place = a_stream(), torch.device("cuda")
+        recipe = sg.learner("scr", model="slim_resnet18", memory=30, recall=5, refresh=1)
+        loop = Loop(
+            stream,
+            lambda gate: recipe.build(stream.spec, gate, 0, place),  # noqa: B023
+            Protocol(evaluate="never"),
+            Shelf(),
+            place,
+            make("graph", place, precision),  # type: ignore[arg-type]
+        )
+        loop.run(1e9, until=6)
+        assert loop.engine.reason == ""
+        means.append(loop.learner.nearest.means.cpu())  # type: ignore[attr-defined]
+    assert 0 < (means[0] - means[1]).abs().max() < 0.02
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_bfloat16_learns_as_float32_does() -> None:
     """Recorded and called alike; losses of the first steps differ by rounding alone."""
     losses = []

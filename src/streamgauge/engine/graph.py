@@ -60,6 +60,7 @@ class Graph(Eager):
         self._steps = learner.execute = Steps(tape, self.say)  # type: ignore[attr-defined]
         if foldable(learner.model) and self.precision != "fp32":  # type: ignore[attr-defined]
             self._folded = Folded(learner.model, self.precision)  # type: ignore[attr-defined]
+        learner.asking = self._quick  # type: ignore[attr-defined]
 
     def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
         if label is None:  # no answer is right

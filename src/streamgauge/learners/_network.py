@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class Network:
 
     `execute(function, *inputs)` runs the heavy part of a step, a function of tensors and of plain
     values that say which operations it takes: called here, replayed where an engine put itself in.
+    Within `asking()` the network is only asked, so an engine may ask another that is quicker.
     """
 
     eager = ""  # why a step cannot be replayed; empty: it can
@@ -62,6 +64,7 @@ class Network:
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.progress = Progress()
         self.execute: Callable[..., Any] = call
+        self.asking: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.scalars: dict[str, Any] = {}
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:

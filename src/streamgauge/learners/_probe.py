@@ -11,17 +11,26 @@ from torch.func import functional_call
 def ahead(model: nn.Module, lr: float) -> dict[str, Tensor]:
     """The model's state one step of plain gradient descent on, by the gradients that lie in its
     weights now, and with buffers of its own."""
-    with torch.no_grad():
-        weights = {
-            name: weight.detach() if weight.grad is None else weight.sub(weight.grad, alpha=lr)
-            for name, weight in model.named_parameters()
-        }
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    slopes = {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
+    if slopes:
+        moved = torch._foreach_add([weights[n] for n in slopes], list(slopes.values()), alpha=-lr)
+        weights |= zip(slopes, moved, strict=True)
     return weights | spare_buffers(model)
 
 
 def spare_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the buffers: a forward pass in training mode moves these and not the model's."""
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+    """Copies of the buffers: a forward pass in training mode moves these and not the model's. Those
+    of one kind are copied at once, as each is small."""
+    copies: dict[str, Tensor] = {}
+    buffers = dict(model.named_buffers())
+    for kind in {buffer.dtype for buffer in buffers.values()}:
+        alike = {name: buffer for name, buffer in buffers.items() if buffer.dtype == kind}
+        whole = torch.cat([buffer.flatten() for buffer in alike.values()])
+        parts = torch.split(whole, [buffer.numel() for buffer in alike.values()])
+        for (name, buffer), part in zip(alike.items(), parts, strict=True):
+            copies[name] = part.view_as(buffer)
+    return copies
 
 
 def interference(

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners import er
+from streamgauge.learners._gradients import flat
+from streamgauge.learners._sgd import forget_gradients, step
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
@@ -36,12 +38,12 @@ class AGEM(er.ER):
         return F.cross_entropy(self.scores(self.view(batch.x)), batch.y)
 
     def update(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        forget_gradients(self.optimizer)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.reference:
             gradients = [w.grad for w in self._weights() if w.grad is not None]
             self.scalars["conflict"] = project(gradients, self.reference)
-        self.optimizer.step()
+        step(self.optimizer)
 
     def _weights(self) -> list[Tensor]:
         return [w for group in self.optimizer.param_groups for w in group["params"]]
@@ -55,9 +57,8 @@ def project(gradients: list[Tensor], reference: tuple[Tensor, ...]) -> Tensor:
     >>> project(g, (torch.tensor([0.0, 2.0]),)), g
     (tensor(1.), [tensor([1., 0.])])
     """
-    along = torch.stack([(g * r).sum() for g, r in zip(gradients, reference, strict=True)]).sum()
-    length = torch.stack([(r * r).sum() for r in reference]).sum()
+    new, old = flat(gradients), flat(reference)
+    along, length = new @ old, old @ old
     against = along.clamp(max=0) / length.clamp(min=torch.finfo(length.dtype).tiny)
-    for g, r in zip(gradients, reference, strict=True):
-        g -= against * r
+    torch._foreach_sub_(gradients, torch._foreach_mul(reference, against))
     return (along < 0).to(along.dtype)

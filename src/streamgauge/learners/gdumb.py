@@ -16,7 +16,6 @@ from streamgauge.learners._rate import forget_speed, movable_sgd, set_rate, sett
 from streamgauge.learners.base import Batch
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from streamgauge.streams import Gate, Spec

@@ -109,7 +109,8 @@ class SCR(er.ER):
 
     def renew(self, *blocks: Tensor) -> None:
         pairs = zip(blocks[::2], blocks[1::2], strict=True)
-        self.nearest.renew((self.features(x), y) for x, y in pairs)
+        with self.asking():
+            self.nearest.renew((self.features(x), y) for x, y in pairs)
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))
