@@ -489,12 +489,22 @@ def test_a_batch_in_the_log_that_was_not_trained_waits_again(tmp_path: Path) -> 
 # By JSON lines.
 
 
-def lines_run(out: Path, messages: list[Any], **options: Any) -> tuple[Run, list[Any]]:
+class Slowly(io.BytesIO):
+    """Lines that come one after the other, and not all at once: who trains beside has time to."""
+
+    def readline(self, *size: Any) -> bytes:
+        time.sleep(0.005)
+        return super().readline(*size)
+
+
+def lines_run(
+    out: Path, messages: list[Any], lines: type[io.BytesIO] = io.BytesIO, **options: Any
+) -> tuple[Run, list[Any]]:
     text = b"".join(m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages)
     answers = io.BytesIO()
     said: list[str] = []
     arguments: dict[str, Any] = {"trainer": "thread", "out": out, "said": said.append, **options}
-    run = serve(SPEC, "ncm", lines=io.BytesIO(text), answers=answers, **arguments)
+    run = serve(SPEC, "ncm", lines=lines(text), answers=answers, **arguments)
     return run, [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
@@ -573,11 +583,11 @@ def test_a_run_is_taken_up_again_and_has_learnt(tmp_path: Path) -> None:
             messages.append({"sample": n, "label": int(labels[n])})
         return messages
 
-    first, replies = lines_run(tmp_path, talk(0, 30), batch=3, checkpoint=0.01)
+    first, replies = lines_run(tmp_path, talk(0, 30), Slowly, batch=3, checkpoint=0.01)
     assert all("error" not in reply for reply in replies)
     trained = summarise(first).updates
     assert trained > 0
-    second, replies = lines_run(tmp_path, talk(30, 60), batch=3, checkpoint=0.01)
+    second, replies = lines_run(tmp_path, talk(30, 60), Slowly, batch=3, checkpoint=0.01)
     assert second.path == first.path
     assert replies[0]["version"] >= trained
     assert all(r["prediction"] == labels[r["sample"]] for r in replies if "prediction" in r)
