@@ -435,3 +435,19 @@ def test_scores_may_come_in_other_types(tmp_path: Path) -> None:
             return super().predict(x).bfloat16()
 
     assert run(small_stream(4), tmp_path, learner=Half).done
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_evaluated_now_and_then_says_how_sure_it_is(tmp_path: Path, every: int) -> None:
+    said: list[str] = []
+    stream = sg.stream("blobs", classes=4, tasks=2, per_class=40, held_out=0.2)
+    found = sg.run(
+        stream, "ncm", protocol=sg.Protocol(evaluate=every), out=tmp_path, said=said.append
+    )
+    sentences = [one for one in said if "Evaluated after every 3rd step" in one]
+    scores = sg.score(found)
+    assert len(sentences) == (every > 1)
+    assert ("anytime_accuracy_error" in scores) == (every > 1)
+    if sentences:
+        assert f"{100 * scores['anytime_accuracy']:.2f} %" in sentences[0]
+        assert f"of {100 * scores['anytime_accuracy_error']:.2f} for" in sentences[0]

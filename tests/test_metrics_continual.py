@@ -235,3 +235,37 @@ def test_worst_window(correct, window):
 def test_bad_input_gets_a_sentence(call, words):
     with pytest.raises(StreamgaugeError, match=words):
         call()
+
+
+def test_anytime_error_is_the_spread_of_thinned_looks() -> None:
+    """Curves that fall and recover in every task, with noise that hangs together: what is stated is
+    near the root mean square of (thinned - every step)."""
+    rng = np.random.default_rng(0)
+    tasks, each, every = 4, 300, 12
+    off, stated = [], []
+    for _ in range(60):
+        noise = np.convolve(rng.normal(size=tasks * each + 40), np.ones(8) / 8, "same")[20:-20]
+        dip = np.exp(-np.arange(each) / 30.0)
+        acc = 0.5 - 0.3 * np.tile(dip, tasks) + 0.05 * noise
+        task = np.repeat(np.arange(tasks), each)
+        whole = np.repeat(acc[:, None], tasks, axis=1)
+        step = np.arange(1, tasks * each + 1)
+        looks = np.arange(rng.integers(every), tasks * each, every)
+        full = m.anytime_accuracy(whole, task)[-1]
+        thin = m.anytime_accuracy(whole[looks], task[looks])[-1]
+        off.append(thin - full)
+        stated.append(m.anytime_error(whole[looks], task[looks], step[looks]))
+        assert m.anytime_error(whole, task, step) == 0
+    actual = float(np.sqrt(np.mean(np.square(off))))
+    assert 0.5 * actual < np.mean(stated) < 3 * actual
+
+
+def test_anytime_error_by_hand() -> None:
+    """Two tasks of 10 and 4 steps, three looks and one: the second takes its d from the first."""
+    acc = [[0.5, np.nan], [0.7, np.nan], [0.6, np.nan], [0.4, 0.8]]
+    d = (0.2**2 + 0.1**2) / 2 / 2
+    by_hand = ((3 / 4) ** 2 * (1 - 3 / 10) / 3 + (1 / 4) ** 2 * (1 - 1 / 4) / 1) * d
+    found = m.anytime_error(acc, task=[0, 0, 0, 1], step=[3, 6, 10, 14])
+    assert found == pytest.approx(np.sqrt(by_hand))
+    assert np.isnan(m.anytime_error([[0.5], [0.6]], task=[-1, -1], step=[1, 2]))
+    assert np.isnan(m.anytime_error([[0.5, np.nan], [0.5, 0.6]], task=[0, 1], step=[10, 20]))

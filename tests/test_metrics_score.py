@@ -153,6 +153,7 @@ def test_score_of_a_class_incremental_run():
         "cumulative_forgetting": m.cumulative_forgetting(b)[2],
         "cumulative_forgetting_first": m.cumulative_forgetting(b, "first")[2],
         "anytime_accuracy": m.anytime_accuracy(acc, task)[-1],
+        "anytime_accuracy_error": m.anytime_error(acc, task, m.continual_accuracy(log)[2]),
         "minimum_accuracy": m.minimum_accuracy(acc, task)[-1],
         "worst_case_accuracy": worst[-1],
         "worst_case_smoothed": m.worst_case_accuracy(acc, task, 4)[-1],

@@ -19,7 +19,13 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.lookahead import LookAhead, nth
 from streamgauge.loop import Loop, Protocol
-from streamgauge.metrics import near_future_accuracy, near_future_error
+from streamgauge.metrics import (
+    anytime_accuracy,
+    anytime_error,
+    continual_accuracy,
+    near_future_accuracy,
+    near_future_error,
+)
 from streamgauge.profile import Profile
 from streamgauge.reading import announcing, reading_ahead
 from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
@@ -205,6 +211,8 @@ def prepare(
                 loop.meter.total, steps = ranks.total, ranks.and_wait(steps)
             if loop.lookahead.every > 1:
                 steps = _and_then(steps, lambda: said(near_future_text(Run(path), loop.lookahead)))
+            if _looks_at_some(stream, protocol):
+                steps = _and_then(steps, lambda: said(continual_text(Run(path))))
             return Begun(loop, steps, close.pop_all())
         raise AssertionError("unreachable")
 
@@ -242,6 +250,23 @@ def near_future_text(run: Run, lookahead: LookAhead) -> str:
     return (
         f"Near future on every {nth(lookahead.every)} step: {each}; "
         f"{100 * lookahead.extra():.0f} % more forward passes."
+    )
+
+
+def _looks_at_some(stream: Stream, protocol: Protocol) -> bool:
+    """Whether tasks are evaluated during training, but not after every step."""
+    every = protocol.evaluate
+    return stream.task is not None and bool(stream.splits) and isinstance(every, int) and every > 1
+
+
+def continual_text(run: Run) -> str:
+    """What evaluations at some of the steps gave, and how sure it is."""
+    acc, task, step = continual_accuracy(run)
+    found, error = float(anytime_accuracy(acc, task)[-1]), anytime_error(acc, task, step)
+    every = nth(run.header["config"]["protocol"]["evaluate"])
+    return (
+        f"Evaluated after every {every} step: anytime accuracy {100 * found:.2f} %, with a standard"
+        f" error of {100 * error:.2f} for the steps between; a worst case is the worst of these."
     )
 
 

@@ -92,6 +92,44 @@ def anytime_accuracy(acc: ArrayLike, task: ArrayLike) -> Floats:
     return divide(np.cumsum(mean), number)
 
 
+def anytime_error(acc: ArrayLike, task: ArrayLike, step: ArrayLike) -> float:
+    """Standard error of the last anytime accuracy, where not every step was evaluated: how far it
+    may be from what evaluations after every step would have given; 0 if there were.
+
+    In task t n_t of N_t steps were evaluated, one every so often, with d the differences between
+    the accuracies (means over the tasks seen) of one evaluation and the next; n = sum of n_t:
+
+        error^2 = sum over t of (n_t / n)^2 * (1 - n_t / N_t) / n_t * mean of d^2 / 2.
+
+    Differences and not deviations from a mean, since evaluations at equal distances follow a curve
+    that rises and falls. A task evaluated once takes its mean of d^2 from all others; NaN if all
+    were. It says nothing of how many samples were held out. ``step`` as for :func:`worst_case`.
+
+    >>> error = anytime_error([[0.8], [0.6], [0.8], [0.6]], [0, 0, 0, 0], step=[10, 20, 30, 40])
+    >>> round(error, 6)
+    0.067082
+    """
+    values, current = _checked(acc, task)
+    when = np.asarray(step, dtype=np.float64)
+    counted = np.flatnonzero(current >= 0)
+    if not len(counted):
+        return float("nan")
+    seen = _seen(current, values.shape[1])[counted]
+    mean = np.where(seen, values[counted], 0.0).sum(axis=1) / seen.sum(axis=1)
+    number, done = current[counted], when[counted]
+    inside = number[1:] == number[:-1]
+    squares = np.diff(mean) ** 2 / 2
+    error = before = 0.0
+    for part in np.split(np.arange(len(number)), np.flatnonzero(~inside) + 1):  # task by task
+        looks, end = len(part), float(done[part[-1]])
+        own = squares[part[:-1]] if looks > 1 else squares[inside]
+        missed = 1 - looks / (end - before) if end - before > looks else 0.0
+        if missed:
+            error += looks * missed * (float(own.mean()) if len(own) else float("nan"))
+        before = end
+    return float(np.sqrt(error)) / len(number)
+
+
 def minimum_accuracy(acc: ArrayLike, task: ArrayLike, window: int = 1) -> Floats:
     """How low each finished task ever fell, on average over the finished tasks.
 

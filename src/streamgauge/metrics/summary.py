@@ -155,6 +155,8 @@ def _continual_scores(log: Log) -> dict[str, float]:
         "minimum_accuracy": _last(continual.minimum_accuracy(acc, task)),
         "worst_case_accuracy": worst.accuracy,
     }
+    if worst.interval > 1:  # not every step was evaluated
+        found["anytime_accuracy_error"] = continual.anytime_error(acc, task, step)
     if not math.isnan(worst.accuracy):
         found["worst_case_smoothed"] = worst.smoothed
         found["worst_case_window"] = worst.window
