@@ -356,26 +356,34 @@ def _config(row: Row) -> Any:
 
 
 def _over(part: Drawn, setting: str) -> Figure | None:
+    ordered = sorted(
+        ((float(getattr(_config(row), setting)), row, runs) for row, runs in part.rows),
+        key=lambda one: one[0],
+    )
     named = []
     for column in part.rows[0][0].columns:
-        seeds: list[Curve] = []
-        for number in range(min(len(runs) for _, runs in part.rows)):
-            points = []
-            for row, runs in part.rows:
-                scores = run_scores(runs[number])
-                value = next((scores[s] for s in row.columns[column] if s in scores), np.nan)
-                points.append((float(getattr(_config(row), setting)), value))
-            points.sort()
-            seeds.append(
-                (np.arange(len(points), dtype=np.float64), np.array([p[1] for p in points]))
-            )
-        named.append((column, seeds))
+        each = [
+            [_score(run, row.columns.get(column, ())) for run in runs] for _, row, runs in ordered
+        ]
+        named.append((column, _by_seed(np.arange(len(each)), each)))
     made = make_figure(
         f"Sensitivity to {setting}", "", lines(named, markers=True), setting, whole=False
     )
-    values = sorted(float(getattr(_config(row), setting)) for row, _ in part.rows)
-    ticks = {"tickvals": list(range(len(values))), "ticktext": [f"{v:g}" for v in values]}
-    return _x_axis(made, ticks)
+    ticks = [f"{value:g}" for value, *_ in ordered]
+    return _x_axis(made, {"tickvals": list(range(len(ticks))), "ticktext": ticks})
+
+
+def _score(run: Run, names: Sequence[str]) -> float:
+    scores = run_scores(run)
+    return next((scores[name] for name in names if name in scores), np.nan)
+
+
+def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
+    """Curves over rows from the values of each row: one a seed where all rows have equally many;
+    else the one of their means, so that no seed is left out."""
+    if len({len(values) for values in each}) > 1:
+        each = [[float(np.mean(values))] for values in each]
+    return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
 def places(part: Drawn) -> list[Figure | None]:
@@ -412,7 +420,7 @@ def places(part: Drawn) -> list[Figure | None]:
 def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
     """Where each sample is, and the mean place of each class, from the stream itself."""
     config = run.header["config"]["stream"]
-    key = repr(sorted(config["settings"].items(), key=str))
+    key = repr((config["origin"], sorted(config["settings"].items(), key=str)))
     if key not in cache:
         try:
             source = catalogue.stream(config["origin"], **config["settings"]).source
@@ -469,14 +477,10 @@ def memory(parts: Sequence[Drawn]) -> list[Figure]:
     order = sorted(range(len(parts)), key=lambda n: sizes[n])
     named = []
     for name in ("ER", "i.i.d.", "GDumb"):
-        seeds: list[Curve] = []
-        rows = [{row.name: runs for row, runs in parts[n].rows}.get(name) for n in order]
-        fewest = min((len(runs) for runs in rows if runs), default=0)
-        for number in range(fewest):
-            x = [place for place, runs in enumerate(rows) if runs]
-            y = [run_scores(runs[number]).get("retained_accuracy", np.nan) for runs in rows if runs]
-            seeds.append((np.array(x, dtype=np.float64), np.array(y)))
-        named.append((name, seeds))
+        rows = [{row.name: runs for row, runs in parts[n].rows}.get(name, ()) for n in order]
+        there = [place for place, runs in enumerate(rows) if runs]
+        each = [[_score(run, ("retained_accuracy",)) for run in rows[place]] for place in there]
+        named.append((name, _by_seed(np.array(there), each)))
     made = make_figure(
         "Accuracy over the size of memory",
         "After the last task, on the test set.",

@@ -132,7 +132,9 @@ class Worker:
     ) -> None:
         self.out, self.device, self.checkpoint = Path(out), device, checkpoint
         self.workers, self.engine, self.precision = workers, engine, precision
-        self.weights, self.watch, self.said = weights or {}, watch, said
+        # Where first weights lie is part of a run's configuration: the same from any folder.
+        self.weights = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
+        self.watch, self.said = watch, said
         self.place = device_named(device)
         self.replays = self.place.type == "cuda" and engine != "eager"
         self._shared: tuple[str, dict[int, Stream]] = ("", {})
@@ -189,7 +191,7 @@ class Worker:
         # Not the part that this row may run on alone: what `pretrain` wants is the whole stream.
         stream = catalogue.stream(row.stream, **job.resolve().stream)
         embedding = EMBEDDING if row.weights == "embedding" else 0
-        folder = self.out / "backbones"
+        folder = self.out.resolve() / "backbones"
         return str(pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain))
 
 
