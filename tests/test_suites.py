@@ -10,6 +10,7 @@ import shlex
 import shutil
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from streamgauge import metrics
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
-from streamgauge.suites import load, names, published, running
+from streamgauge.report.figures import lines
+from streamgauge.suites import drawing, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
 from streamgauge.suites.finding import Job, find, fits, gather, jobs, parse_seeds
@@ -535,3 +537,26 @@ def test_first_weights_are_named_the_same_from_any_folder(
     real = next(row for row in load("near-future").rows if row.weights)
     given = Worker("runs", device="cpu", weights={real.weights: "net.pt"})
     assert given.backbones(Job(real, 0)) == str(tmp_path / "net.pt")
+
+
+def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
+    one = lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
+    assert one[0]["mode"] == "lines+markers"
+    run = SimpleNamespace(path="")
+    with pytest.MonkeyPatch.context() as patch:
+        matrices = iter([np.array([[1.0, np.nan], [1.0, 1.0]]),
+                         np.array([[0.2, np.nan], [0.8, 0.9]])] * 4)  # fmt: skip
+        patch.setattr(drawing, "_by_task", lambda run, value, scale: (
+            np.array([1.0, 2.0]), scale * value(next(matrices), None)))  # fmt: skip
+        patch.setattr(drawing, "Run", lambda path: run)
+        patch.setattr(drawing, "classes_seen", lambda run: np.array([2, 4]))
+        row = load("rescaled", generated=True).rows[0]
+        accuracy, forgetting = drawing.rescaled(drawing.Drawn("", [(row, [run, run])]))  # type: ignore[list-item]
+    assert accuracy is not None
+    assert forgetting is not None
+    heights = [y for trace in accuracy.data for y in trace["y"]]
+    assert min(heights) >= 0
+    assert 50 < max(heights) <= 100
+    (plain, dotted) = (trace for trace in accuracy.data if "name" in trace)
+    assert plain["y"] == [60.0, 92.5]
+    assert dotted["y"] == [30.0, 92.5]

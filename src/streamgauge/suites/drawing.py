@@ -183,13 +183,13 @@ def _full_and_dotted(
     return [*traces, *second]
 
 
-def _by_task(run: Run, value: Callable[[Floats, Floats], Floats]) -> Curve:
+def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float = 100.0) -> Curve:
     if run.stream["tasks"] < 2 or not len(run.evaluations["evaluation"]):
         return np.empty(0), np.empty(0)
     a = accuracy_matrix(run)
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
         return np.empty(0), np.empty(0)
-    found = 100 * value(a, cumulative_matrix(run))
+    found = scale * value(a, cumulative_matrix(run))
     task = np.arange(1, len(found) + 1, dtype=np.float64)
     return task[~np.isnan(found)], found[~np.isnan(found)]
 
@@ -501,21 +501,22 @@ def rescaled(part: Drawn) -> list[Figure | None]:
         return np.asarray(found)
 
     made = []
-    for title, axis, plain, scaled in (
-        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy),
+    # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
+    for title, axis, plain, scaled, scale in (
+        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy, 1.0),
         ("Average and rescaled forgetting", "forgetting, %", average_forgetting,
-         rescaled_forgetting),
+         rescaled_forgetting, 100.0),
     ):  # fmt: skip
 
-        def full(run: Run, plain: Any = plain) -> Curve:
-            return _by_task(run, lambda a, _: plain(a))
+        def full(run: Run, plain: Any = plain, scale: float = scale) -> Curve:
+            return _by_task(run, lambda a, _: plain(a), scale)
 
-        def dotted(run: Run, scaled: Any = scaled) -> Curve:
-            return _by_task(run, lambda a, _: scaled(a, seen(run)))
+        def dotted(run: Run, scaled: Any = scaled, scale: float = scale) -> Curve:
+            return _by_task(run, lambda a, _: scaled(a, seen(run)), scale)
 
         first, second = part.curves(full), part.curves(dotted)
         caption = "Dotted: rescaled by what a random guess over the classes so far would get."
-        traces = _full_and_dotted(first, second, "rescaled", scale=1.0)
+        traces = _full_and_dotted(first, second, "rescaled", scale=100.0 / scale)
         made.append(
             _axis(_drawn(make_figure, title, caption, traces, "tasks learnt", whole=True), axis)
         )
