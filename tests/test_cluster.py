@@ -71,6 +71,36 @@ def test_what_was_not_committed_is_not_taken_from_a_store(tmp_path: Path) -> Non
         Store("nothing://x").get(there)
 
 
+def test_a_folder_that_came_half_way_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a complete run would seem to be here, with a part of its log."""
+    import fsspec.implementations.local as files
+
+    store = Store(f"file://{tmp_path / 'store'}", tmp_path / "scratch")
+    made = sg.run(small_stream(), "er", out=tmp_path / "here", said=quiet)
+    store.put(made.path)
+    count = len(contents(made.path))
+    fetch, there = files.LocalFileSystem.get_file, tmp_path / "there" / made.path.name
+    for fetched in range(count):
+        left = fetched
+
+        def some(self: Any, *given: Any, **how: Any) -> None:
+            nonlocal left
+            if not left:
+                raise Stopped
+            left -= 1
+            fetch(self, *given, **how)
+
+        monkeypatch.setattr(files.LocalFileSystem, "get_file", some)
+        with pytest.raises(Stopped):
+            store.get(there)
+        assert not (there / "progress.json").exists()
+    monkeypatch.setattr(files.LocalFileSystem, "get_file", fetch)
+    store.get(there)
+    assert contents(there) == contents(made.path)
+
+
 class Stopped(BaseException):
     """A worker that is lost, as far as the store can tell."""
 

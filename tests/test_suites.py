@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from streamgauge import metrics
+from streamgauge import metrics, runner
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
@@ -560,3 +560,40 @@ def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() 
     (plain, dotted) = (trace for trace in accuracy.data if "name" in trace)
     assert plain["y"] == [60.0, 92.5]
     assert dotted["y"] == [30.0, 92.5]
+
+
+@pytest.mark.parametrize("place", ["ray", "side by side", "one by one"])
+def test_a_run_that_two_rows_ask_for_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Made twice at the same time, the second would find its folder locked."""
+    suite = load("cloc", generated=True)
+    only = ["schedules: cosine", "memory: 40 thousand", "memory: reservoir"]
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "scatter_runs", lambda _, jobs, *a, **b: asked.extend(jobs) or ())
+    monkeypatch.setattr(running, "take_turns", lambda starts, *_: asked.extend(starts) or ())
+    monkeypatch.setattr(runner, "to_the_end", lambda begin: asked.append(begin))
+    monkeypatch.setattr(running, "Run", lambda path: path)
+    if place == "side by side":
+        made = Worker.__init__
+
+        def replaying(self: Worker, *given: Any, **how: Any) -> None:
+            made(self, *given, **how)
+            self.replays = True
+
+        monkeypatch.setattr(Worker, "__init__", replaying)
+    on = "ray" if place == "ray" else "local"
+    list(
+        run(suite, only=only, seeds=[0, 0], out=tmp_path, on=on, device="cpu", said=lambda _: None)
+    )
+    assert len(asked) == 2
+
+
+def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
+    rows = {row.name: row for row in load("demo", generated=True).rows}
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for one in runs:
+        one.header["config"]["learner"]["weights"] = f"hash of file {one.seed}"
+    real = dataclasses.replace(rows["NCM"], generated=False)
+    assert list(_remarks(real, runs)) == ["seeds began from different first weights"]
+    assert list(_remarks(rows["NCM"], runs)) == []  # generated: each seed's own

@@ -268,7 +268,8 @@ class Store:
         return {name[len(folder) + 1 :] for name in files.find(folder)}
 
     def get(self, path: Path) -> None:
-        """Make a local run folder what the stored one is; nothing if nothing is stored."""
+        """Make a local run folder what the stored one is; nothing if nothing is stored. The commit
+        point comes last here, too: a kill in between leaves a folder that holds nothing."""
         files, root = self._there()
         folder = f"{root}/{path.name}"
         with self._saying("read from"):
@@ -276,7 +277,7 @@ class Store:
             if COMMIT not in listed:
                 return  # nothing was committed: whatever is there is debris
             shutil.rmtree(path, ignore_errors=True)
-            for name in listed:
+            for name in sorted(listed, key=lambda one: (one == COMMIT, one)):
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 files.get_file(f"{folder}/{name}", str(path / name))
                 self._known[path / name] = _stamp(path / name)

@@ -141,6 +141,14 @@ def wanted(job: Job) -> dict[str, Any]:
     }
 
 
+def distinct(some: Iterable[Job]) -> list[Job]:
+    """The first of those that ask for the same run, as rows of different parts may do."""
+    found: dict[tuple[str, str], Job] = {}
+    for job in some:
+        found.setdefault((_as_text(wanted(job)), job.row.weights), job)
+    return list(found.values())
+
+
 def as_wanted(run: Run) -> dict[str, Any]:
     """The same of a stored run, in the same form."""
     config = run.header["config"]

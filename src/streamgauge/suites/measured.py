@@ -106,6 +106,10 @@ def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
         yield "seeds were run on different kinds of device"
     if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
         yield "seeds were run by different engines"
+    if len({run.header["config"]["learner"].get("weights") for run in runs}) > 1 and (
+        not row.generated
+    ):
+        yield "seeds began from different first weights"
     data = {run.stream["data_hash"] for run in runs}
     if len(data) > 1 and row.stream not in GENERATED:
         yield "seeds were run on different data"

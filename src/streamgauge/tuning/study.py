@@ -131,8 +131,11 @@ def plan(ask: Ask) -> Plan:
     sampler = coerce(ask.how("sampler", "tpe"), Sampler, "--sampler")
     prune = coerce(ask.how("prune", "median"), Prune, "--prune")
     trials = ask.how("trials", None)
-    if trials is None:
-        trials = len(spaces.grid(space)) if sampler == "grid" else TRIALS
+    if sampler == "grid":  # more would be the same again
+        points = len(spaces.grid(space))
+        trials = points if trials is None else min(trials, points)
+    elif trials is None:
+        trials = TRIALS
     if trials < 1:
         raise StreamgaugeError(f"--trials must be at least 1, not {trials}.")
     return Plan(
