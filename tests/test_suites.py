@@ -40,6 +40,7 @@ from streamgauge.suites.planning import estimate
 from streamgauge.suites.published import Published
 from streamgauge.suites.running import Worker, check_weights, run
 from streamgauge.suites.spec import DEFINED
+from streamgauge.suites.text import plan_text
 
 ROOT = Path(__file__).parent.parent
 SUITES = names()
@@ -597,3 +598,16 @@ def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
     real = dataclasses.replace(rows["NCM"], generated=False)
     assert list(_remarks(real, runs)) == ["seeds began from different first weights"]
     assert list(_remarks(rows["NCM"], runs)) == []  # generated: each seed's own
+
+
+def test_the_plan_counts_a_run_of_two_rows_once() -> None:
+    suite = load("cloc", generated=True)
+    rows = suite.choose(["schedules: cosine", "memory: 40 thousand", "memory: reservoir"])
+    found = estimate(rows, find([], []), [0, 1], "cpu", measure=False)
+    by = {one.row.title: (one.missing, one.to_run) for one in found}
+    assert by == {
+        "schedules: cosine": (2, 2), "memory: 40 thousand": (2, 0), "memory: reservoir": (2, 2)
+    }  # fmt: skip
+    shown = plan_text(suite, found, "cpu")
+    assert "To run: 4 runs" in shown
+    assert "2 more are the same as one of another row" in shown

@@ -160,6 +160,17 @@ def test_the_study_is_the_same_whatever_order_trials_end_in(
     assert heard == [f"6 trials of {tmp_path / 'er'} are there already; 0 to go."]
 
 
+def test_with_room_for_one_a_learning_sampler_proposes_the_same(tmp_path: Path) -> None:
+    ask = replace(RANDOM, sampler="tpe", trials=13, prefix="1 task", prune="median")
+    tune(ask, out=tmp_path / "alone" / "er", said=quiet)
+    spread(ask, tmp_path / "er", 1)
+    assert trials_of(tmp_path / "er") == trials_of(tmp_path / "alone" / "er")
+    # With room for three, those that are drawn before there is anything to learn from are the same.
+    spread(ask, tmp_path / "three" / "er", 3)
+    params = [[p for p, *_ in trials_of(tmp_path / one / "er")] for one in ("alone", "three")]
+    assert params[0][:10] == params[1][:10]
+
+
 @pytest.mark.parametrize("store", [False, True])
 def test_a_lost_workers_trial_goes_on_elsewhere(here: Path, tmp_path: Path, store: bool) -> None:
     url = f"file://{tmp_path / 'store'}" if store else ""
