@@ -16,7 +16,15 @@ import streamgauge as sg
 from helpers import same_log, small_stream
 from streamgauge import remote, runner
 from streamgauge.audit import audit
-from streamgauge.cluster import Cluster, Shared, Store, device_of, gpus_for, spreading
+from streamgauge.cluster import (
+    Cluster,
+    Shared,
+    Store,
+    device_of,
+    gpus_for,
+    has_no_room,
+    spreading,
+)
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.runner import Experiment
@@ -160,6 +168,9 @@ class Resources:
     def cluster_resources(self) -> dict[str, float]:
         return self.found
 
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.found}, {"Alive": False, "Resources": {"GPU": 9}}]
+
 
 def test_what_a_task_takes_of_a_gpu() -> None:
     without, with_gpus = Resources(CPU=2), Resources(CPU=2, GPU=8)
@@ -176,6 +187,19 @@ def test_what_a_task_takes_of_a_gpu() -> None:
         gpus_for("cuda", Cluster(gpus=0), with_gpus)
     with pytest.raises(StreamgaugeError, match="torchrun"):
         Cluster(gpus=2)
+
+
+def test_tasks_that_no_machine_can_take_are_said_to_wait() -> None:
+    with_gpus = Resources(CPU=2, GPU=1)
+    assert has_no_room(Cluster(), with_gpus, 1.0) == []
+    assert has_no_room(Cluster(cpus=0), with_gpus, 0.25) == []
+    for cluster, gpus, found in (
+        (Cluster(), 1.0, Resources(CPU=2)),
+        (Cluster(cpus=3), 0.0, with_gpus),
+        (Cluster(), 0.5, Resources(GPU=1)),
+    ):
+        (sentence,) = has_no_room(cluster, found, gpus)
+        assert f"has {cluster.cpus:g} CPU and {gpus:g} GPU" in sentence
 
 
 def test_options_of_a_cluster_need_a_cluster() -> None:

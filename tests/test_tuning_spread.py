@@ -261,6 +261,30 @@ def test_a_machine_at_fault_is_no_fault_of_the_settings(tmp_path: Path) -> None:
     assert attempt(task).failed == ""
 
 
+def test_a_worker_that_was_believed_lost_is_told_to_stop(here: Path, tmp_path: Path) -> None:
+    """Its trial has been ended by another."""
+    answers = []
+
+    class Haunted(Threads):
+        def heard(self) -> tuple[int, Any]:
+            if self.order == [0, 1] and not answers:
+                return 0, Standing(2, 0.5)
+            return super().heard()
+
+        def answer(self, number: int, part: int, give_up: bool) -> None:
+            if number in self.order:
+                answers.append((number, part, give_up))
+            else:
+                super().answer(number, part, give_up)
+
+    (tmp_path / "er").mkdir()
+    work = Study(plan(RANDOM), tmp_path / "er", None, "er", "cpu", quiet)
+    with Shared(tmp_path / "er" / "trials") as shared:
+        drive(work, Haunted(1, Elsewhere("cpu", False, shared)))
+    assert answers == [(0, 2, True)]
+    assert trials_of(tmp_path / "er") == trials_of(here)
+
+
 def test_a_desk_hands_answers_to_whoever_asked_last() -> None:
     async def scene() -> None:
         desk = Desk()

@@ -118,6 +118,19 @@ def room(cluster: Cluster, ray: Any, gpus: float = 0.0) -> int:
     return max(1, int(min(fits) + 1e-9))
 
 
+def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
+    """A sentence where no machine, as things are, can take a task at all: Ray waits in silence,
+    since one may still come."""
+    need = {"CPU": cluster.cpus, "GPU": gpus}
+    for node in ray.nodes():
+        if node["Alive"] and all(node["Resources"].get(k, 0) >= n for k, n in need.items()):
+            return []
+    return [
+        f"No machine of this Ray has {cluster.cpus:g} CPU and {gpus:g} GPU for a task: they wait "
+        f"until one comes that does (or stop this, and mend --cpus or --gpus)."
+    ]
+
+
 class Calls:
     """Calls of one function that are under way on the cluster, each under a key. What is left of
     them is cancelled at the end."""

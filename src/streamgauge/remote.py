@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamgauge import catalogue, runner
-from streamgauge.cluster import Cluster, Shared, Store, connected, device_of, gpus_for, scatter
+from streamgauge.cluster import (
+    Cluster,
+    Shared,
+    Store,
+    connected,
+    device_of,
+    gpus_for,
+    has_no_room,
+    scatter,
+)
 from streamgauge.loop import Protocol
 from streamgauge.record import Run
 from streamgauge.runner import Experiment, Said
@@ -134,6 +143,8 @@ def scatter_runs(
             f"{gpus:g} GPU, on a Ray with {found.get('CPU', 0):g} CPUs and "
             f"{found.get('GPU', 0):g} GPUs."
         )
+        for sentence in has_no_room(cluster, ray, gpus):
+            said(sentence)
         tasks = [(group, dict(how), elsewhere) for group in groups]
         for number, (names, told) in scatter(work, tasks, cluster, ray, gpus):
             for sentence in told:

@@ -24,6 +24,7 @@ from streamgauge.cluster import (
     connected,
     device_of,
     gpus_for,
+    has_no_room,
     room,
 )
 from streamgauge.errors import StreamgaugeError
@@ -77,7 +78,9 @@ def drive(work: Study, crew: Crew) -> None:
             break
         number, said = crew.heard()
         if isinstance(said, Standing):
-            crew.answer(number, said.part, work.report(number, said.part, said.value))
+            # One that was believed lost, and whose trial another has ended, is told to stop.
+            give_up = number not in going or work.report(number, said.part, said.value)
+            crew.answer(number, said.part, give_up)
             continue
         going.remove(number)
         if isinstance(said, StreamgaugeError):
@@ -174,6 +177,8 @@ def crew_on(cluster: Cluster, device: str, out: Path, said: Said) -> Iterator[On
                 f"Up to {crew.room()} trials at the same time, each with {cluster.cpus:g} CPU and "
                 f"{gpus:g} GPU."
             )
+            for sentence in has_no_room(cluster, ray, gpus):
+                said(sentence)
             with closing(crew):
                 yield crew
 
