@@ -334,7 +334,9 @@ def training(part: Drawn) -> list[Figure | None]:
             return thin(run.training["step"][mine], run.training["value"][mine].astype(np.float64))
 
         found = lines(part.curves(curve), scale=1.0)
-        made.append(_drawn(make_figure, name, "", found, "step", percent=False))
+        caption = "As the learners say it of themselves, step by step."
+        figure = _drawn(make_figure, f"Training: {name}", caption, found, "step", percent=False)
+        made.append(_axis(figure, name))
     return made
 
 
