@@ -16,7 +16,15 @@ import streamgauge as sg
 from helpers import same_log, small_stream
 from streamgauge import remote, runner
 from streamgauge.audit import audit
-from streamgauge.cluster import Cluster, Shared, Store, device_of, gpus_for, spreading
+from streamgauge.cluster import (
+    Cluster,
+    Shared,
+    Store,
+    device_of,
+    gpus_for,
+    has_no_room,
+    spreading,
+)
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.runner import Experiment
@@ -69,6 +77,36 @@ def test_what_was_not_committed_is_not_taken_from_a_store(tmp_path: Path) -> Non
     assert not there.exists()
     with pytest.raises(StreamgaugeError, match=r"--store nothing://x cannot be used"):
         Store("nothing://x").get(there)
+
+
+def test_a_folder_that_came_half_way_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a complete run would seem to be here, with a part of its log."""
+    import fsspec.implementations.local as files
+
+    store = Store(f"file://{tmp_path / 'store'}", tmp_path / "scratch")
+    made = sg.run(small_stream(), "er", out=tmp_path / "here", said=quiet)
+    store.put(made.path)
+    count = len(contents(made.path))
+    fetch, there = files.LocalFileSystem.get_file, tmp_path / "there" / made.path.name
+    for fetched in range(count):
+        left = fetched
+
+        def some(self: Any, *given: Any, **how: Any) -> None:
+            nonlocal left
+            if not left:
+                raise Stopped
+            left -= 1
+            fetch(self, *given, **how)
+
+        monkeypatch.setattr(files.LocalFileSystem, "get_file", some)
+        with pytest.raises(Stopped):
+            store.get(there)
+        assert not (there / "progress.json").exists()
+    monkeypatch.setattr(files.LocalFileSystem, "get_file", fetch)
+    store.get(there)
+    assert contents(there) == contents(made.path)
 
 
 class Stopped(BaseException):
@@ -130,6 +168,9 @@ class Resources:
     def cluster_resources(self) -> dict[str, float]:
         return self.found
 
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.found}, {"Alive": False, "Resources": {"GPU": 9}}]
+
 
 def test_what_a_task_takes_of_a_gpu() -> None:
     without, with_gpus = Resources(CPU=2), Resources(CPU=2, GPU=8)
@@ -146,6 +187,19 @@ def test_what_a_task_takes_of_a_gpu() -> None:
         gpus_for("cuda", Cluster(gpus=0), with_gpus)
     with pytest.raises(StreamgaugeError, match="torchrun"):
         Cluster(gpus=2)
+
+
+def test_tasks_that_no_machine_can_take_are_said_to_wait() -> None:
+    with_gpus = Resources(CPU=2, GPU=1)
+    assert has_no_room(Cluster(), with_gpus, 1.0) == []
+    assert has_no_room(Cluster(cpus=0), with_gpus, 0.25) == []
+    for cluster, gpus, found in (
+        (Cluster(), 1.0, Resources(CPU=2)),
+        (Cluster(cpus=3), 0.0, with_gpus),
+        (Cluster(), 0.5, Resources(GPU=1)),
+    ):
+        (sentence,) = has_no_room(cluster, found, gpus)
+        assert f"has {cluster.cpus:g} CPU and {gpus:g} GPU" in sentence
 
 
 def test_options_of_a_cluster_need_a_cluster() -> None:

@@ -194,6 +194,29 @@ def test_a_run_cut_short_is_scored_up_to_where_it_came():
     assert found["rescaled_accuracy"] == pytest.approx(truth["a"][1, :2].mean() * 10 / 15)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("predicted", [True, False])
+def test_one_evaluation_after_the_last_task_is_over_all_tasks(order, predicted):
+    """As GDumb is evaluated: nothing says on the way which task is being trained."""
+    found = Evaluations()
+    found.add(30, order[-1], "test", {(0, -1): (2, 10), (1, -1): (5, 10), (2, -1): (9, 10)})
+    log = SimpleNamespace(evaluations=found.table(), predictions={}, answers={})
+    if predicted:
+        task = np.repeat(order, 10)
+        log.predictions = {
+            "step": np.arange(30), "task": task, "label": task, "prediction": task,
+            "shift": np.zeros(30, dtype=int),
+        }  # fmt: skip
+    elif order[-1] != 2:
+        return  # nothing in the log tells the order
+    scores = m.score(log)
+    assert scores["average_accuracy"] == scores["retained_accuracy"] == pytest.approx(16 / 30)
+    assert m.accuracy_matrix(log)[2].tolist() == [(2, 5, 9)[j] / 10 for j in order]
+    assert np.isnan(m.accuracy_matrix(log)[:2]).all()
+    assert "average_forgetting" not in scores
+    assert "anytime_accuracy" not in scores  # one moment is no average over time
+
+
 def test_classes_are_counted_from_labels_with_tasks():
     log, _ = class_incremental(ids=[2, 0, 1])
     task = np.array([2, 2, 2, 0, 0, 1, 1, 1])

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from helpers import build, small_stream
+from helpers import batch_of, build, small_stream
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.loop import Loop
-from streamgauge.ranks import Ranks
+from streamgauge.ranks import Ranks, synchronised
 from streamgauge.record import Run, find_runs
 from streamgauge.runner import Experiment, run_all
 
@@ -109,3 +112,40 @@ def _accepted(name: str) -> bool:
     except StreamgaugeError:
         return False
     return True
+
+
+@pytest.mark.parametrize("model", ["cnn4", "slim_resnet18", "resnet18", "resnet50"])
+def test_batch_norms_become_synchronised_ones_and_nothing_else_changes(model: str) -> None:
+    """What the network becomes on GPUs, seen here without any: with one rank, a synchronised norm
+    is a plain one."""
+    stream = small_stream()
+    learner, gate = build(stream, "er", model=model, momentum=0.9)
+    plain, other = build(stream, "er", model=model, momentum=0.9)
+    norms = [n for n, part in plain.model.named_modules() if isinstance(part, _BatchNorm)]
+    known = dict(learner.model.named_parameters())
+    buffers = dict(learner.model.named_buffers())
+    learner.model = synchronised(learner.model)
+    found = dict(learner.model.named_modules())
+    assert norms
+    assert all(type(found[name]) is nn.SyncBatchNorm for name in norms)
+    assert set(found) == {name for name, _ in plain.model.named_modules()}
+    for name in norms:
+        before = plain.model.get_submodule(name)
+        for setting in ("eps", "momentum", "affine", "track_running_stats", "num_features"):
+            assert getattr(found[name], setting) == getattr(before, setting), (name, setting)
+    now = dict(learner.model.named_parameters())
+    assert list(now) == list(known)  # the order that an optimiser's state is stored in
+    assert all(now[name] is known[name] for name in known)
+    assert all(one is buffers[name] for name, one in learner.model.named_buffers())
+    assert all(p is q for p, q in zip(learner.optimizer.param_groups[0]["params"], now.values(),
+                                      strict=True))  # fmt: skip
+    for step in range(2):
+        for one, its in ((learner, gate), (plain, other)):
+            batch = batch_of(stream, step, its)
+            one.learn(batch, one.predict(batch.x))
+    x = batch_of(stream, 2, gate).x
+    assert torch.equal(learner.predict(x), plain.predict(x))
+    state = learner.model.state_dict()
+    assert list(state) == list(plain.model.state_dict())
+    plain.model.load_state_dict(state)  # a run that eight ranks began, one may finish
+    learner.model.load_state_dict(plain.model.state_dict())

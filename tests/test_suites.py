@@ -6,29 +6,41 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 import shutil
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from streamgauge import metrics
+from streamgauge import metrics, runner
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
-from streamgauge.suites import load, names, published
-from streamgauge.suites.comparing import judge, table
-from streamgauge.suites.drawing import FIGURES, write_figures
+from streamgauge.report.figures import lines
+from streamgauge.suites import drawing, load, names, published, running
+from streamgauge.suites.comparing import Cell, judge, table
+from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
 from streamgauge.suites.finding import Job, find, fits, gather, jobs, parse_seeds
-from streamgauge.suites.measured import Measured, from_runs, recorded, write
+from streamgauge.suites.measured import (
+    Measured,
+    _remarks,
+    command,
+    from_runs,
+    recorded,
+    together,
+    write,
+)
 from streamgauge.suites.page import ledger_page
 from streamgauge.suites.planning import estimate
 from streamgauge.suites.published import Published
-from streamgauge.suites.running import check_weights, run
+from streamgauge.suites.running import Worker, check_weights, run
 from streamgauge.suites.spec import DEFINED
+from streamgauge.suites.text import plan_text
 
 ROOT = Path(__file__).parent.parent
 SUITES = names()
@@ -266,11 +278,11 @@ def test_parts_from_two_machines_add_up(demo: Path, tmp_path: Path) -> None:
     assert {one.row: one.seeds for one in alone} == dict.fromkeys(
         ("blind", "majority", "NCM"), (0,)
     )
-    together = from_runs(suite, gather([tmp_path / "machine-0", tmp_path / "machine-1"]))
-    assert all(one.seeds == (0, 1) for one in together)
-    assert all("different kinds of device" in one.remarks[0] for one in together)
+    both = from_runs(suite, gather([tmp_path / "machine-0", tmp_path / "machine-1"]))
+    assert all(one.seeds == (0, 1) for one in both)
+    assert all("different kinds of device" in one.remarks[0] for one in both)
     whole = {one.row: one.values for one in from_runs(suite, gather([demo]))}
-    assert {one.row: one.values for one in together} == whole
+    assert {one.row: one.values for one in both} == whole
 
 
 def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
@@ -424,3 +436,178 @@ def test_any_number_can_be_written_and_read_again(tmp_path: Path) -> None:
     assert again.values["Acc"] == pytest.approx(
         (31.0, 31.0, 0.0, 100.0, 12.3456, float("nan")), nan_ok=True
     )
+
+
+# What a hard look found: seeds that went missing, and numbers said to be of something else.
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_the_command_beside_a_row_makes_that_row_with_those_seeds(generated: bool) -> None:
+    for name in names():
+        suite = load(name, generated)
+        for row in suite.rows:
+            for seeds in ([0], [0, 1, 2, 3, 4], [3], [3, 4], [0, 2], list(range(row.seeds))):
+                words = shlex.split(command(suite, [row], seeds))
+                assert words[:4] == ["streamgauge", "suite", "run", name]
+                assert ("--generated" in words) == generated
+                assert suite.choose([words[words.index("--only") + 1]]) == [row]
+                given = words[words.index("--seeds") + 1] if "--seeds" in words else None
+                assert (parse_seeds(given) or list(range(row.seeds))) == seeds
+        for cell in table(suite, []):
+            assert ("--generated" in cell.command) == generated
+
+
+def test_recorded_seeds_stay_when_fewer_are_run_here() -> None:
+    line = "streamgauge suite run x --only ER"
+    before = Measured("", "ER", (0, 1, 2, 3), {"Acc": (1.0, 2.0, 3.0, 4.0), "Old": (5.0,) * 4},
+                      line, ("a", "b", "c", "d"), "cuda: H", "v1")  # fmt: skip
+    here = Measured("", "ER", (1, 7), {"Acc": (20.0, 70.0), "New": (8.0, 9.0)},
+                    f"{line} --seeds 1,7", ("B", "H"), "cpu", "v2")  # fmt: skip
+    (found,) = together([before], [here])
+    assert found.seeds == (0, 1, 2, 3, 7)
+    assert found.values["Acc"] == (1.0, 20.0, 3.0, 4.0, 70.0)
+    assert found.values["Old"] == pytest.approx((5.0, math.nan, 5.0, 5.0, math.nan), nan_ok=True)
+    assert found.values["New"] == pytest.approx((math.nan, 8.0, *[math.nan] * 2, 9.0), nan_ok=True)
+    assert found.runs == ("a", "B", "c", "d", "H")
+    assert found.command == "streamgauge suite run x --only ER --seeds 0,1,2,3,7"
+    assert found.remarks == ("seeds 0, 2, 3 as recorded by v1 on cuda: H",)
+    assert (found.device, found.versions) == ("cuda: H; cpu", "v1; v2")
+    # All of it was run again here, or what was recorded is no check: then what is here stands.
+    assert together([dataclasses.replace(before, seeds=(1,))], [here]) == [here]
+    assert together([dataclasses.replace(before, earlier="not kept")], [here]) == [here]
+    assert together([before], []) == [before]
+
+
+def test_a_difference_of_rows_that_are_no_check_is_none_either() -> None:
+    suite = load("realtime-cloc")
+    seeds = (0, 1, 2)
+    first = Measured("slow", "ER++ 6", seeds, {"1 step": (30.0, 31.0, 32.0)}, "")
+    second = Measured("slow", "GSS", seeds, {"1 step": (13.0, 14.0, 15.0)}, "")
+
+    def cell(*found: Measured) -> Cell:
+        (one,) = [c for c in table(suite, found)
+                  if (c.row, c.column, c.part) == ("ER++ - GSS", "1 step", "slow")]  # fmt: skip
+        return one
+
+    assert cell(first, second).verdict == "verified"
+    earlier = cell(first, dataclasses.replace(second, earlier="not kept", remarks=("hm",)))
+    assert earlier.verdict == "not verified"
+    assert "earlier, runs not kept" in earlier.why
+    assert earlier.remarks == ("hm",)
+
+
+def test_runs_of_another_code_or_of_other_data_are_said_to_be(demo: Path, tmp_path: Path) -> None:
+    suite = load("demo", generated=True)
+    assert all(one.remarks == () for one in from_runs(suite, gather([demo])))
+    for one in gather([demo]):
+        if one.learner == "ncm":
+            shutil.copytree(one.path, tmp_path / one.id)
+            header = json.loads((tmp_path / one.id / "run.json").read_text())
+            header["config"]["learner"]["code"] = "of last year"
+            (tmp_path / one.id / "run.json").write_text(json.dumps(header))
+    (found,) = from_runs(suite, gather([tmp_path]))
+    assert found.remarks == ("run with another version of the learner's code than the one here",)
+    # Each seed of a generated stream has data of its own, also where a row runs on a part of it.
+    rows = {row.name: row for row in suite.rows}
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for one in runs:
+        one.header["stream"]["name"] = "albums-preparation"
+    assert list(_remarks(rows["NCM"], runs)) == []
+    real = dataclasses.replace(rows["NCM"], stream="cloc")
+    assert list(_remarks(real, runs)) == ["seeds were run on different data"]
+
+
+def test_figures_over_rows_leave_no_seed_out() -> None:
+    each = [[1.0, 2.0], [3.0, 4.0]]
+    assert [y.tolist() for _, y in _by_seed(np.arange(2), each)] == [[1.0, 3.0], [2.0, 4.0]]
+    uneven = [[1.0, 2.0, 6.0], [3.0]]  # three seeds here, one there
+    ((x, y),) = _by_seed(np.array([0, 2]), uneven)
+    assert (x.tolist(), y.tolist()) == ([0.0, 2.0], [3.0, 3.0])
+    assert _by_seed(np.arange(0), []) == []
+
+
+def test_first_weights_are_named_the_same_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their path is part of what a run is: a run begun here must go on from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "pretrain", lambda *_, out, **__: out / "weights.pt")
+    row = next(row for row in load("near-future", generated=True).rows if row.weights)
+    found = Worker("runs", device="cpu").backbones(Job(row, 0))
+    assert found == str(tmp_path / "runs" / "backbones" / "weights.pt")
+    real = next(row for row in load("near-future").rows if row.weights)
+    given = Worker("runs", device="cpu", weights={real.weights: "net.pt"})
+    assert given.backbones(Job(real, 0)) == str(tmp_path / "net.pt")
+
+
+def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
+    one = lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
+    assert one[0]["mode"] == "lines+markers"
+    run = SimpleNamespace(path="")
+    with pytest.MonkeyPatch.context() as patch:
+        matrices = iter([np.array([[1.0, np.nan], [1.0, 1.0]]),
+                         np.array([[0.2, np.nan], [0.8, 0.9]])] * 4)  # fmt: skip
+        patch.setattr(drawing, "_by_task", lambda run, value, scale: (
+            np.array([1.0, 2.0]), scale * value(next(matrices), None)))  # fmt: skip
+        patch.setattr(drawing, "Run", lambda path: run)
+        patch.setattr(drawing, "classes_seen", lambda run: np.array([2, 4]))
+        row = load("rescaled", generated=True).rows[0]
+        accuracy, forgetting = drawing.rescaled(drawing.Drawn("", [(row, [run, run])]))  # type: ignore[list-item]
+    assert accuracy is not None
+    assert forgetting is not None
+    heights = [y for trace in accuracy.data for y in trace["y"]]
+    assert min(heights) >= 0
+    assert 50 < max(heights) <= 100
+    (plain, dotted) = (trace for trace in accuracy.data if "name" in trace)
+    assert plain["y"] == [60.0, 92.5]
+    assert dotted["y"] == [30.0, 92.5]
+
+
+@pytest.mark.parametrize("place", ["ray", "side by side", "one by one"])
+def test_a_run_that_two_rows_ask_for_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Made twice at the same time, the second would find its folder locked."""
+    suite = load("cloc", generated=True)
+    only = ["schedules: cosine", "memory: 40 thousand", "memory: reservoir"]
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "scatter_runs", lambda _, jobs, *a, **b: asked.extend(jobs) or ())
+    monkeypatch.setattr(running, "take_turns", lambda starts, *_: asked.extend(starts) or ())
+    monkeypatch.setattr(runner, "to_the_end", lambda begin: asked.append(begin))
+    monkeypatch.setattr(running, "Run", lambda path: path)
+    if place == "side by side":
+        made = Worker.__init__
+
+        def replaying(self: Worker, *given: Any, **how: Any) -> None:
+            made(self, *given, **how)
+            self.replays = True
+
+        monkeypatch.setattr(Worker, "__init__", replaying)
+    on = "ray" if place == "ray" else "local"
+    list(
+        run(suite, only=only, seeds=[0, 0], out=tmp_path, on=on, device="cpu", said=lambda _: None)
+    )
+    assert len(asked) == 2
+
+
+def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
+    rows = {row.name: row for row in load("demo", generated=True).rows}
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for one in runs:
+        one.header["config"]["learner"]["weights"] = f"hash of file {one.seed}"
+    real = dataclasses.replace(rows["NCM"], generated=False)
+    assert list(_remarks(real, runs)) == ["seeds began from different first weights"]
+    assert list(_remarks(rows["NCM"], runs)) == []  # generated: each seed's own
+
+
+def test_the_plan_counts_a_run_of_two_rows_once() -> None:
+    suite = load("cloc", generated=True)
+    rows = suite.choose(["schedules: cosine", "memory: 40 thousand", "memory: reservoir"])
+    found = estimate(rows, find([], []), [0, 1], "cpu", measure=False)
+    by = {one.row.title: (one.missing, one.to_run) for one in found}
+    assert by == {
+        "schedules: cosine": (2, 2), "memory: 40 thousand": (2, 0), "memory: reservoir": (2, 2)
+    }  # fmt: skip
+    shown = plan_text(suite, found, "cpu")
+    assert "To run: 4 runs" in shown
+    assert "2 more are the same as one of another row" in shown

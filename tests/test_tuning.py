@@ -273,7 +273,7 @@ def test_a_grid_tries_every_point_once(tmp_path: Path) -> None:
     tried = {tuple(sorted(t.params.items())) for t in stored(tmp_path / "g").get_trials()}
     assert tried == {(("lr", lr), ("memory", m)) for lr in (0.01, 0.1) for m in (5, 50)}
     assert found["trials"] == 4
-    assert tune(ask, out=tmp_path / "g", said=quiet)["trials"] == 4
+    assert tune(replace(ask, trials=9), out=tmp_path / "g", said=quiet)["trials"] == 4
 
 
 def test_equal_trials_are_run_and_charged_once(tmp_path: Path) -> None:
@@ -384,8 +384,8 @@ def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> Non
     ask = Ask("blobs", "er", ("lr=0.01,0.1",), SMALL, prefix="1 task", trials=6, prune="none")
     work = Study(plan(ask), tmp_path, None, "turns", "cpu", quiet)
     active = {number: work.start(number) for number in range(3)}
-    assert len({tuple(one[2].items()) for one in work.under_way.values()}) < 3  # some are alike
-    assert len({one[0].number for one in work.under_way.values()}) == 3
+    assert len({tuple(one.chosen.items()) for one in work.under_way.values()}) < 3  # some are alike
+    assert len({one.trial.number for one in work.under_way.values()}) == 3
     waiting, order = [3, 4, 5], []
     while active:
         for number, begun in list(active.items()):

@@ -114,6 +114,7 @@ def plan(
                     "row": one.row.title,
                     "complete": one.complete,
                     "missing": one.missing,
+                    "to_run": one.to_run,
                     "steps": one.work.steps,
                     "jobs": one.work.jobs,
                     "answers": one.work.answered + one.work.evaluated,

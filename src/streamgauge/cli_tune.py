@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.errors import StreamgaugeError
 
 
@@ -58,6 +59,11 @@ def tune(
     workers: Annotated[
         int | None, typer.Option(help="Processes that decode images ahead [one a core].")
     ] = None,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the answer for a program to read.")
     ] = False,
@@ -75,6 +81,8 @@ def tune(
         streamgauge tune --stream split_cifar100 --learner er@survey-cifar100 --like survey
 
         streamgauge tune --stream realtime_cifar10 --learner mir@realtime-cifar10 --like realtime
+
+        streamgauge tune --stream blobs --learner er --search er.lr=log:0.001:1 --on ray
 
         streamgauge run --tuned studies/blobs-er --seeds 5
     """
@@ -110,6 +118,8 @@ def tune(
         checkpoint=checkpoint,
         workers=workers,
         side_by_side=side_by_side,
+        on=on,
+        cluster=cluster_of(on, address, gpus, cpus, store),
         said=say,
     )
     if as_json:

@@ -28,6 +28,10 @@ PLACES = ("local", "ray")
 COMMIT = "progress.json"  # what a run folder's other files are valid by: it travels last
 
 
+class Misplaced(StreamgaugeError):
+    """What is wrong with a machine of the cluster, not with the work that came to it."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Where to find Ray, and what a piece of work takes of it."""
@@ -104,6 +108,78 @@ def device_of(gpus: float) -> str:
     return "cuda" if gpus else "cpu"
 
 
+def room(cluster: Cluster, ray: Any, gpus: float = 0.0) -> int:
+    """How many tasks the cluster, as it is now, has room for at the same time; at least one. On
+    several machines a few may have to wait for a CPU or a GPU that no machine has left whole."""
+    found = ray.cluster_resources()
+    fits = [found.get("CPU", 0.0) / (cluster.cpus or 1)]
+    if gpus:  # parts of different GPUs are no GPU
+        fits.append(int(found.get("GPU", 0.0)) * int(1 / gpus + 1e-9))
+    return max(1, int(min(fits) + 1e-9))
+
+
+def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
+    """A sentence where no machine, as things are, can take a task at all: Ray waits in silence,
+    since one may still come."""
+    need = {"CPU": cluster.cpus, "GPU": gpus}
+    for node in ray.nodes():
+        if node["Alive"] and all(node["Resources"].get(k, 0) >= n for k, n in need.items()):
+            return []
+    return [
+        f"No machine of this Ray has {cluster.cpus:g} CPU and {gpus:g} GPU for a task: they wait "
+        f"until one comes that does (or stop this, and mend --cpus or --gpus)."
+    ]
+
+
+class Calls:
+    """Calls of one function that are under way on the cluster, each under a key. What is left of
+    them is cancelled at the end."""
+
+    def __init__(
+        self, work: Callable[..., Any], cluster: Cluster, ray: Any, gpus: float = 0.0
+    ) -> None:
+        made = ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=cluster.retries)
+        self._remote, self._ray, self._retries = made(work), ray, cluster.retries
+        self._waiting: dict[Any, Any] = {}
+
+    def __enter__(self) -> Calls:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for left in self._waiting:
+            with contextlib.suppress(Exception):  # Ray may be gone itself
+                self._ray.cancel(left, force=True)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def call(self, key: Any, *given: Any) -> None:
+        self._waiting[self._remote.remote(*given)] = key
+
+    def first(self, *others: Any) -> Any:
+        """The key of the call that ends first, and its result as a function that gives it; one of
+        `others`, things that Ray is to say something of, comes as itself."""
+        (ended,), _ = self._ray.wait([*others, *self._waiting], num_returns=1)
+        if ended not in self._waiting:
+            return ended, lambda: self._ray.get(ended)
+        return self._waiting.pop(ended), lambda: self._result(ended)
+
+    def _result(self, ended: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(ended)
+        except errors.RayTaskError as error:
+            if not isinstance(error.cause, StreamgaugeError):
+                raise
+            raise StreamgaugeError(str(error.cause)) from None
+        except errors.RayError as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise StreamgaugeError(
+                f"A task lost its worker {self._retries + 1} times ({reason}); what was "
+                f"checkpointed is safe: run the same command again."
+            ) from error
+
+
 def scatter(
     work: Callable[..., Any],
     tasks: Sequence[tuple[Any, ...]],
@@ -114,32 +190,18 @@ def scatter(
     """Call `work(*task)` for every task on the cluster; yields (number of the task, result) in the
     order in which they end. A task that fails does not keep the others from their end; what was
     wrong is raised then."""
-    remote = ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_retries=cluster.retries)(work)
-    # Arguments that all tasks share are handed over once each; they are small.
-    waiting = {remote.remote(*task): number for number, task in enumerate(tasks)}
     problems: list[str] = []
-    try:
-        while waiting:
-            (ended,), _ = ray.wait(list(waiting), num_returns=1)
-            number = waiting.pop(ended)
+    with Calls(work, cluster, ray, gpus) as calls:
+        for number, task in enumerate(tasks):
+            calls.call(number, *task)
+        while len(calls):
+            number, result = calls.first()
             try:
-                result = ray.get(ended)
-            except ray.exceptions.RayTaskError as error:
-                if not isinstance(error.cause, StreamgaugeError):
-                    raise
-                problems.append(str(error.cause))
-            except ray.exceptions.RayError as error:
-                reason = str(error).strip().splitlines()[0].rstrip(".")
-                problems.append(
-                    f"Task {number + 1} of {len(tasks)} lost its worker {cluster.retries + 1} "
-                    f"times ({reason}); what was checkpointed is safe: run the same command again."
-                )
+                found = result()
+            except StreamgaugeError as problem:
+                problems.append(str(problem))
             else:
-                yield number, result
-    finally:
-        for left in waiting:
-            with contextlib.suppress(Exception):  # Ray may be gone itself
-                ray.cancel(left, force=True)
+                yield number, found
     if problems:
         raise StreamgaugeError(" ".join(dict.fromkeys(problems)))
 
@@ -178,7 +240,7 @@ class Shared:
     def check(self) -> None:
         """Asked on the other machine."""
         if not (self.folder / self.mark).exists():
-            raise StreamgaugeError(
+            raise Misplaced(
                 f"{self.folder} is not the same folder on every machine of the cluster: give --out "
                 f"on a disk that all share, or --store URL for run folders to travel through."
             )
@@ -201,14 +263,14 @@ class Store:
         try:
             import fsspec
         except ImportError:
-            raise StreamgaugeError(
+            raise Misplaced(
                 "--store needs fsspec: pip install 'streamgauge[ray]', on every machine."
             ) from None
         try:
             files, root = fsspec.core.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            raise StreamgaugeError(f"--store {self.url} cannot be used: {reason}.") from None
+            raise Misplaced(f"--store {self.url} cannot be used: {reason}.") from None
         files.invalidate_cache()
         return files, root
 
@@ -219,7 +281,8 @@ class Store:
         return {name[len(folder) + 1 :] for name in files.find(folder)}
 
     def get(self, path: Path) -> None:
-        """Make a local run folder what the stored one is; nothing if nothing is stored."""
+        """Make a local run folder what the stored one is; nothing if nothing is stored. The commit
+        point comes last here, too: a kill in between leaves a folder that holds nothing."""
         files, root = self._there()
         folder = f"{root}/{path.name}"
         with self._saying("read from"):
@@ -227,7 +290,7 @@ class Store:
             if COMMIT not in listed:
                 return  # nothing was committed: whatever is there is debris
             shutil.rmtree(path, ignore_errors=True)
-            for name in listed:
+            for name in sorted(listed, key=lambda one: (one == COMMIT, one)):
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 files.get_file(f"{folder}/{name}", str(path / name))
                 self._known[path / name] = _stamp(path / name)
@@ -257,7 +320,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            raise StreamgaugeError(f"Cannot {what} {self.url}: {error}.") from error
+            raise Misplaced(f"Cannot {what} {self.url}: {error}.") from error
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -59,6 +59,14 @@ def of_torchrun() -> Ranks | None:
     return Ranks(distributed.get_rank(), distributed.get_world_size())
 
 
+def synchronised(model: nn.Module) -> nn.Module:
+    """The network with the mean and variance of its batch norms taken over all ranks' samples.
+    Parameters and buffers stay the same objects under the same names: the optimiser and checkpoints
+    know them."""
+    made: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return made
+
+
 class Ranks:
     """The processes of one run, seen from one of them."""
 
@@ -106,7 +114,7 @@ class Ranks:
                     f"{learner.config.model} has batch norm, which is shared on GPUs only: "
                     "choose a network without it, or run in one process."
                 )
-            learner.model = model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+            learner.model = model = synchronised(model)
         shared = nn.parallel.DistributedDataParallel(
             model, device_ids=[learner.device] if on_gpu else None
         )

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamgauge import catalogue, runner
-from streamgauge.cluster import Cluster, Shared, Store, connected, device_of, gpus_for, scatter
+from streamgauge.cluster import (
+    Cluster,
+    Shared,
+    Store,
+    connected,
+    device_of,
+    gpus_for,
+    has_no_room,
+    scatter,
+)
 from streamgauge.loop import Protocol
 from streamgauge.record import Run
 from streamgauge.runner import Experiment, Said
@@ -35,23 +44,26 @@ class Elsewhere:
     shared: Shared
     store: str = ""
 
+    def open(self) -> tuple[Path, Store | None]:
+        """On the other machine: the folder to work in, and the store where folders travel."""
+        if self.store:
+            store = Store(self.store)
+            return store.scratch, store
+        self.shared.check()
+        return self.shared.folder, None
+
     def complete(self, prepare: Callable[[Path, Said], Iterable[Start]]) -> Answer:
         """Called by Ray's worker: do what `prepare(folder, said)` finds to do."""
         import torch
 
-        store = Store(self.store) if self.store else None
-        if store is None:
-            self.shared.check()
-        out = self.shared.folder if store is None else store.scratch
+        out, store = self.open()
         paths: list[Path] = []
         said: list[str] = []
         waiting: list[tuple[Path, Begin]] = []
         for path, begin in prepare(out, said.append):
             paths.append(path)
-            if store is not None:
-                store.get(path)
-                begin = _storing(begin, path, store)
-            if begin is None or _done(path):
+            begin = taken_up(path, begin, store)
+            if begin is None:
                 continue
             if self.together:
                 waiting.append((path, begin))
@@ -60,11 +72,24 @@ class Elsewhere:
         if waiting:
             for _ in take_turns(waiting, torch.device(self.device), len(waiting), said.append):
                 pass
-        if store is not None:
-            for path in paths:
-                store.put(path)  # also what another task of this machine left complete
-                shutil.rmtree(path, ignore_errors=True)
+        for path in paths:
+            put_away(path, store)  # also what another task of this machine left complete
         return [path.name for path in paths], said
+
+
+def taken_up(path: Path, begin: Begin | None, store: Store | None) -> Begin | None:
+    """How to begin a run where its folder may have travelled: None where it is complete."""
+    if store is not None:
+        store.get(path)
+        begin = _storing(begin, path, store)
+    return None if begin is None or _done(path) else begin
+
+
+def put_away(path: Path, store: Store | None) -> None:
+    """A run folder that was worked on goes where the next machine finds it."""
+    if store is not None:
+        store.put(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _done(path: Path) -> bool:
@@ -118,6 +143,8 @@ def scatter_runs(
             f"{gpus:g} GPU, on a Ray with {found.get('CPU', 0):g} CPUs and "
             f"{found.get('GPU', 0):g} GPUs."
         )
+        for sentence in has_no_room(cluster, ray, gpus):
+            said(sentence)
         tasks = [(group, dict(how), elsewhere) for group in groups]
         for number, (names, told) in scatter(work, tasks, cluster, ray, gpus):
             for sentence in told:

@@ -105,20 +105,36 @@ def task_order(log: Log) -> Integers:
     """``order[id]`` = place of a task in the order of training (0 first), over all splits.
 
     Tasks are usually numbered in that order, and then this is 0, 1, 2, ...; a task never trained
-    comes last.
+    comes last. A log that was not evaluated during each task does not say when the others were
+    trained; the predictions do, and where there are none either, the tasks' own numbers.
     """
     table = log.evaluations
     step, number = column(table, "step", "evaluations"), column(table, "evaluation", "evaluations")
     current = column(table, "current", "evaluations").astype(np.int64)
     task = column(table, "task", "evaluations").astype(np.int64)
     tasks = int(max(current.max(initial=-1), task.max(initial=-1))) + 1
-    in_time = current[np.lexsort((number, step))]
-    trained, first = np.unique(in_time[in_time >= 0], return_index=True)
-    met = trained[np.argsort(first)]
+    met = _first_met(current, np.lexsort((number, step)))
+    if len(met) < tasks:
+        answered = table_of(log, "predictions")
+        if len(answered.get("task", ())):
+            trained = _first_met(
+                np.asarray(answered["task"]).astype(np.int64),
+                np.argsort(np.asarray(answered["step"]), kind="stable"),
+            )
+            met = trained[trained < tasks] if np.isin(met, trained).all() else met
+        elif (np.diff(met) > 0).all():
+            met = np.arange(tasks)
     rest = np.setdiff1d(np.arange(tasks), met)
     order = np.empty(tasks, dtype=np.int64)
     order[np.concatenate([met, rest]).astype(np.int64)] = np.arange(tasks)
     return order
+
+
+def _first_met(ids: Integers, in_time: Integers) -> Integers:
+    """Ids that are not negative, in the order in which they first occur."""
+    ids = ids[in_time]
+    found, first = np.unique(ids[ids >= 0], return_index=True)
+    return found[np.argsort(first)]
 
 
 def _relabel(ids: Integers, order: Integers) -> Integers:

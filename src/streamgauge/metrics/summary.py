@@ -23,6 +23,7 @@ from streamgauge.metrics.log import (
     retained_accuracy,
     splits_of,
     table_of,
+    task_order,
 )
 
 WORST_WINDOW = 1000  # samples
@@ -123,8 +124,8 @@ def _task_scores(
     current = np.asarray(log.evaluations["current"])
     if not _splits(log) - {PROBE} or current.max() < 0 or np.max(log.evaluations["task"]) < 0:
         return {}
-    # A run may have been cut short, or evaluate tasks that it never trains.
-    trained = len(np.unique(current[current >= 0]))
+    # A run may have been cut short, evaluate tasks that it never trains, or only after the last.
+    newest = int(task_order(log)[current[current >= 0]].max())
     a, b = accuracy_matrix(log), cumulative_matrix(log)
     results = {
         "average_accuracy": tasks.average_accuracy(a),
@@ -140,7 +141,7 @@ def _task_scores(
         results["rescaled_forgetting"] = tasks.rescaled_forgetting(a, seen)
     untrained = _untrained(log) if baseline is None else baseline
     results["forward_transfer"] = tasks.forward_transfer(a, untrained)
-    found = {name: float(values[trained - 1]) for name, values in results.items()}
+    found = {name: float(values[newest]) for name, values in results.items()}
     found.update(_continual_scores(log))
     return found
 
@@ -150,11 +151,10 @@ def _continual_scores(log: Log) -> dict[str, float]:
     if not len(acc):
         return {}
     worst = continual.worst_case(acc, task, step, evaluation_sizes(log))
-    found = {
-        "anytime_accuracy": _last(continual.anytime_accuracy(acc, task)),
-        "minimum_accuracy": _last(continual.minimum_accuracy(acc, task)),
-        "worst_case_accuracy": worst.accuracy,
-    }
+    found = {"worst_case_accuracy": worst.accuracy}
+    if len(acc) > 1 or acc.shape[1] == 1:  # one evaluation after many tasks is no time to average
+        found["anytime_accuracy"] = _last(continual.anytime_accuracy(acc, task))
+        found["minimum_accuracy"] = _last(continual.minimum_accuracy(acc, task))
     if worst.interval > 1:  # not every step was evaluated
         found["anytime_accuracy_error"] = continual.anytime_error(acc, task, step)
     if not math.isnan(worst.accuracy):

@@ -254,7 +254,7 @@ def lines(
             "name": name,
             "legendgroup": name,
             "meta": {"colour": colour},
-            "mode": "lines+markers" if markers else "lines",
+            "mode": "lines+markers" if markers or fewest == 1 else "lines",  # a point is no line
             "x": _rounded(x),
             "y": _rounded(values.mean),
             "hovertemplate": "%{y:.1f}" if scale == 100 else "%{y:.4g}",

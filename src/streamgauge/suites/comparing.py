@@ -86,7 +86,7 @@ def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
         deviations=deviations,
         verdict=verdict,
         why=why,
-        command=command(suite, row, row.seeds) if found is None else found.command,
+        command=command(suite, [row]) if found is None else found.command,
         runs=() if found is None else found.runs,
         remarks=() if found is None else found.remarks,
     )
@@ -129,20 +129,22 @@ def judge(number: Published | None, values: Iterable[float]) -> tuple[Verdict, s
 
 def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[Cell]:
     cells = []
+    rows = {row.key: row for row in suite.rows}
     for one in suite.differences:
         number = None if suite.generated else published.number(one.table, one.name, one.column)
-        first, second = by_row.get((one.part, one.of)), by_row.get((one.part, one.minus))
+        pair = [(one.part, one.of), (one.part, one.minus)]
+        found = [by_row[key] for key in pair if key in by_row]
         values: list[float] = []
-        runs: tuple[str, ...] = ()
-        if first is not None and second is not None:
-            other = dict(zip(second.seeds, second.values.get(one.column, ()), strict=False))
-            mine = dict(zip(first.seeds, first.values.get(one.column, ()), strict=False))
-            values = [mine[seed] - other[seed] for seed in mine if seed in other]
-            runs = (*first.runs, *second.runs)
+        if len(found) == 2:
+            first, second = (
+                dict(zip(m.seeds, m.values.get(one.column, ()), strict=False)) for m in found
+            )
+            values = [first[seed] - second[seed] for seed in first if seed in second]
         elif number is None:
             continue
         verdict, why, difference, deviations = judge(number, values)
-        words = f'--only "{one.part}: {one.of}" --only "{one.part}: {one.minus}"'
+        if number is not None and values and any(m.earlier for m in found):
+            verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
         cells.append(
             Cell(
                 part=one.part,
@@ -155,8 +157,9 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
                 deviations=deviations,
                 verdict=verdict,
                 why=why,
-                command=f"streamgauge suite run {suite.name} {words}",
-                runs=runs,
+                command=command(suite, [rows[key] for key in pair]),
+                runs=tuple(name for m in found for name in m.runs) if values else (),
+                remarks=tuple(dict.fromkeys(r for m in found for r in m.remarks)),
             )
         )
     return cells

@@ -183,13 +183,13 @@ def _full_and_dotted(
     return [*traces, *second]
 
 
-def _by_task(run: Run, value: Callable[[Floats, Floats], Floats]) -> Curve:
+def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float = 100.0) -> Curve:
     if run.stream["tasks"] < 2 or not len(run.evaluations["evaluation"]):
         return np.empty(0), np.empty(0)
     a = accuracy_matrix(run)
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
         return np.empty(0), np.empty(0)
-    found = 100 * value(a, cumulative_matrix(run))
+    found = scale * value(a, cumulative_matrix(run))
     task = np.arange(1, len(found) + 1, dtype=np.float64)
     return task[~np.isnan(found)], found[~np.isnan(found)]
 
@@ -334,7 +334,9 @@ def training(part: Drawn) -> list[Figure | None]:
             return thin(run.training["step"][mine], run.training["value"][mine].astype(np.float64))
 
         found = lines(part.curves(curve), scale=1.0)
-        made.append(_drawn(make_figure, name, "", found, "step", percent=False))
+        caption = "As the learners say it of themselves, step by step."
+        figure = _drawn(make_figure, f"Training: {name}", caption, found, "step", percent=False)
+        made.append(_axis(figure, name))
     return made
 
 
@@ -356,26 +358,34 @@ def _config(row: Row) -> Any:
 
 
 def _over(part: Drawn, setting: str) -> Figure | None:
+    ordered = sorted(
+        ((float(getattr(_config(row), setting)), row, runs) for row, runs in part.rows),
+        key=lambda one: one[0],
+    )
     named = []
     for column in part.rows[0][0].columns:
-        seeds: list[Curve] = []
-        for number in range(min(len(runs) for _, runs in part.rows)):
-            points = []
-            for row, runs in part.rows:
-                scores = run_scores(runs[number])
-                value = next((scores[s] for s in row.columns[column] if s in scores), np.nan)
-                points.append((float(getattr(_config(row), setting)), value))
-            points.sort()
-            seeds.append(
-                (np.arange(len(points), dtype=np.float64), np.array([p[1] for p in points]))
-            )
-        named.append((column, seeds))
+        each = [
+            [_score(run, row.columns.get(column, ())) for run in runs] for _, row, runs in ordered
+        ]
+        named.append((column, _by_seed(np.arange(len(each)), each)))
     made = make_figure(
         f"Sensitivity to {setting}", "", lines(named, markers=True), setting, whole=False
     )
-    values = sorted(float(getattr(_config(row), setting)) for row, _ in part.rows)
-    ticks = {"tickvals": list(range(len(values))), "ticktext": [f"{v:g}" for v in values]}
-    return _x_axis(made, ticks)
+    ticks = [f"{value:g}" for value, *_ in ordered]
+    return _x_axis(made, {"tickvals": list(range(len(ticks))), "ticktext": ticks})
+
+
+def _score(run: Run, names: Sequence[str]) -> float:
+    scores = run_scores(run)
+    return next((scores[name] for name in names if name in scores), np.nan)
+
+
+def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
+    """Curves over rows from the values of each row: one a seed where all rows have equally many;
+    else the one of their means, so that no seed is left out."""
+    if len({len(values) for values in each}) > 1:
+        each = [[float(np.mean(values))] for values in each]
+    return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
 def places(part: Drawn) -> list[Figure | None]:
@@ -412,7 +422,7 @@ def places(part: Drawn) -> list[Figure | None]:
 def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
     """Where each sample is, and the mean place of each class, from the stream itself."""
     config = run.header["config"]["stream"]
-    key = repr(sorted(config["settings"].items(), key=str))
+    key = repr((config["origin"], sorted(config["settings"].items(), key=str)))
     if key not in cache:
         try:
             source = catalogue.stream(config["origin"], **config["settings"]).source
@@ -469,14 +479,10 @@ def memory(parts: Sequence[Drawn]) -> list[Figure]:
     order = sorted(range(len(parts)), key=lambda n: sizes[n])
     named = []
     for name in ("ER", "i.i.d.", "GDumb"):
-        seeds: list[Curve] = []
-        rows = [{row.name: runs for row, runs in parts[n].rows}.get(name) for n in order]
-        fewest = min((len(runs) for runs in rows if runs), default=0)
-        for number in range(fewest):
-            x = [place for place, runs in enumerate(rows) if runs]
-            y = [run_scores(runs[number]).get("retained_accuracy", np.nan) for runs in rows if runs]
-            seeds.append((np.array(x, dtype=np.float64), np.array(y)))
-        named.append((name, seeds))
+        rows = [{row.name: runs for row, runs in parts[n].rows}.get(name, ()) for n in order]
+        there = [place for place, runs in enumerate(rows) if runs]
+        each = [[_score(run, ("retained_accuracy",)) for run in rows[place]] for place in there]
+        named.append((name, _by_seed(np.array(there), each)))
     made = make_figure(
         "Accuracy over the size of memory",
         "After the last task, on the test set.",
@@ -497,21 +503,22 @@ def rescaled(part: Drawn) -> list[Figure | None]:
         return np.asarray(found)
 
     made = []
-    for title, axis, plain, scaled in (
-        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy),
+    # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
+    for title, axis, plain, scaled, scale in (
+        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy, 1.0),
         ("Average and rescaled forgetting", "forgetting, %", average_forgetting,
-         rescaled_forgetting),
+         rescaled_forgetting, 100.0),
     ):  # fmt: skip
 
-        def full(run: Run, plain: Any = plain) -> Curve:
-            return _by_task(run, lambda a, _: plain(a))
+        def full(run: Run, plain: Any = plain, scale: float = scale) -> Curve:
+            return _by_task(run, lambda a, _: plain(a), scale)
 
-        def dotted(run: Run, scaled: Any = scaled) -> Curve:
-            return _by_task(run, lambda a, _: scaled(a, seen(run)))
+        def dotted(run: Run, scaled: Any = scaled, scale: float = scale) -> Curve:
+            return _by_task(run, lambda a, _: scaled(a, seen(run)), scale)
 
         first, second = part.curves(full), part.curves(dotted)
         caption = "Dotted: rescaled by what a random guess over the classes so far would get."
-        traces = _full_and_dotted(first, second, "rescaled", scale=1.0)
+        traces = _full_and_dotted(first, second, "rescaled", scale=100.0 / scale)
         made.append(
             _axis(_drawn(make_figure, title, caption, traces, "tasks learnt", whole=True), axis)
         )

@@ -99,6 +99,20 @@ def parse_seeds(text: str | None) -> list[int] | None:
     return found
 
 
+def seeds_text(seeds: Sequence[int]) -> str:
+    """What `parse_seeds` reads as these.
+
+    >>> seeds_text([0, 1, 2]), seeds_text([3, 4]), seeds_text([3]), seeds_text([0, 2])
+    ('3', '3-4', '3-3', '0,2')
+    """
+    if list(seeds) == list(range(len(seeds))):
+        return str(len(seeds))
+    first, last = seeds[0], seeds[-1]
+    if list(seeds) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seeds))
+
+
 def gather(folders: Iterable[str | Path]) -> list[Run]:
     """All runs in these folders, however deep; a folder that is not there has none."""
     found = {}
@@ -125,6 +139,14 @@ def wanted(job: Job) -> dict[str, Any]:
         "protocol": as_plain(protocol),
         "seed": job.seed,
     }
+
+
+def distinct(some: Iterable[Job]) -> list[Job]:
+    """The first of those that ask for the same run, as rows of different parts may do."""
+    found: dict[tuple[str, str], Job] = {}
+    for job in some:
+        found.setdefault((_as_text(wanted(job)), job.row.weights), job)
+    return list(found.values())
 
 
 def as_wanted(run: Run) -> dict[str, Any]:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from streamgauge import catalogue
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import score
 from streamgauge.record import Run
-from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.finding import find, jobs, seeds_text
 from streamgauge.suites.spec import Row, Suite
 
 RESULTS = Path(__file__).parent / "results"
 # Blind accuracy of so many labels, photo by photo: computed from a run's labels, not its answers.
 LABELS = "label_accuracy@"
+SEEDS = "--seeds"
 GENERATED = ("albums", "blobs", "markov")  # each seed has data of its own
 
 
@@ -56,10 +59,14 @@ def from_runs(
     return [_measured(suite, row, found.of(row)) for row in suite.rows if found.of(row)]
 
 
-def command(suite: Suite, row: Row, seeds: int) -> str:
-    words = ["streamgauge", "suite", "run", suite.name, "--only", _quoted(row.title)]
+def command(suite: Suite, rows: Sequence[Row], seeds: Sequence[int] | None = None) -> str:
+    """What makes these rows with these seeds; None is what the suite asks for."""
+    words = ["streamgauge", "suite", "run", suite.name]
+    words += [word for row in rows for word in ("--only", _quoted(row.title))]
     words += ["--generated"] if suite.generated else []
-    words += ["--seeds", str(seeds)] if seeds != row.seeds else []
+    asked = [range(row.seeds) for row in rows]
+    if seeds is not None and any(list(seeds) != list(one) for one in asked):
+        words += [SEEDS, seeds_text(seeds)]
     return " ".join(words)
 
 
@@ -80,24 +87,31 @@ def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
         row=row.name,
         seeds=tuple(run.seed for run in runs),
         values=values,
-        command=command(suite, row, len(runs)),
+        command=command(suite, [row], [run.seed for run in runs]),
         runs=tuple(run.id[:8] for run in runs),
         device=_one_or_more(run.header["environment"]["device"] for run in runs),
         versions=_one_or_more(_versions(run) for run in runs),
-        remarks=tuple(_remarks(runs)),
+        remarks=tuple(_remarks(row, runs)),
     )
 
 
-def _remarks(runs: Sequence[Run]) -> Iterable[str]:
-    """What a mean over these runs hides: that they are not all of one kind."""
-    if len({run.header["config"]["learner"]["code"] for run in runs}) > 1:
+def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
+    """What a mean over these runs hides: that they are not all of one kind, or not of today's."""
+    codes = {run.header["config"]["learner"]["code"] for run in runs}
+    if len(codes) > 1:
         yield "seeds were run with different versions of the learner's code"
+    elif codes != {catalogue.learner(row.method).code}:
+        yield "run with another version of the learner's code than the one here"
     if len({run.header["config"]["device"] for run in runs}) > 1:
         yield "seeds were run on different kinds of device"
     if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
         yield "seeds were run by different engines"
+    if len({run.header["config"]["learner"].get("weights") for run in runs}) > 1 and (
+        not row.generated
+    ):
+        yield "seeds began from different first weights"
     data = {run.stream["data_hash"] for run in runs}
-    if len(data) > 1 and runs[0].stream["name"] not in GENERATED:
+    if len(data) > 1 and row.stream not in GENERATED:
         yield "seeds were run on different data"
 
 
@@ -165,8 +179,45 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
 
 
 def together(first: Iterable[Measured], second: Iterable[Measured]) -> list[Measured]:
-    """What the second has is taken from there, the rest from the first."""
-    return list({one.key: one for one in [*first, *second]}.values())
+    """Seed by seed, what the second has is taken from there and the rest from the first. What does
+    not count as a check is not mixed with what does: there, the second is taken alone."""
+    found = {one.key: one for one in first}
+    for one in second:
+        before = found.get(one.key)
+        alone = before is None or before.earlier or set(before.seeds) <= set(one.seeds)
+        found[one.key] = one if alone or before is None else _joined(before, one)
+    return list(found.values())
+
+
+def _joined(before: Measured, one: Measured) -> Measured:
+    """More seeds of the same row: those that `before` alone has are kept."""
+    nan = float("nan")
+    old = {seed: place for place, seed in enumerate(before.seeds) if seed not in one.seeds}
+    new = {seed: place for place, seed in enumerate(one.seeds)}
+    seeds = sorted({*old, *new})
+
+    def pick(older: Sequence[Any], newer: Sequence[Any], absent: Any) -> tuple[Any, ...]:
+        picked = [(newer, new[s]) if s in new else (older, old[s]) for s in seeds]
+        return tuple(values[at] if at < len(values) else absent for values, at in picked)
+
+    columns = dict.fromkeys([*one.values, *before.values])
+    recorded_ones = ", ".join(map(str, sorted(old)))
+    by = f" by {before.versions}" if before.versions != one.versions else ""
+    on = f" on {before.device}" if before.device != one.device else ""
+    return replace(
+        one,
+        seeds=tuple(seeds),
+        values={c: pick(before.values.get(c, ()), one.values.get(c, ()), nan) for c in columns},
+        command=f"{one.command.partition(f' {SEEDS} ')[0]} {SEEDS} {seeds_text(seeds)}",
+        runs=tuple(name for name in pick(before.runs, one.runs, "") if name),
+        device=_one_or_more(filter(None, (before.device, one.device))),
+        versions=_one_or_more(filter(None, (before.versions, one.versions))),
+        remarks=tuple(
+            dict.fromkeys(
+                (*before.remarks, *one.remarks, f"seeds {recorded_ones} as recorded{by}{on}")
+            )
+        ),
+    )
 
 
 def write(suite: str, found: Iterable[Measured], file: Path) -> Path:

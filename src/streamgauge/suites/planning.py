@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from streamgauge.loop import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
-from streamgauge.suites.finding import Found, Job, build_stream
+from streamgauge.suites.finding import Found, Job, build_stream, distinct
 from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring: what a job costs does not depend on how many
@@ -72,6 +73,11 @@ class Estimate:
     work: Work
     price: Price | None  # None: not measured
     why: str = ""
+    shared: int = 0  # of the missing runs, those that a row before it asks for, too
+
+    @property
+    def to_run(self) -> int:
+        return self.missing - self.shared
 
     @property
     def flops(self) -> float:
@@ -110,6 +116,13 @@ def estimate(
     prices: dict[str, Price | str] = {}
     streams: dict[str, Stream | None] = {}
     out = []
+    missing_jobs = [
+        Job(row, seed)
+        for row in rows
+        for seed in sorted(set(seeds or range(row.seeds)))
+        if seed not in found.complete.get(row.key, {})
+    ]
+    first = Counter(job.row.key for job in distinct(missing_jobs))
     for row in rows:
         wanted = set(seeds or range(row.seeds))
         complete = len(wanted & set(found.complete.get(row.key, {})))
@@ -132,7 +145,8 @@ def estimate(
         known = price if isinstance(price, Price) else None
         why = price if isinstance(price, str) else ""
         missing = len(wanted) - complete
-        out.append(Estimate(row, complete, begun, missing, work, known, why))
+        shared = missing - first[row.key]
+        out.append(Estimate(row, complete, begun, missing, work, known, why, shared))
     return out
 
 

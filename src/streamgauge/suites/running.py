@@ -16,7 +16,7 @@ from streamgauge.record import Run
 from streamgauge.remote import Answer, Elsewhere, Start, scatter_runs
 from streamgauge.runner import Planned, Progress, Said
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import Job, build_stream, find, gather, jobs
+from streamgauge.suites.finding import Job, build_stream, distinct, find, gather, jobs
 from streamgauge.suites.spec import Row, Suite
 from streamgauge.together import Begun, take_turns
 
@@ -50,8 +50,8 @@ def run(
     wanted = jobs(suite.choose(only, both), seeds)
     there = find(wanted, gather([out, *runs]))
     check_weights([job.row for job in wanted], weights or {})
+    left = distinct(j for j in wanted if j.seed not in there.complete.get(j.row.key, {}))
     if on == "ray":
-        left = [j for j in wanted if j.seed not in there.complete.get(j.row.key, {})]
         yield from (run for of_row in there.complete.values() for run in of_row.values())
         yield from _on_ray(left, cluster or Cluster(), out, weights or {}, side_by_side, said, how)
         return
@@ -62,6 +62,8 @@ def run(
         if done is not None:
             yield done
             continue
+        if not any(job is one for one in left):
+            continue  # another row has the same run
         said(f"[{number}/{len(wanted)}] {job.row.title}, seed {job.seed}")
         path, begin = worker.prepare(job)
         if begin is None:
@@ -132,7 +134,9 @@ class Worker:
     ) -> None:
         self.out, self.device, self.checkpoint = Path(out), device, checkpoint
         self.workers, self.engine, self.precision = workers, engine, precision
-        self.weights, self.watch, self.said = weights or {}, watch, said
+        # Where first weights lie is part of a run's configuration: the same from any folder.
+        self.weights = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
+        self.watch, self.said = watch, said
         self.place = device_named(device)
         self.replays = self.place.type == "cuda" and engine != "eager"
         self._shared: tuple[str, dict[int, Stream]] = ("", {})
@@ -189,7 +193,7 @@ class Worker:
         # Not the part that this row may run on alone: what `pretrain` wants is the whole stream.
         stream = catalogue.stream(row.stream, **job.resolve().stream)
         embedding = EMBEDDING if row.weights == "embedding" else 0
-        folder = self.out / "backbones"
+        folder = self.out.resolve() / "backbones"
         return str(pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain))
 
 

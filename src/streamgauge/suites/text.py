@@ -51,9 +51,10 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
                 ],
             )
         )
-    missing = sum(one.missing for one in estimates)
-    flops = math.fsum(one.missing * one.flops for one in estimates if one.missing)
-    seconds = math.fsum(one.missing * one.seconds for one in estimates if one.missing)
+    missing = sum(one.to_run for one in estimates)
+    flops = math.fsum(one.to_run * one.flops for one in estimates if one.to_run)
+    seconds = math.fsum(one.to_run * one.seconds for one in estimates if one.to_run)
+    shared = sum(one.shared for one in estimates)
     lines = [f"{suite.title}. {suite.what}", "", _as_text(table)]
     if not missing:
         lines.append("Everything is there: nothing to run.")
@@ -64,6 +65,8 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
             f"To run: {missing} runs, about {flop(flops)} and {duration(seconds)} "
             f"one after the other on {device}."
         )
+    if shared:
+        lines.append(f"{shared} more are the same as one of another row, and are not run twice.")
     bases = " and ".join(dict.fromkeys(one.work.basis for one in estimates))
     lines.append(
         f"An estimate. Steps: {bases}. FLOPs: counted on a few samples. Time: measured here on "

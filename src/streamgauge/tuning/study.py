@@ -16,12 +16,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge import catalogue, runner
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
+from streamgauge.cluster import Cluster, check_place
 from streamgauge.errors import StreamgaugeError
 from streamgauge.features import device_named
 from streamgauge.record.writer import write_json
@@ -39,7 +41,7 @@ from streamgauge.tuning.trial import (
     Task,
     check_objective,
     marks,
-    of_the_settings,
+    no_steps,
     protocol_for,
 )
 
@@ -113,7 +115,9 @@ def plan(ask: Ask) -> Plan:
         for owner in (recipe.name, "learner"):
             if f"{owner}.{name}" in ask.settings:
                 raise StreamgaugeError(f"{owner}.{name} is both searched and set: choose one.")
-    base = Experiment(ask.stream, (ask.learner,), settings=dict(ask.settings))
+    # A file of one's own is to be found from any folder, also on another machine.
+    learner = f"{recipe.name}={recipe.where}" if ".py:" in recipe.where else ask.learner
+    base = Experiment(runner.origin(ask.stream), (learner,), settings=dict(ask.settings))
     (planned,), stream_settings = runner.plan(base)
     for name, one in space.items():  # an end that cannot be made is said now, not after hours
         for value in _ends(one):
@@ -127,8 +131,11 @@ def plan(ask: Ask) -> Plan:
     sampler = coerce(ask.how("sampler", "tpe"), Sampler, "--sampler")
     prune = coerce(ask.how("prune", "median"), Prune, "--prune")
     trials = ask.how("trials", None)
-    if trials is None:
-        trials = len(spaces.grid(space)) if sampler == "grid" else TRIALS
+    if sampler == "grid":  # more would be the same again
+        points = len(spaces.grid(space))
+        trials = points if trials is None else min(trials, points)
+    elif trials is None:
+        trials = TRIALS
     if trials < 1:
         raise StreamgaugeError(f"--trials must be at least 1, not {trials}.")
     return Plan(
@@ -179,25 +186,45 @@ def tune(
     checkpoint: float = 30.0,
     workers: int | None = None,
     side_by_side: int | None = None,
+    on: str = "local",
+    cluster: Cluster | None = None,
     said: Said = print,
 ) -> dict[str, Any]:
     """Do what is missing of a study, and return what `study.json` holds: the choice, what was
-    searched, and what that took."""
+    searched, and what that took. `on` is where trials are made: "local" is this process, "ray" is
+    `cluster`."""
+    check_place(on)
     planned = plan(ask)
     folder = Path(out or Path("studies") / f"{planned.stream.name}-{planned.recipe.name}")
-    place = device_named(device)
-    with _alone_in(folder):
-        work = Study(planned, folder, storage, study or folder.name, place.type, said)
-        work.how = {
-            "device": device,
-            "engine": engine,
-            "precision": precision,
-            "checkpoint": checkpoint,
-            "workers": workers,
-        }
+    how: dict[str, Any] = {
+        "engine": engine,
+        "precision": precision,
+        "checkpoint": checkpoint,
+        "workers": workers,
+    }
+    with ExitStack() as close:
+        close.enter_context(_alone_in(folder))
+        if on == "ray":
+            from streamgauge.tuning.spread import crew_on, drive
+
+            if (side_by_side or 1) > 1:
+                raise StreamgaugeError(
+                    "On Ray every trial is a task of its own: leave out --side-by-side, and give "
+                    f"--gpus {1 / (side_by_side or 1):.2g} for so many to share a GPU."
+                )
+            crew = close.enter_context(
+                crew_on(cluster or Cluster(), device, folder / "trials", said)
+            )
+            work = Study(planned, folder, storage, study or folder.name, crew.device, said, how)
+            work.todo()
+            drive(work, crew)
+            return work.summary()
+        place = device_named(device)
+        how["device"] = device
+        work = Study(planned, folder, storage, study or folder.name, place.type, said, how)
         todo = work.todo()
         if place.type == "cuda" and engine != "eager" and side_by_side != 1:
-            starts = [(number, _starter(work, number)) for number in range(todo)]
+            starts = [(number, partial(work.start, number)) for number in range(todo)]
             for number in take_turns(starts, place, side_by_side, said) if starts else ():
                 work.end(number)
         else:
@@ -210,15 +237,29 @@ def tune(
         return work.summary()
 
 
-def _starter(work: Study, number: int) -> Any:
-    return lambda: work.start(number)
+@dataclass
+class UnderWay:
+    """A trial that this process has begun and not ended."""
+
+    trial: Any  # Optuna's
+    chosen: dict[str, Any]
+    task: Task | None = None  # None: it repeats another
+    twin: int | None = None  # the one it repeats, where that is under way itself
+    made: Attempt | None = None  # where this process makes it
 
 
 class Study:
     """An Optuna study and the trials of it that this process has under way."""
 
     def __init__(
-        self, plan: Plan, folder: Path, storage: str | None, name: str, device: str, said: Said
+        self,
+        plan: Plan,
+        folder: Path,
+        storage: str | None,
+        name: str,
+        device: str,
+        said: Said,
+        how: Mapping[str, Any] | None = None,
     ) -> None:
         optuna = _optuna()
         self.plan, self.folder, self.name, self.said = plan, folder, name, said
@@ -226,8 +267,8 @@ class Study:
         self.url = storage or f"sqlite:///{(folder / 'study.db').resolve()}"
         # Who works here: a trial that this folder began is this folder's to end.
         self.here = f"{socket.gethostname()}:{folder.resolve()}"
-        self.how: dict[str, Any] = {}
-        self.under_way: dict[int, tuple[Any, Attempt | None, dict[str, Any]]] = {}
+        self.how = dict(how or {})  # trials are made
+        self.under_way: dict[int, UnderWay] = {}
         early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
         pruners = {
             "median": lambda: optuna.pruners.MedianPruner(
@@ -259,62 +300,69 @@ class Study:
         return found
 
     def todo(self) -> int:
-        """How many trials are left to this process."""
-        done = self.trials("COMPLETE", "PRUNED", "FAIL")
-        elsewhere = [one for one in self.trials("RUNNING") if not self._mine(one)]
-        left = max(0, self.plan.trials - len(done) - len(elsewhere))
+        """How many trials are left to this process, and a word about the others."""
+        done, elsewhere = self._others()
+        left = self._left()
         if done:
-            self.said(f"{len(done)} trials of {self.folder} are there already; {left} to go.")
+            self.said(f"{done} trials of {self.folder} are there already; {left} to go.")
         if elsewhere:
-            self.said(f"{len(elsewhere)} trials are under way elsewhere.")
+            self.said(f"{elsewhere} trials are under way elsewhere.")
         return left
+
+    def _others(self) -> tuple[int, int]:
+        """How many trials ended, and how many other folders have under way."""
+        done = self.trials("COMPLETE", "PRUNED", "FAIL")
+        return len(done), sum(not self._mine(one) for one in self.trials("RUNNING"))
+
+    def _left(self) -> int:
+        return max(0, self.plan.trials - sum(self._others()) - len(self.under_way))
 
     def _mine(self, trial: Any) -> bool:
         return self.own or trial.user_attrs.get("place") == self.here
 
-    def start(self, number: int) -> Begun:
-        """Take up a trial of this folder that was interrupted, or ask for the next."""
-        from optuna.trial import Trial, TrialState
+    def ask(self, number: int) -> UnderWay | None:
+        """Take up a trial of this folder that was interrupted, or ask for the next; None where no
+        more are wanted, since other machines that work on the study have done them."""
+        from optuna.trial import Trial
 
-        busy = {trial.number for trial, *_ in self.under_way.values()}
+        if not self._left():
+            return None
+        busy = {one.trial.number for one in self.under_way.values()}
         left = [t for t in self.trials("RUNNING") if self._mine(t) and t.number not in busy]
-        self.optuna.sampler = self._sampler(len(self.trials()))
+        self.optuna.sampler = self._sampler(left[0].number if left else len(self.trials()))
         trial = Trial(self.optuna, left[0]._trial_id) if left else self.optuna.ask()
-        chosen = {name: one.suggest(trial, name) for name, one in self.plan.space.items()}
         trial.set_user_attr("place", self.here)
-        nothing: Any = None
-        twin = next((n for n, (*_, same) in self.under_way.items() if same == chosen), None)
-        if twin is not None or self._as_before(trial.number, chosen) is not None:
-            self.under_way[number] = trial, None, chosen
-            return Begun(nothing, self._until_ended(twin), ExitStack())
-        task = Task(
-            _with(self.plan.experiment, self.plan.recipe, chosen),
-            self.plan.prefix,
-            self.plan.objective,
-            str(self.folder / "trials"),
-            notes={"study": self.name, "number": trial.number},
-            **self.how,
-        )
-        told = set(self.trials()[trial.number].intermediate_values)
+        chosen = {name: one.suggest(trial, name) for name, one in self.plan.space.items()}
+        made = UnderWay(trial, chosen)
+        made.twin = next((n for n, one in self.under_way.items() if one.chosen == chosen), None)
+        if made.twin is None and self._as_before(trial.number, chosen) is None:
+            made.task = Task(
+                _with(self.plan.experiment, self.plan.recipe, chosen),
+                self.plan.prefix,
+                self.plan.objective,
+                str(self.folder / "trials"),
+                notes={"study": self.name, "number": trial.number},
+                **self.how,
+            )
+        self.under_way[number] = made
+        return made
 
-        def report(part: int, value: float) -> bool:
-            if part not in told:
-                trial.report(value, part)
-            return bool(trial.should_prune())
+    def report(self, number: int, part: int, value: float) -> bool:
+        """Store how a trial stands after a part, and say whether to give it up."""
+        trial = self.under_way[number].trial
+        if part not in self.trials()[trial.number].intermediate_values:  # not said before a stop
+            trial.report(value, part)
+        return bool(trial.should_prune())
 
-        made = Attempt(task, report, self.plan.stream)
-        self.under_way[number] = trial, made, chosen
-        try:
-            return made.begin()
-        except StreamgaugeError as error:
-            if not of_the_settings(error):
-                raise
-            made.failed = str(error)
-            if self.best() is None:  # most likely none can begin: say why at once
-                trial.set_user_attr("result", made.result().as_plain())
-                self.optuna.tell(trial, state=TrialState.FAIL)
-                raise
-            return Begun(nothing, iter(()), ExitStack())
+    def start(self, number: int) -> Begun:
+        """The next trial, a step at a time, in this process."""
+        one = self.ask(number)
+        if one is None:
+            return no_steps()
+        if one.task is None:
+            return no_steps(self._until_ended(one.twin))
+        one.made = Attempt(one.task, partial(self.report, number), self.plan.stream)
+        return one.made.begin()
 
     def _until_ended(self, twin: int | None) -> Iterator[None]:
         """One with the same values is under way: what comes of it holds for both."""
@@ -336,12 +384,15 @@ class Study:
         same = (t for t in ended if t.number != number and t.params == chosen)
         return next((t for t in same if "result" in t.user_attrs), None)
 
-    def end(self, number: int) -> None:
-        """Store what came of a trial, and say it."""
+    def end(self, number: int, result: Result | None = None) -> None:
+        """Store what came of a trial, and say it; `result` is of one that was made elsewhere."""
         from optuna.trial import TrialState
 
-        trial, made, chosen = self.under_way.pop(number)
-        if made is None:
+        if number not in self.under_way:  # no more were wanted when its turn came
+            return
+        one = self.under_way.pop(number)
+        trial, chosen = one.trial, one.chosen
+        if one.task is None:
             before = self._as_before(trial.number, chosen)
             assert before is not None
             told = before.user_attrs["result"]
@@ -349,8 +400,14 @@ class Study:
             trial.set_user_attr("result", again)
             pruned, value, words = told["value"] is None, told["value"], "as before"
         else:
-            result = made.result()
+            if result is None:
+                assert one.made is not None
+                result = one.made.result()
             trial.set_user_attr("result", result.as_plain())
+            if result.failed and not result.run and self.best() is None:
+                # It could not begin, and most likely none can: that is said at once.
+                self.optuna.tell(trial, state=TrialState.FAIL)
+                raise StreamgaugeError(result.failed)
             pruned, value = math.isnan(result.value), result.value
             words = _words(result)
         # A trial without a value counts as worst, so that the search turns away from it.
@@ -358,8 +415,8 @@ class Study:
             self.optuna.tell(trial, state=TrialState.PRUNED)
         else:
             self.optuna.tell(trial, value)
-        if made is not None and made.path is not None:
-            for file in made.path.glob("checkpoint-*.pt"):
+        if result is not None and result.run:
+            for file in (self.folder / "trials" / result.run).glob("checkpoint-*.pt"):
                 file.unlink()  # the weights of a trial that ended are of no more use
         self.summary()
         best = self.best()

@@ -20,6 +20,7 @@ import numpy as np
 
 from streamgauge import catalogue, runner
 from streamgauge import engine as engines
+from streamgauge.cluster import Misplaced
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics import score, training_flops
 from streamgauge.record import Run
@@ -46,6 +47,9 @@ _NEAR_FUTURE = re.compile(r"near_future_accuracy@(\d+)")
 # Told how a trial stands after a part (1, 2, ...); answers whether to give it up.
 Report = Callable[[int, float], bool]
 Said = Callable[[str], None]
+Begin = Callable[[], Begun]
+# From a run folder and how to begin it to how to begin it here; None: there is nothing to do.
+TakeUp = Callable[[Path, Begin | None], Begin | None]
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,13 @@ class Result:
             for name, value in asdict(self).items()
             if name != "reports"
         }
+
+
+class Standing(NamedTuple):
+    """How a trial stands after a part."""
+
+    part: int
+    value: float
 
 
 class Value(NamedTuple):
@@ -168,9 +179,19 @@ def silent(sentence: str) -> None:
     """Trials say nothing."""
 
 
-def attempt(task: Task, report: Report = go_on, stream: Stream | None = None) -> Result:
+def as_it_lies(path: Path, begin: Begin | None) -> Begin | None:
+    """The run folder is where it was left."""
+    return begin
+
+
+def attempt(
+    task: Task,
+    report: Report = go_on,
+    stream: Stream | None = None,
+    take_up: TakeUp = as_it_lies,
+) -> Result:
     """Make a trial, or go on with it, to its end."""
-    trial = Attempt(task, report, stream)
+    trial = Attempt(task, report, stream, take_up)
     begun = trial.begin()
     with begun.close:
         for _ in begun.steps:
@@ -181,15 +202,34 @@ def attempt(task: Task, report: Report = go_on, stream: Stream | None = None) ->
 class Attempt:
     """A trial under way, a step at a time, so that several can take turns on a GPU."""
 
-    def __init__(self, task: Task, report: Report = go_on, stream: Stream | None = None) -> None:
-        self.task, self.report = task, report
+    def __init__(
+        self,
+        task: Task,
+        report: Report = go_on,
+        stream: Stream | None = None,
+        take_up: TakeUp = as_it_lies,
+    ) -> None:
+        self.task, self.report, self.take_up = task, report, take_up
         self.stream = stream_of(task) if stream is None else stream
         self.path: Path | None = None
         self.pruned, self.failed = False, ""
         self.reports: dict[int, float] = {}
 
     def begin(self) -> Begun:
-        """From where its run folder stands; with no steps where it is complete."""
+        """From where its run folder stands; with no steps where it is complete, or where these
+        settings cannot begin."""
+        try:
+            begin = self._prepare()
+            if begin is not None:
+                begun = begin()
+                return begun._replace(steps=self._steps(begun))
+        except StreamgaugeError as error:
+            if not of_the_settings(error):
+                raise
+            self.failed = str(error)
+        return no_steps()
+
+    def _prepare(self) -> Begin | None:
         task = self.task
         (one,), _ = runner.plan(task.experiment, task.out)
         self.path, begin = runner.prepare(
@@ -208,11 +248,7 @@ class Attempt:
             precision=task.precision,
             said=silent,
         )
-        if begin is None:
-            nothing: Any = None
-            return Begun(nothing, iter(()), ExitStack())
-        begun = begin()
-        return begun._replace(steps=self._steps(begun))
+        return self.take_up(self.path, begin)
 
     def _steps(self, begun: Begun) -> Iterator[None]:
         loop, parts = begun.loop, {step: n for n, step in enumerate(marks(self.stream), 1)}
@@ -264,11 +300,19 @@ class Attempt:
         )
 
 
+def no_steps(steps: Iterator[None] | None = None) -> Begun:
+    """A trial without a loop."""
+    nothing: Any = None
+    return Begun(nothing, iter(()) if steps is None else steps, ExitStack())
+
+
 def of_the_settings(error: Exception) -> bool:
     """Whether a trial failed by what was tried (it diverged, or did not fit into a GPU), so that
-    the search goes on; a full disk is no such reason."""
+    the search goes on; a full disk, a folder that another process writes, or a machine that lacks
+    something, is no such reason."""
     if isinstance(error, StreamgaugeError):
-        return not isinstance(error.__cause__, OSError)
+        system = isinstance(error.__cause__ or error.__context__, OSError)
+        return not system and not isinstance(error, Misplaced)
     import torch
 
     return isinstance(error, torch.OutOfMemoryError)
