@@ -175,3 +175,28 @@ def test_a_job_that_fails_leaves_no_figure() -> None:
         raise ZeroDivisionError
     assert not meter.known
     assert not counting()
+
+
+def test_a_known_part_is_not_counted_again_within_a_job_that_is() -> None:
+    """Else GDumb's training, one job of thousands of steps, would never be replayed."""
+    meter = Meter(None)
+    a = torch.ones(4, 4)
+    for job in range(3):
+        counted = []
+        with meter.job("prepare", job):  # a new shape each time, so that every job is counted
+            a @ a
+            assert counting()
+            for _ in range(5):
+                with part("fit", 4):
+                    counted.append(counting())
+                    a @ a
+                assert counting()
+            a @ a
+        assert counted == [job == 0, False, False, False, False]
+        assert meter.flops == 7 * 2 * 4**3
+    with pytest.raises(ValueError, match="on the way"), meter.job("prepare", 3), part("fit", 4):
+        raise ValueError("on the way")
+    assert not counting()
+    with meter.job("prepare", 4), part("fit", 4):
+        a @ a
+    assert meter.flops == 2 * 4**3

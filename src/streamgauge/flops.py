@@ -43,7 +43,8 @@ class Meter:
         self.varies: set[str] = set()  # shapes whose figures were not equal
         self.flops = float("nan")  # of the last job
         self.counting = False
-        self._apart = 0.0  # of the parts of the job at hand
+        self._own = 0.0  # of the job at hand, without its parts
+        self._apart = 0.0  # of its parts
 
     def job(self, kind: str, *shape: Any) -> Meter:
         work = None if self._work is None else self._work()
@@ -51,24 +52,30 @@ class Meter:
         return self
 
     def __enter__(self) -> None:
-        self._apart = 0.0
+        self._own = self._apart = 0.0
         self.counting = self._is_due(self._key)
         self._token = _active.set(self)
         if self.counting:
-            self._counter = _counter()
-            self._counter.__enter__()
+            self._resume()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         _active.reset(self._token)
         if self.counting:
+            self._pause()
             self.counting = False
-            self._counter.__exit__(kind, error, trace)
-            own = float(self._counter.get_total_flops()) - self._apart
-            del self._counter
             if kind is None:
-                own = own if self.total is None else self.total(own)
+                own = self._own if self.total is None else self.total(self._own)
                 self._learnt(self._key, own)
         self.flops = self.known.get(self._key, float("nan")) + self._apart
+
+    def _resume(self) -> None:
+        self._counter = _counter()
+        self._counter.__enter__()
+
+    def _pause(self) -> None:
+        self._counter.__exit__(None, None, None)
+        self._own += float(self._counter.get_total_flops())
+        del self._counter
 
     def _is_due(self, key: str) -> bool:
         if self._nothing:
@@ -86,15 +93,25 @@ class Meter:
 
     @contextmanager
     def part(self, name: str, *shape: Any) -> Iterator[None]:
+        """A part that is known is not counted again, though the job around it may be: there can be
+        thousands in one job, and who replays recorded steps has to take counted ones as they are.
+        """
         key = f"part {name}{shape}"
-        if key in self.known:
-            yield
-        else:
-            before, self.counting = self.counting, True
-            with _counter() as counter:
+        around = self.counting
+        if around:
+            self._pause()
+        self.counting = key not in self.known
+        try:
+            if self.counting:
+                with _counter() as counter:
+                    yield
+                self.known[key] = float(counter.get_total_flops())
+            else:
                 yield
-            self.counting = before
-            self.known[key] = float(counter.get_total_flops())
+        finally:
+            self.counting = around
+            if around:
+                self._resume()
         self._apart += self.known[key]
 
     def state_dict(self) -> dict[str, Any]:
