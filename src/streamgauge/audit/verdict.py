@@ -39,6 +39,17 @@ class Counts:
     """How far a block's targets lie behind its predictions, in samples, per shift."""
 
 
+def some_shifts(counts: Counts, keep: NDArray[np.bool_]) -> Counts:
+    """Counts of some of the shifts."""
+    return replace(
+        counts,
+        shifts=counts.shifts[keep],
+        ahead=counts.ahead[keep],
+        hits=counts.hits[:, :, keep],
+        tries=counts.tries[:, :, keep],
+    )
+
+
 @dataclass(frozen=True)
 class Rule:
     """When an excess counts as gone, and on which part of the stream windows are chosen."""
@@ -347,13 +358,7 @@ def over_time(counts: Counts, pairs: Paired, burst: int, rule: Rule) -> list[Spa
     near = counts.ahead <= scored * counts.block / rule.parts / 20
     if not near.any():
         return []
-    local = replace(
-        counts,
-        shifts=counts.shifts[near],
-        ahead=counts.ahead[near],
-        hits=counts.hits[:, :, near],
-        tries=counts.tries[:, :, near],
-    )
+    local = some_shifts(counts, near)
     some = replace(
         pairs,
         own=pairs.own[:, near],
