@@ -239,7 +239,7 @@ def test_steps_may_be_any_whole_numbers():
     label = table()["truth"]
     for step in (np.arange(400) // 4 * 10**12, 2**53 + np.arange(400) // 4):
         assert audit({"label": label, "step": step}).step == 4
-    with pytest.raises(StreamgaugeError, match="fractions such as 0.5"):
+    with pytest.raises(StreamgaugeError, match="fractions such as"):
         audit({"label": label, "step": np.arange(400) / 2})
 
 

@@ -251,7 +251,7 @@ class Log:
     def _whole(self, role: str, column: Any, row: int) -> Ints:
         name = self.roles[role]
         try:
-            numbers = column.to_numpy()
+            numbers: NDArray[Any] = column.to_numpy()
             if numbers.dtype.kind == "i":  # beyond 2^53 neighbours would become one as floats
                 return numbers.astype(np.int64)
             numbers = np.asarray(numbers, dtype=np.float64)
