@@ -273,7 +273,8 @@ class Log:
                 f"{numbers[broken[0]]:g}: name another column with --{role}, or leave it out with "
                 f"--{role} none"
             )
-        return np.floor(numbers).astype(np.int64)
+        whole: Ints = np.floor(numbers).astype(np.int64)
+        return whole
 
     def _number_column(self, name: str, column: Any) -> NDArray[np.float32]:
         try:
