@@ -232,3 +232,46 @@ def test_other_bad_input(tmp_path):
     (tmp_path / "t.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(StreamgaugeError, match="damaged or cut off"):
         audit(tmp_path / "t.parquet")
+
+
+def test_steps_may_be_any_whole_numbers():
+    """Dates written as numbers are far apart; beyond 2^53 floats know no neighbours."""
+    label = table()["truth"]
+    for step in (np.arange(400) // 4 * 10**12, 2**53 + np.arange(400) // 4):
+        assert audit({"label": label, "step": step}).step == 4
+    with pytest.raises(StreamgaugeError, match="fractions such as"):
+        audit({"label": label, "step": np.arange(400) / 2})
+
+
+def test_steps_out_of_order_are_refused_after_sorting_too():
+    columns = table()
+    shifted = {
+        "label": np.tile(columns["truth"], 2),
+        "time": np.tile(columns["when"], 2),
+        "shift": np.repeat([0, 1], 400),
+        "step": np.tile(np.arange(400)[::-1], 2),
+    }
+    with pytest.raises(StreamgaugeError, match="decrease"):
+        audit(shifted, sort=True)
+
+
+@pytest.mark.parametrize("ending", [".123456", "+02:00", ".5-01:30"])
+def test_times_with_parts_of_seconds_and_distance_from_utc(ending):
+    base = np.datetime64("2026-01-01T00:00:00")
+    text = [f"{base + np.timedelta64(60 * i, 's')}{ending}" for i in range(200)]
+    read = join(list(Log({"label": np.arange(200) % 3, "time": np.array(text)}).pieces())).time
+    away = {".123456": 0, "+02:00": -7_200, ".5-01:30": 5_400}[ending]
+    np.testing.assert_array_equal(read, base.astype(int) + away + 60 * np.arange(200))
+
+
+def test_predictions_that_are_nan_or_infinite(tmp_path):
+    """NaN is no prediction, whoever wrote the file; infinity is no class."""
+    label = table()["truth"]
+    guess = label.astype(float)
+    guess[::4] = np.nan
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"label": label, "prediction": pa.array(guess)}), path)
+    assert audit(path).online.samples == 300
+    guess[5] = np.inf
+    with pytest.raises(StreamgaugeError, match="such as inf, not classes"):
+        audit({"label": label, "prediction": guess})

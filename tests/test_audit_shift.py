@@ -288,3 +288,16 @@ def test_bad_input_is_a_sentence():
         select_shift(labels, times=np.arange(999))
     with pytest.raises(StreamgaugeError, match="beyond a twentieth"):
         select_shift(labels, [500])
+
+
+def test_a_return_at_the_far_end_of_a_short_stream_is_seen():
+    """Runs of 10 and 11: at shift 15 the last ten labels are those of a whole period before."""
+    labels = (np.arange(300) % 21 < 10).astype(int)
+    ten, everything = blind_accuracy(labels, [10, math.inf], [15])[:, 0]
+    assert ten > everything + 0.2
+    found = select_shift(labels)
+    assert found.shifts[-1] == 15
+    assert found.windows[-1] == 10
+    assert found.shift is None
+    assert "at a shift of 15 samples" in found.reason
+    assert "drift" not in found.reason  # nearer to 15 it was gone

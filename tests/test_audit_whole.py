@@ -390,3 +390,14 @@ def test_levels_need_blocks():
     # Runs of one hundred right, one hundred wrong: the interval must be far wider than for coins.
     found = level_of(np.tile(np.repeat([True, False], 100), 50), burst=100)
     assert found.low < 0.5 < found.high
+
+
+def test_what_is_not_known_is_not_a_number():
+    """Answers in the first tenth only: nothing to score where the blind classifier is scored."""
+    labels = sticky(1_000, 0.5, 3, 0)
+    guess = np.where(np.arange(1_000) < 100, labels, np.nan)
+    found = audit({"label": labels, "prediction": guess})
+    assert math.isnan(found.online_scored)
+    # A hundred answers without a mistake do not prove that there will be none.
+    assert found.online.value == 1
+    assert math.isnan(found.online.low)

@@ -289,3 +289,11 @@ def test_one_learner_and_one_seed():
     # One seed and one number: nothing can be told, so all are tied.
     board = m.leaderboard({"x": [0.9], "y": [0.1]})
     assert [line.groups for line in board] == ["a", "a"]
+
+
+def test_a_learner_with_a_failed_seed_does_not_unsort_the_others():
+    board = m.leaderboard(
+        {"a": [0.1, 0.2, 0.3], "failed": [np.nan, 0.2, 0.3], "b": [0.9, 0.9, 0.92], "c": [0.5] * 3}
+    )
+    assert [line.name for line in board] == ["b", "c", "a", "failed"]
+    assert np.isnan(board[-1].mean)

@@ -244,3 +244,23 @@ def test_a_sample_that_returns_is_another_target():
 def test_bad_input_gets_a_sentence(call, words):
     with pytest.raises(StreamgaugeError, match=words):
         call()
+
+
+def test_samples_with_random_numbers_stay_apart():
+    """Step times range of the numbers is 2^64 here, which an integer takes for 0."""
+    rows = {
+        "step": np.array([0, 4, 4]),
+        "sample": np.array([0, 2**62 - 1, 0]),
+        "label": np.array([0, 0, 1]),
+        "prediction": np.array([0, 0, 0]),
+        "shift": np.array([0, 0, 1]),
+    }
+    # (0, 0) and (4, 2^62 - 1) at shift 0, (4, 0) at shift 1: nothing is common.
+    found = m.near_future_accuracy(SimpleNamespace(predictions=rows), [0, 1], common=True)
+    assert np.isnan(found).all()
+
+
+def test_macro_of_labels_that_are_large_numbers():
+    small = m.macro_accuracy([0, 0, 1], [0, 1, 1])
+    large = m.macro_accuracy(np.array([5, 5, 10**15]), np.array([5, 10**15, 10**15]))
+    assert small == large == 0.75

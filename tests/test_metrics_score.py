@@ -322,3 +322,43 @@ def test_everything_exported_exists():
     assert sorted(m.__all__) == m.__all__
     for name in m.__all__:
         assert getattr(m, name).__doc__
+
+
+def test_a_task_that_no_evaluation_knows_yet():
+    """Cut short within task 2; the last evaluation was made after task 1."""
+    log = Evaluations()
+    log.add(5, 0, "test", {(0, -1): (8, 10)})
+    log.add(10, 1, "test", {(0, -1): (4, 10), (1, -1): (9, 10)})
+    rows = {
+        "step": np.arange(12),
+        "sample": np.arange(12),
+        "label": np.repeat([0, 1, 2], [5, 5, 2]),
+        "prediction": np.zeros(12, int),
+        "shift": np.zeros(12, int),
+        "task": np.repeat([0, 1, 2], [5, 5, 2]),
+    }
+    run = SimpleNamespace(evaluations=log.table(), predictions=rows, answers={})
+    np.testing.assert_array_equal(m.classes_seen(run), [1, 2])
+    assert m.score(run)["average_accuracy"] == pytest.approx(0.65)
+    # Nor do labels that are large numbers take an entry each.
+    large = SimpleNamespace(
+        evaluations=log.table(), predictions=rows | {"label": rows["label"] * 10**14}
+    )
+    np.testing.assert_array_equal(m.classes_seen(large), [1, 2])
+
+
+def test_a_softmax_that_rounds_above_one_is_still_a_probability():
+    rows = {
+        "step": np.arange(2),
+        "label": np.array([0, 1]),
+        "prediction": np.array([0, 0]),
+        "shift": np.zeros(2, int),
+        "confidence": np.array([1.0000001, 0.5], np.float32),
+    }
+    assert m.score(SimpleNamespace(predictions=rows))["calibration_error"] == pytest.approx(0.25)
+
+
+def test_flops_are_added_as_floats():
+    """Four times 2^62 is 0 in 64-bit integers."""
+    run = SimpleNamespace(jobs={"flops": np.full(4, 2**62)})
+    assert m.training_flops(run) == 2.0**64

@@ -51,6 +51,7 @@ from streamgauge.audit.verdict import (
     pair,
     plain_number,
     run_length,
+    some_shifts,
 )
 from streamgauge.errors import StreamgaugeError
 
@@ -326,8 +327,8 @@ class _Auditor:
         self.given = shifts
         if not found.whole:
             self.notes.append(
-                f"The log is longer than {HELD:,} rows: it was read in pieces, periods were looked "
-                "for in its beginning only, and users and inputs were left out."
+                "The log is too long to be held: it was read in pieces, periods were looked for in "
+                "its beginning only, and users and inputs were left out."
             )
         if found.unpredicted:
             self.notes.append(f"{found.unpredicted:,} rows have no prediction and are not scored.")
@@ -476,7 +477,7 @@ class _Auditor:
             result = replace(
                 result,
                 online=online,
-                online_scored=float(model[0].sum() / max(1.0, model[1].sum())),
+                online_scored=level(*model, run).value,
                 share=share_of(own, model, run),
                 where_blind_fails=self._where_blind_fails(result.window),
                 over_time=time_course(counts, pairs, zero, model),
@@ -594,17 +595,6 @@ def window_name(window: float) -> int | str:
 def held_steps(piece: Piece) -> Ints:
     """Step numbers of held rows; every sample its own where there are none."""
     return np.arange(piece.label.size) if piece.step is None else piece.step
-
-
-def some_shifts(counts: Counts, keep: NDArray[np.bool_]) -> Counts:
-    """Counts of some of the shifts."""
-    return replace(
-        counts,
-        shifts=counts.shifts[keep],
-        ahead=counts.ahead[keep],
-        hits=counts.hits[:, :, keep],
-        tries=counts.tries[:, :, keep],
-    )
 
 
 def spread_out(shifts: Floats, count: int) -> Ints:

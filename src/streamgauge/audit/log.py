@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,8 @@ class Log:
             if role == "label":
                 fraction = column[0].as_py()
             else:
-                off = pc.not_equal(pc.floor(column), column).fill_null(False)
+                off = pc.or_(pc.not_equal(pc.floor(column), column), pc.is_inf(column))
+                off = off.fill_null(False)
                 if pc.any(off).as_py():
                     fraction = pc.filter(column, off)[0].as_py()
         elif pa.types.is_dictionary(column.type):
@@ -249,7 +251,10 @@ class Log:
     def _whole(self, role: str, column: Any, row: int) -> Ints:
         name = self.roles[role]
         try:
-            numbers = np.asarray(column.to_numpy(), dtype=np.float64)
+            numbers: NDArray[Any] = column.to_numpy()
+            if numbers.dtype.kind == "i":  # beyond 2^53 neighbours would become one as floats
+                return numbers.astype(np.int64)
+            numbers = np.asarray(numbers, dtype=np.float64)
         except (ValueError, TypeError):
             raise StreamgaugeError(
                 f"column '{name}' is taken as the {role} but holds no numbers: name another column "
@@ -261,7 +266,15 @@ class Log:
                 f"{called(self.file, row + missing)} has no {role} in column '{name}': "
                 f"fill it in, or leave the column out with --{role} none"
             )
-        return numbers.astype(np.int64)
+        broken = np.flatnonzero(numbers != np.floor(numbers))
+        if broken.size and role != "age":
+            raise StreamgaugeError(
+                f"column '{name}' is taken as the {role} but holds fractions such as "
+                f"{numbers[broken[0]]:g}: name another column with --{role}, or leave it out with "
+                f"--{role} none"
+            )
+        whole: Ints = np.floor(numbers).astype(np.int64)
+        return whole
 
     def _number_column(self, name: str, column: Any) -> NDArray[np.float32]:
         try:
@@ -275,7 +288,10 @@ class Log:
 def as_classes(column: Any) -> Any:
     """Text by its distinct values, of which there are few; anything else as it is."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
+    if pa.types.is_floating(column.type):  # NaN is missing, whoever wrote the file
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.dictionary_encode() if is_text else column
 
@@ -299,6 +315,17 @@ def called(file: Path | None, row: int) -> str:
     """A row within a sentence: its line, where the file has lines."""
     text = place(file, row)
     return text[0].lower() + text[1:]
+
+
+def read_times(text: Any) -> Any:
+    """ISO text as times: whole seconds, parts of seconds, or with their distance from UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for kind in (pa.timestamp("s"), pa.timestamp("ns")):
+        with suppress(pa.ArrowInvalid):
+            return pc.cast(text, kind)
+    return pc.cast(text, pa.timestamp("ns", "UTC"))
 
 
 def to_seconds(column: Any, name: str, row: int, file: Path | None = None) -> Ints:
@@ -329,9 +356,10 @@ def to_seconds(column: Any, name: str, row: int, file: Path | None = None) -> In
             text = pc.replace_substring_regex(
                 column.cast(pa.string()), r"\s*(UTC|Z|GMT|[+]00:?00)$", ""
             )
-            column = pc.cast(pc.utf8_trim_whitespace(text), pa.timestamp("s"))
-        stamps = column.cast(pa.timestamp("ns")).cast(pa.timestamp("s"), safe=False)
-        return np.asarray(stamps.cast(pa.int64()).to_numpy(), dtype=np.int64)
+            column = read_times(pc.utf8_trim_whitespace(text))
+        stamps = column.cast(pa.timestamp("ns")).cast(pa.int64())
+        seconds: Ints = np.asarray(stamps.to_numpy(), dtype=np.int64) // 1_000_000_000
+        return seconds
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise StreamgaugeError(
             f"column '{name}' holds no times that can be read: write seconds or ISO dates "

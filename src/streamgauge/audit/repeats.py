@@ -47,7 +47,7 @@ def level(hits: Floats, tries: Floats, run: int) -> Level:
     error, blocks = ratio_error(hits, tries, run)
     low, high = interval(value, error, blocks)
     # Hits that never vary, or a single block, leave the interval unknown and not empty.
-    if math.isnan(error):
+    if math.isnan(error) or error < 1e-12:
         return Level(value, math.nan, math.nan, int(total))
     return Level(value, max(0.0, low), min(1.0, high), int(total))
 

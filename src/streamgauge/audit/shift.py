@@ -96,12 +96,15 @@ def select_shift(
 
     (above zero, or above the far end of the curve), and the answer is the smallest S where it is
     gone and from which on it does not come back. Dozens of larger shifts are looked at together,
-    and by chance alone one of them would exceed two standard errors; so "comes back" means beyond
-    a wider margin, which a stream without correlation passes once in a thousand streams
-    (``together=False`` does not widen it). Where no shift at all passes it, the answer is 0: this
-    is what shuffled labels give, in short streams too. Where the last octave of shifts, taken
-    together, still shows an excess, the labels drift and there is no such S; where a period was
-    found, its multiples in the far half of the shifts are taken together in the same way.
+    and by chance alone one of them would exceed two standard errors. So first it is asked whether
+    there is any correlation: a stream without passes the margin for that once in a thousand
+    streams, and where no shift passes it, the answer is 0 (this is what shuffled labels give, in
+    short streams too). Where one does, "comes back" means beyond the margin that the larger shifts,
+    all of them together, pass by chance in one stream of twenty: a shift named too small leaves
+    correlation in, one named too large does not. (``together=False`` widens neither.)
+    Where the last octave of shifts, taken together, still shows an excess, the labels drift and
+    there is no such S; where a period was found, its multiples in the far half of the shifts are
+    taken together in the same way.
 
     The standard error comes from a block bootstrap of the paired difference, its blocks longer
     than S, than a burst, and than a hundredth of the stream. No shift beyond a twentieth of the

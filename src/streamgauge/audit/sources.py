@@ -37,7 +37,6 @@ KINDS = {
 class Source(Protocol):
     """Where a log is read from."""
 
-    kind: str
     names: list[str]
     rows: int | None
 
@@ -121,7 +120,6 @@ def raw(path: Path) -> BinaryIO:
 class Csv:
     """Comma-, semicolon- or tab-separated text with a header."""
 
-    kind = "csv"
     rows: int | None = None
 
     def __init__(self, path: Path) -> None:
@@ -170,8 +168,6 @@ class Csv:
 
 class Parquet:
     """One Parquet file, or several that belong together, in the order of their names."""
-
-    kind = "parquet"
 
     def __init__(self, path: Path, files: list[Path]) -> None:
         from pyarrow import parquet
@@ -225,7 +221,6 @@ class Parquet:
 class JsonLines:
     """One JSON object a line."""
 
-    kind = "json"
     rows: int | None = None
 
     def __init__(self, path: Path) -> None:
@@ -268,8 +263,6 @@ class JsonLines:
 
 class Npz:
     """NumPy arrays of equal length, read in pieces out of the archive."""
-
-    kind = "npz"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -336,7 +329,6 @@ class Npz:
 class Arrays:
     """Arrays in memory, by name."""
 
-    kind = "arrays"
     path = Path("the arrays")
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from streamgauge.audit.tally import (
     conclude,
     count_answers,
     join,
+    run_lengths,
     take,
 )
 from streamgauge.errors import StreamgaugeError
@@ -173,12 +174,6 @@ def look(log: Log) -> Look:
         found.runs = np.array([every[0], every.max(), every[-1]]) if every.size > 1 else every
     found.held = join(held) if held else None
     return found
-
-
-def run_lengths(steps: Ints) -> Ints:
-    """How many samples each step has, one after the other."""
-    edges = np.flatnonzero(steps[1:] != steps[:-1]) + 1
-    return np.diff(np.concatenate([[0], edges, [steps.size]]))
 
 
 def joined_runs(left: Ints, right: Ints) -> Ints:

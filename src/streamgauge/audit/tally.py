@@ -107,9 +107,10 @@ def scan(log: Log, *, sort: bool = False, hold: int = HELD) -> Scan:
     whole = rows <= hold
     if sort and everything.time is not None:
         everything = take(everything, np.argsort(everything.time, kind="stable"))
-        if everything.step is not None and everything.shift is None:
-            check_steps(log, everything.step, None)
-    return conclude(log, rows, by_shift, everything, whole, unpredicted)
+    found = conclude(log, rows, by_shift, everything, whole, unpredicted)
+    if sort and found.held.step is not None:
+        check_steps(log, found.held.step, None)
+    return found
 
 
 def conclude(
@@ -136,8 +137,14 @@ def conclude(
         everything = take(everything, here)
     largest = 1
     if everything.step is not None:
-        largest = int(np.bincount(everything.step - everything.step[0]).max())
+        largest = int(run_lengths(everything.step).max())
     return Scan(rows, counts, everything, whole, known, others, unpredicted, largest)
+
+
+def run_lengths(steps: Ints) -> Ints:
+    """How many samples each step has, one after the other."""
+    edges = np.flatnonzero(steps[1:] != steps[:-1]) + 1
+    return np.diff(np.concatenate([[0], edges, [steps.size]]))
 
 
 def check_sorted(log: Log, times: Ints, before: int | None, row: int) -> int:

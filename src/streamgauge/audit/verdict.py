@@ -22,6 +22,8 @@ MARGIN = 0.005
 SEGMENTS = 16
 # Chance that somewhere on the curve of a stream without correlation an excess passes for one.
 FALSE_ALARM = 0.001
+# The same once there is correlation somewhere on the curve, so that where it ends is the question.
+RETURN = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Counts:
     length: int
     ahead: Floats
     """How far a block's targets lie behind its predictions, in samples, per shift."""
+
+
+def some_shifts(counts: Counts, keep: NDArray[np.bool_]) -> Counts:
+    """Counts of some of the shifts."""
+    return replace(
+        counts,
+        shifts=counts.shifts[keep],
+        ahead=counts.ahead[keep],
+        hits=counts.hits[:, :, keep],
+        tries=counts.tries[:, :, keep],
+    )
 
 
 @dataclass(frozen=True)
@@ -185,7 +198,8 @@ class Judgement:
     excess: Floats
     errors: Floats
     margins: Floats
-    alarms: Floats
+    loud: NDArray[np.bool_]
+    """Where the excess is beyond chance, all shifts taken together."""
     quiet: NDArray[np.bool_]
     known: NDArray[np.bool_]
     lasting: bool
@@ -228,7 +242,7 @@ def judge(
         accuracy = pairs.own[rows].sum(axis=0) / total
         unlimited = pairs.every[rows].sum(axis=0) / total
     excess = accuracy - unlimited
-    errors, margins, alarms = (np.full(n, np.nan) for _ in range(3))
+    errors, margins, alarms, returns = (np.full(n, np.nan) for _ in range(4))
     quiet = np.zeros(n, bool)
     far = gain[:, far_end(counts)].sum(axis=1), tried[:, far_end(counts)].sum(axis=1)
     for s in np.flatnonzero(total > 0):
@@ -238,10 +252,10 @@ def judge(
         margins[s] = max(rule.margin, critical(rule.errors, blocks) * errors[s])
         # The next sample is a question of its own; all the other shifts are asked together.
         looks = 1 if counts.shifts[s] == 0 else n
-        wide = max(rule.errors, errors_for(FALSE_ALARM, looks)) if rule.together else rule.errors
-        if expected is not None and expected[s]:
-            wide = rule.errors
-        alarms[s] = max(rule.margin, critical(wide, blocks) * errors[s])
+        single = not rule.together or (expected is not None and expected[s])
+        for limits, chance in ((alarms, FALSE_ALARM), (returns, RETURN)):
+            wide = rule.errors if single else max(rule.errors, errors_for(chance, looks))
+            limits[s] = max(rule.margin, critical(wide, blocks) * errors[s])
         quiet[s] = excess[s] <= margins[s]
         if not quiet[s] and far[1].sum() > 0:
             # Luck with the majority class lifts the whole curve alike; against the far end of the
@@ -250,6 +264,9 @@ def judge(
             error, _ = run_error(own - influence(*far), run)
             quiet[s] = above <= max(rule.margin, critical(rule.errors, blocks) * error)
     known = ~np.isnan(alarms)
+    loud = known & (excess > alarms)
+    if loud.any():  # a stream without correlation hardly ever comes here
+        loud = known & (excess > returns)
     lasting = False
     if far[1].sum() > 0:
         run = run_length(counts, counts.ahead[-1], tried.shape[0], burst)
@@ -259,7 +276,7 @@ def judge(
         lasting = bool(far[0].sum() / far[1].sum() > limit)
     samples = int(total.max(initial=0))
     return Judgement(
-        accuracy, unlimited, excess, errors, margins, alarms, quiet, known, lasting, samples
+        accuracy, unlimited, excess, errors, margins, loud, quiet, known, lasting, samples
     )
 
 
@@ -272,9 +289,9 @@ def first_quiet(found: Judgement, shifts: Floats) -> float | None:
     """Smallest shift where the excess is within its margin, and no alarm from there on."""
     if found.lasting:
         return None
-    alarms = np.flatnonzero(found.known & (found.excess > found.alarms))
+    loud = np.flatnonzero(found.loud)
     quiet = np.flatnonzero(found.known & found.quiet)
-    quiet = quiet[quiet > alarms[-1]] if alarms.size else np.flatnonzero(found.known)
+    quiet = quiet[quiet > loud[-1]] if loud.size else np.flatnonzero(found.known)
     if quiet.size == 0:
         return None
     value = float(shifts[quiet[0]])
@@ -347,13 +364,7 @@ def over_time(counts: Counts, pairs: Paired, burst: int, rule: Rule) -> list[Spa
     near = counts.ahead <= scored * counts.block / rule.parts / 20
     if not near.any():
         return []
-    local = replace(
-        counts,
-        shifts=counts.shifts[near],
-        ahead=counts.ahead[near],
-        hits=counts.hits[:, :, near],
-        tries=counts.tries[:, :, near],
-    )
+    local = some_shifts(counts, near)
     some = replace(
         pairs,
         own=pairs.own[:, near],
@@ -405,7 +416,7 @@ def explain(
         return (
             f"the labels are periodic ({names}): the correlation comes back each time, and {still}"
         )
-    return (
-        f"{still}, and the largest shift looked at is {say(shifts[-1])}: the labels drift, and no "
-        "shift undoes that"
-    )
+    furthest = f"the largest shift looked at is {say(shifts[-1])}"
+    if found.lasting:
+        return f"{still}, and {furthest}: the labels drift, and no shift undoes that"
+    return f"{still}, and {furthest}: where the correlation ends, a longer stream would show"

@@ -248,7 +248,8 @@ def leaderboard(
     [('x', 1, 'a'), ('z', 1, 'a'), ('y', 3, 'b')]
     """
     spreads = {name: spread([run.mean() for run in _runs(runs)]) for name, runs in results.items()}
-    names = sorted(results, key=lambda name: -spreads[name].mean)
+    # A mean that is unknown comes last; compared with the others it would leave them unsorted.
+    names = sorted(results, key=lambda name: (math.isnan(spreads[name].mean), -spreads[name].mean))
     pairs = list(combinations(range(len(names)), 2))
     made = [compare(results[names[i]], results[names[j]], blocks) for i, j in pairs]
     corrected = holm([one.p for one in made])

@@ -19,8 +19,11 @@ def training_flops(log: Log) -> float:
     >>> training_flops(SimpleNamespace(jobs={"flops": np.array([5.0, 7.0])}))
     12.0
     """
+    # Whole numbers would wrap around: a day of a GPU is some 10^19 of them.
     flops = table_of(log, "jobs").get("flops")
-    return float("nan") if flops is None or not len(flops) else float(np.sum(flops))
+    return (
+        float("nan") if flops is None or not len(flops) else float(np.sum(flops, dtype=np.float64))
+    )
 
 
 def pareto_front(cost: ArrayLike, value: ArrayLike) -> NDArray[np.bool_]:

@@ -318,14 +318,17 @@ def classes_seen(log: Log) -> Integers | None:
         table = table_of(log, name)
         if "task" in table and "label" in table:
             labels.append(np.asarray(table["label"]))
-            tasks.append(_relabel(np.asarray(table["task"]).astype(np.int64), order))
+            of = np.asarray(table["task"]).astype(np.int64)
+            # A run cut short may have begun a task that no evaluation knows yet.
+            tasks.append(_relabel(np.where(of < len(order), of, -1), order))
     if not labels:
         return None
     label, task = np.concatenate(labels), np.concatenate(tasks)
     label, task = label[task >= 0], task[task >= 0]
     if not np.bincount(task, minlength=len(order)).all():
         return None
-    if label.dtype.kind not in "iu" or label.min(initial=0) < 0:
+    named = label.dtype.kind not in "iu" or label.min(initial=0) < 0
+    if named or int(label.max(initial=0)) > 8 * len(label) + 1024:
         label = np.unique(label, return_inverse=True)[1]
     first = np.full(int(label.max(initial=-1)) + 1, len(order))
     np.minimum.at(first, label, task)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics._arrays import Floats, Integers, divide, same_length, share
 from streamgauge.metrics.log import Log, column
+
+SURE = 1 + 1e-6  # a softmax in float32 may round to a little more than 1
 
 
 def online_accuracy(label: ArrayLike, prediction: ArrayLike) -> float:
@@ -194,6 +196,9 @@ def accuracy_error(right: ArrayLike, step: ArrayLike, blocks: int = 20) -> float
 def _targets(step: ArrayLike, sample: ArrayLike) -> Integers:
     """A small integer a target; a sample that comes back at another step is another target."""
     when, which = np.asarray(step, dtype=np.int64), np.asarray(sample, dtype=np.int64)
+    if int(which.max(initial=0)) - int(which.min(initial=0)) >= 1 << 31:
+        # Numbers drawn at random: multiplied by a step they would wrap around and fall together.
+        which = np.unique(which, return_inverse=True)[1]
     which = which - which.min(initial=0)
     width = int(which.max(initial=0)) + 1
     if width <= 8 * len(which) + 1024:
@@ -222,10 +227,12 @@ def per_class_accuracy(
     number = int(truth.max(initial=-1)) + 1 if classes is None else classes
     if len(truth) and truth.max() >= number:
         raise StreamgaugeError(f"label {truth.max()} is outside the {number} classes given.")
-    known = truth.astype(np.int64)
-    count = np.bincount(known, minlength=number)
-    hits = np.bincount(known[truth == answer], minlength=number)
-    return divide(hits, count)
+    return _share_right(truth.astype(np.int64), truth == answer, number)
+
+
+def _share_right(code: Integers, right: NDArray[np.bool_], number: int) -> Floats:
+    count = np.bincount(code, minlength=number)
+    return divide(np.bincount(code[right], minlength=number), count)
 
 
 def macro_accuracy(label: ArrayLike, prediction: ArrayLike) -> float:
@@ -237,7 +244,13 @@ def macro_accuracy(label: ArrayLike, prediction: ArrayLike) -> float:
     >>> macro_accuracy([0, 0, 0, 2], [0, 0, 0, 1])
     0.5
     """
-    each = per_class_accuracy(label, prediction)
+    truth, answer = same_length(label=label, prediction=prediction)
+    if len(truth) and truth.dtype.kind in "iu" and int(truth.max()) > 8 * len(truth) + 1024:
+        # Labels may be numbers of a catalogue: an entry for each up to the largest is too much.
+        code = np.unique(truth, return_inverse=True)[1]
+        each = _share_right(code, truth == answer, int(code.max()) + 1)
+    else:
+        each = per_class_accuracy(truth, answer)
     known = each[~np.isnan(each)]
     return float(known.mean()) if known.size else float("nan")
 
@@ -262,7 +275,7 @@ def calibration_error(
         raise StreamgaugeError(f"calibration error wants 1 bin or more, not {bins}.")
     if not len(truth) or np.isnan(sure).any():
         return float("nan")
-    if sure.min() < 0 or sure.max() > 1 + 1e-6:
+    if sure.min() < 0 or sure.max() > SURE:
         raise StreamgaugeError(
             "a confidence is the probability given to the predicted class and lies between 0 and "
             "1; apply a softmax to scores first."

@@ -94,7 +94,7 @@ def _stream_scores(log: Log) -> dict[str, float]:
         found["macro_accuracy"] = online.macro_accuracy(label, prediction)
     if "confidence" in table:
         sure = np.asarray(table["confidence"])[live]
-        if np.all((sure >= 0) & (sure <= 1)):  # else it is a score or missing, not a probability
+        if np.all((sure >= 0) & (sure <= online.SURE)):  # else a score or missing, no probability
             found["calibration_error"] = online.calibration_error(label, prediction, sure)
     if "user" in table:
         user, step = np.asarray(table["user"])[live], np.asarray(table["step"])[live]
