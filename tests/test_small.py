@@ -182,6 +182,14 @@ def test_other_optimisers_are_torchs(settings: dict[str, float]) -> None:
         assert torch.equal(a, b)
 
 
+def test_a_rate_that_changes_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in a tensor, so that a recorded step finds it."""
+    recipe = sg.learner("er_cosine", **(SMALL | {"model": "linear"}))
+    run = sg.run(features(), recipe, out=tmp_path / "a", said=str)
+    monkeypatch.setattr(er, "small_passes", lambda *given: None)
+    assert same_log(run, sg.run(features(), recipe, out=tmp_path / "b", said=str))
+
+
 @pytest.mark.parametrize("name", ["choose", "loss", "update", "view", "scores"])
 @pytest.mark.parametrize("how", ["class", "instance"])
 def test_what_a_method_changes_is_called(name: str, how: str) -> None:

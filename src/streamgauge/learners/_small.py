@@ -2,8 +2,8 @@
 is computed: gradients in closed form (`models/closed.py`), and plain SGD where the weights lie.
 
 Only where nothing else was asked for. A method that changes how a pass is made, momentum, weight
-decay, random views, bytes as inputs, a GPU, a step that is recorded or counted: all these go
-through torch.
+decay, a rate in a tensor, random views, bytes as inputs, a GPU, a step that is recorded or
+counted: all these go through torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def small_passes(
     if x.ndim == 4 and learner.config.augment != "none":
         return None
     (group, *others) = learner.optimizer.param_groups
-    if others or group["momentum"] or group["weight_decay"]:
+    if others or group["momentum"] or group["weight_decay"] or group["fused"]:
         return None
     weights = models.closed_form(learner.model, len(x) + max(of_pass[0] for of_pass in sizes))
     if weights is None:
