@@ -371,6 +371,26 @@ def test_only_few_samples_of_tasks_are_asked_by_a_recording(
     assert not Heldout(stream, stream.splits["held_out"]).recurs
 
 
+@pytest.mark.parametrize("by", ["task", "time"])
+def test_what_is_known_of_held_out_samples_lies_in_one_place(by: str) -> None:
+    """However many are asked: a recording finds it, and evaluations by time, each of other samples
+    than the one before, leave nothing behind."""
+    stream = a_stream()
+    if by == "time":
+        stream = arrange(stream.source, Arrangement(batch=7, held_out=0.1))
+    heldout = Heldout(stream, stream.splits["held_out"])
+    whole = heldout.marks(len(heldout), CPU)
+    for asked in range(len(heldout) + 1):
+        numbers, count = np.unique(heldout.task[:asked], return_counts=True)
+        assert [v.tolist() for v in heldout.tasks_of(asked)] == [numbers.tolist(), count.tolist()]
+        marks = heldout.marks(asked, CPU)
+        assert marks.label.tolist() == heldout.label[:asked].tolist()
+        assert marks.task.tolist() == heldout.task[:asked].tolist()
+        assert marks.tasks.tolist() == numbers.tolist()
+        for part, all_of_it in zip(marks, whole, strict=True):
+            assert part.untyped_storage().data_ptr() == all_of_it.untyped_storage().data_ptr()
+
+
 def test_scores_without_a_number_are_refused_at_the_next_checkpoint() -> None:
     with pytest.raises(StreamgaugeError, match="hold a NaN"):
         go("er", {"lr": 1e30}, "graph", "cpu")
@@ -408,6 +428,60 @@ def test_counts_at_a_boundary_are_those_of_called_steps(device: str) -> None:
     assert np.abs(a - b).max() <= (3 if device == "cuda" else 0)
     a, b = (rows["answers"].peek("prediction") for rows in logs)
     assert (a == b).mean() > 0.95
+
+
+def test_flops_do_not_depend_on_the_network_that_answers() -> None:
+    """SCR asks for its means of the folded network, whose channels are padded, and whose fused
+    convolutions on a GPU no counter knows."""
+    flops = []
+    for precision in ("fp32", "tf32"):
+        stream, shelf, engine = a_stream(), Shelf(), Graph(CPU)
+        engine.precision = precision  # tf32 is fp32 on a CPU, but folds
+        recipe = sg.learner("scr", model="slim_resnet18", memory=8, recall=4, refresh=2)
+        loop = Loop(stream, lambda gate: recipe.build(stream.spec, gate, 0, CPU),  # noqa: B023
+                    Protocol(evaluate="never"), shelf, CPU, engine)  # fmt: skip
+        loop.run(1e9, until=4)
+        assert (engine._folded is None) == (precision == "fp32")
+        flops.append(shelf.rows["jobs"].peek("flops").tolist())
+    assert flops[0] == flops[1]
+    assert len(set(flops[0])) > 1  # of steps with means and of steps without
+
+
+class Unguarded:
+    """As a user might write it: neither `no_grad` in predict nor fp32 scores."""
+
+    def __init__(self, classes: int, kind: torch.dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.weight = torch.randn(192, classes, generator=generator).to(kind).requires_grad_()
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.flatten(1) / 255).to(self.weight.dtype) @ self.weight
+
+    def learn(self, batch: Any, predicted: Any) -> dict[str, Any]:
+        return {"loss": self.predict(batch.x).logsumexp(1).mean()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_scores_with_a_history_or_in_half_precision_are_recorded(kind: torch.dtype) -> None:
+    logs = []
+    for engine in ("eager", "graph"):
+        stream, shelf = a_stream(), Shelf()
+        Loop(stream, lambda _: Unguarded(stream.spec.classes, kind),  # type: ignore  # noqa: B023
+             Protocol(evaluate=1), shelf, CPU, make(engine, CPU)).run(1e9)  # type: ignore  # fmt: skip
+        logs.append(shelf.rows)
+    for table, column in (
+        ("predictions", "prediction"),
+        ("predictions", "confidence"),
+        ("evaluations", "correct"),
+        ("evaluations", "count"),
+        ("answers", "confidence"),
+    ):
+        a, b = (rows[table].peek(column) for rows in logs)
+        assert len(a) > 0
+        np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 @pytest.mark.gpu

@@ -18,6 +18,7 @@ from streamgauge.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
+from streamgauge.flops import counting
 from streamgauge.models.folded import Folded, foldable
 from streamgauge.streams.gate import to_device
 
@@ -76,9 +77,11 @@ class Graph(Eager):
         return tuple(said)
 
     def judge(self, scores: Tensor) -> Answers:
-        """On the device, as everything else; a NaN is found when results are fetched."""
-        best, prediction = scores.max(1)
-        sure = 1 / (scores - best[:, None]).exp().sum(1)
+        """On the device, as everything else; a NaN is found when results are fetched. Without
+        history, which would be kept until then."""
+        table = scores.detach().float()
+        best, prediction = table.max(1)
+        sure = 1 / (table - best[:, None]).exp().sum(1)
         self._unsure |= sure.isnan().any()
         return Answers(scores, prediction, sure)
 
@@ -112,9 +115,10 @@ class Graph(Eager):
 
     @contextmanager
     def _quick(self) -> Iterator[None]:
-        """The learner asks the folded network in place of its own."""
-        with _tf32(self.precision != "fp32"):
-            if self._folded is None:
+        """The learner asks the folded network in place of its own; not where FLOPs are counted:
+        they are the method's, whatever answers, and nobody counts those of fused convolutions."""
+        with _tf32(self.precision != "fp32"), torch.no_grad():
+            if self._folded is None or counting():
                 yield
                 return
             learner: Any = self.learner
@@ -129,7 +133,7 @@ class Graph(Eager):
         """Scores in fp32, to compare with; None where evaluation is in fp32 anyway."""
         if self._folded is None:
             return None
-        with _tf32(False):
+        with _tf32(False), torch.no_grad():
             return self.learner.predict(x)
 
     def drain(self) -> tuple[int, int]:
