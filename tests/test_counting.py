@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgauge.counting import Marks, right, right_within
+from streamgauge.counting import Marks, classes_of, right, right_within
 
 
 def known(label: np.ndarray, task: np.ndarray) -> Marks:
@@ -37,5 +37,6 @@ def test_counts_are_those_of_a_loop(seed: int, samples: int, limits: int, classe
     marks = known(label, task)
     prediction = torch.from_numpy(scores.argmax(1))
     assert right(prediction, marks).tolist() == plain.tolist()
-    counted = right_within(torch.from_numpy(scores), marks, class_task, limits)
+    classes = torch.from_numpy(classes_of(class_task, limits))
+    counted = right_within(torch.from_numpy(scores), marks, classes)
     assert counted.tolist() == within.tolist()

@@ -37,19 +37,18 @@ def right(prediction: Tensor, marks: Marks) -> Tensor:
     return marks.sums(prediction == marks.label)
 
 
-def right_within(scores: Tensor, marks: Marks, class_task: NDArray[Any], limits: int) -> Tensor:
+def right_within(scores: Tensor, marks: Marks, classes: Tensor) -> Tensor:
     """Right answers of each task [tasks, limits] where only classes of tasks up to a limit may be
     said, among samples of tasks up to that limit: what cumulative accuracy is made of. Among equal
-    scores the earlier task's class is said, and within a task the first."""
+    scores the earlier task's class is said, and within a task the first. For `classes` see below;
+    it is made on the host, and must be on the device before."""
     import torch
 
-    table = _classes_of(class_task, limits)
-    classes = torch.from_numpy(table).to(scores.device)
     nothing = scores.new_full((len(scores), 1), -torch.inf)
-    offered = torch.cat([scores, nothing], 1)[:, classes.flatten()].view(-1, *table.shape)
+    offered = torch.cat([scores, nothing], 1)[:, classes.flatten()].view(-1, *classes.shape)
     best, place = offered.max(2)
     said = classes.expand(len(scores), -1, -1).gather(2, place[:, :, None])[:, :, 0]
-    limit = torch.arange(limits, device=scores.device)
+    limit = torch.arange(len(classes), device=scores.device)
     before = torch.cat([nothing, best.cummax(1).values[:, :-1]], 1)
     last = torch.where(best > before, limit, -1).cummax(1).values  # the task whose class is said
     choice = torch.where(last < 0, -1, said.gather(1, last.clamp(min=0)))
@@ -57,9 +56,14 @@ def right_within(scores: Tensor, marks: Marks, class_task: NDArray[Any], limits:
     return marks.sums(correct)
 
 
-def _classes_of(class_task: NDArray[Any], limits: int) -> NDArray[np.int64]:
-    """The classes of each task, as many columns as the largest has; the others' rest is a class
-    that does not exist, one past the last."""
+def classes_of(class_task: NDArray[Any], limits: int) -> NDArray[np.int64]:
+    """The classes of each task [limits, n], as many columns as the largest has; the others' rest is
+    a class that does not exist, one past the last.
+
+    >>> classes_of(np.array([1, 0, 0]), 2)
+    array([[1, 2],
+           [0, 3]])
+    """
     groups = [np.flatnonzero(class_task == number) for number in range(limits)]
     table = np.full((limits, max(1, *map(len, groups))), len(class_task))
     for row, group in zip(table, groups, strict=True):

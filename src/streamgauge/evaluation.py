@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.counting import Marks, right, right_within
+from streamgauge.counting import Marks, classes_of, right, right_within
 from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.gate import fetch, to_device
@@ -112,15 +112,13 @@ class Evaluator:
             said.append(judged if cumulative else judged._replace(scores=None))
         prediction = _joined([one.prediction for one in said])
         numbers, count = heldout.tasks_of(seen)
-        correct = right(prediction[:seen], heldout.marks(seen, prediction.device))
-        self._record_right(name, moment, numbers, correct, count)
+        self._record_right(name, moment, numbers, heldout.right(prediction[:seen]), count)
         if changed:  # what evaluating in a lower precision costs, where that is done
             share = sum(changed) / asked
             self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
         if cumulative:
-            self._record_cumulative(
-                name, moment, heldout, _joined([one.scores for one in said])[:seen]
-            )
+            scores = _joined([one.scores for one in said])
+            self._record_cumulative(name, moment, heldout, scores[:seen])
         if keep:
             sure = _joined([one.confidence for one in said])
             self._record_answers(name, moment, heldout, prediction, sure)
@@ -158,14 +156,14 @@ class Evaluator:
             count=count,
         )
 
-    def _record_cumulative(
-        self, name: str, moment: Moment, heldout: Heldout, scores: Tensor
-    ) -> None:
+    def _record_cumulative(self, name: str, moment: Moment, heldout: Heldout, scores: Any) -> None:
         """Accuracy among the classes of tasks up to each earlier one, for cumulative accuracy."""
+        import torch
+
         assert self.stream.class_task is not None
-        limits = moment.current + 1
-        marks = heldout.marks(len(scores), scores.device)
-        counted = right_within(scores, marks, self.stream.class_task, limits)
+        scores, limits = torch.as_tensor(scores), moment.current + 1
+        classes = to_device(classes_of(self.stream.class_task, limits), scores.device)
+        counted = right_within(scores, heldout.marks(len(scores), scores.device), classes)
         numbers, count = heldout.tasks_of(len(scores))
         within, place = np.nonzero(numbers <= np.arange(limits)[:, None])
         chosen = to_device(place * limits + within, scores.device)
@@ -177,8 +175,8 @@ class Evaluator:
         name: str,
         moment: Moment,
         heldout: Heldout,
-        prediction: Tensor,
-        confidence: Tensor,
+        prediction: Any,
+        confidence: Any,
     ) -> None:
         columns: dict[str, Any] = {}
         if "time" in self.stream.source.columns:
@@ -201,8 +199,6 @@ class Evaluator:
     def _probe(self, moment: Moment) -> None:
         """A linear classifier on the learner's frozen features of everything streamed so far,
         tested on held-out data: what the features are worth, whatever the head does with them."""
-        import torch
-
         from streamgauge.metrics import linear_probe
 
         index = self.stream.order[: self.stream.starts[moment.step]]
@@ -219,9 +215,8 @@ class Evaluator:
         seen = self._seen(heldout, moment)
         if seen:
             said = probe.predict(self._features(heldout.index[:seen], None))
-            correct = right(torch.as_tensor(said), heldout.marks(seen, torch.device("cpu")))
             numbers, count = heldout.tasks_of(seen)
-            self._record_right("probe", moment, numbers, correct, count)
+            self._record_right("probe", moment, numbers, heldout.right(said), count)
 
     def _features(self, index: NDArray[Any], draw: tuple[int, int] | None) -> NDArray[Any]:
         """Features of samples; with a draw, of their random views, from a generator of its own so
@@ -251,9 +246,9 @@ class Heldout:
         self.task = np.full(len(order), -1) if split.task is None else split.task[order]
         self._key = key[order]
         self._cache: Tensor | None = None
-        self._tasks: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
-        self._known: dict[torch.device, tuple[Tensor, ...]] = {}
-        self._marks: dict[tuple[int, torch.device], Marks] = {}
+        self._tasks, self._begins = np.unique(self.task, return_index=True)
+        self._ends = np.append(self._begins[1:], len(order))
+        self._known: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -284,24 +279,28 @@ class Heldout:
         return self.split.task is not None and each * len(self) <= CACHE_BYTES
 
     def tasks_of(self, asked: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Which tasks the first so many are of, and how many are of each."""
-        if asked not in self._tasks:
-            self._tasks[asked] = np.unique(self.task[:asked], return_counts=True)
-        return self._tasks[asked]
+        """Which tasks the first so many are of, and how many are of each: as all are sorted by
+        task, these are the first tasks."""
+        known = self._begins.searchsorted(asked)
+        return self._tasks[:known], np.minimum(self._ends[:known], asked) - self._begins[:known]
+
+    def right(self, said: Any) -> Any:
+        """Right answers of each task among the first so many; where they are tensors on a device,
+        so are the counts."""
+        asked = len(said)
+        if not isinstance(said, np.ndarray):
+            return right(said, self.marks(asked, said.device))
+        correct = said == self.label[:asked]
+        return np.add.reduceat(correct, self._begins[self._begins < asked], dtype=np.int64)
 
     def marks(self, asked: int, device: torch.device) -> Marks:
-        """Labels and tasks of the first so many: always the same memory, so that a recorded
-        evaluation finds them."""
-        import torch
-
-        if device not in self._known:
-            known = (torch.from_numpy(v.astype(np.int64)) for v in (self.label, self.task))
-            self._known[device] = tuple(one.to(device) for one in known)
-        if (asked, device) not in self._marks:
-            label, task = self._known[device]
-            tasks = torch.from_numpy(self.tasks_of(asked)[0]).to(device)
-            self._marks[asked, device] = Marks(label[:asked], task[:asked], tasks)
-        return self._marks[asked, device]
+        """Labels and tasks of the first so many, on the run's device: parts of memory that stays,
+        so that a recorded evaluation finds them."""
+        if not self._known:
+            known = (self.label, self.task, self._tasks)
+            self._known = tuple(to_device(v.astype(np.int64), device) for v in known)
+        label, task, tasks = self._known
+        return Marks(label[:asked], task[:asked], tasks[: self._begins.searchsorted(asked)])
 
 
 class Due:
@@ -339,10 +338,15 @@ class Due:
         return boundary, regular, done in self._milestones, probe
 
 
-def _joined(parts: list[Any]) -> Tensor:
+def _joined(parts: list[Any]) -> Any:
+    """Of what was said block by block: on the host an array, on a device a tensor."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
     import torch
 
-    return torch.cat([torch.as_tensor(part) for part in parts])
+    return torch.cat(parts)
 
 
 def blank(count: int, device: torch.device) -> Tensor:
