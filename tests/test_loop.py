@@ -411,6 +411,7 @@ def test_equal_protocols_are_equal() -> None:
     assert sg.Protocol(cost=1) == sg.Protocol(cost="1.0") == sg.Protocol()  # type: ignore[arg-type]
     assert sg.Protocol(cost=Fraction(4, 3)) == sg.Protocol(cost="4/3")  # type: ignore[arg-type]
     assert sg.Protocol(shifts=np.int64(200)).shifts == (200,)  # type: ignore[arg-type]
+    assert sg.Protocol(shifts=(200, 100, 200)) == sg.Protocol(shifts=(100, 200))
 
 
 def test_bad_answers_in_evaluation_and_bad_scalars_get_a_sentence(tmp_path: Path) -> None:

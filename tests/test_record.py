@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import streamgauge as sg
 from helpers import Spy, same_log, small_stream
 from kill_runs import kill_and_resume
 from streamgauge.errors import StreamgaugeError
+from streamgauge.pretrain import pretrain
 from streamgauge.record import Recorder, writer
 from streamgauge.record.diff import differences
 from streamgauge.record.tables import Rows
+from streamgauge.runner import Experiment, identity, run_all
+from streamgauge.runner import resume as take_up
 
 PROTOCOL = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")
 
@@ -300,3 +305,181 @@ def test_a_resumed_run_takes_up_its_number_of_threads(tmp_path: Path) -> None:
     finally:
         torch.set_num_threads(before)
     assert set(seen) == {1}
+
+
+def test_data_that_were_moved_are_the_same_data(tmp_path: Path) -> None:
+    def made(folder: Path) -> sg.Run:
+        stream = sg.stream(
+            "manifest",
+            path=f"{folder}/t.csv",
+            root=f"{folder}/photos",
+            names=f"{folder}/names.txt",
+            size=8,
+        )
+        return sg.run(stream, "majority", out=tmp_path / folder.name, said=str)
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "photos").mkdir(parents=True)
+    for number in range(30):
+        pixels = np.random.default_rng(number).integers(0, 256, (6, 6, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(here / "photos" / f"{number}.png")
+    rows = [f"{number}.png,{'ab'[number % 2]}" for number in range(30)]
+    (here / "t.csv").write_text("\n".join(["image,label", *rows]) + "\n")
+    (here / "names.txt").write_text("a\nb\n")
+    first = made(here)
+    shutil.copytree(here, there, ignore=shutil.ignore_patterns("*-majority-*"))
+    assert made(there).id == first.id
+    (there / "names.txt").write_text("b\na\n")  # other numbers for the classes
+    assert made(there).id != first.id
+
+
+def test_weights_count_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where they lie, nor what lies beside them."""
+    stream = sg.stream("albums", length=300, preparation=0.2)
+    settings = {"model": "mlp", "epochs": 1}
+    file = pretrain(stream, out=tmp_path / "backbones", **settings)
+    monkeypatch.chdir(tmp_path)
+
+    def made(weights: Any, out: str = "runs") -> sg.Run:
+        learner = sg.learner("er", model="mlp", weights=str(weights))
+        return sg.run(stream, learner, out=tmp_path / out, said=str)
+
+    first = made("backbones")
+    shutil.copy(file, tmp_path / "moved.pt")
+    assert made(tmp_path / "moved.pt", "moved").id == first.id
+    other = sg.stream("albums", length=300, preparation=0.2, seed=1)
+    pretrain(other, out=tmp_path / "backbones", **settings)
+    said: list[str] = []
+    again = sg.run(
+        stream, sg.learner("er", model="mlp", weights="backbones"), out=tmp_path / "runs",
+        said=said.append,
+    )  # fmt: skip
+    assert again.id == first.id
+    assert "complete already" in said[0]
+    monkeypatch.chdir("/")  # a run is to be taken up again from any folder
+    where = first.header["config"]["learner"]["settings"]["weights"]
+    assert where == str((tmp_path / "backbones").resolve())
+
+
+def _interrupt(experiment: Experiment, out: Path, at: int, checkpoint: float) -> Path:
+    """The folder of a run that was stopped on its way."""
+
+    def stop(loop: Any) -> None:
+        if loop.step == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_all(experiment, out=out, checkpoint=checkpoint, watch=lambda *_: stop, said=str))
+    (path,) = out.iterdir()
+    return path
+
+
+@pytest.mark.parametrize("checkpoint", [0, 30])
+def test_what_is_resumed_keeps_its_notes_and_its_folder(tmp_path: Path, checkpoint: float) -> None:
+    """Before the first checkpoint and after it, and under whatever name the folder has by now."""
+    notes = {"er": {"tuned": {"trials": 3, "prefix": "a tenth", "flops": None}}}
+    experiment = Experiment("albums", ("er",), 1, {"stream.length": 200}, notes=notes)
+    path = _interrupt(experiment, tmp_path / "runs", 5, checkpoint)
+    before = json.loads((path / "run.json").read_text())
+    renamed = path.rename(path.with_name("mine"))
+    (run,) = take_up(renamed, said=str)
+    assert run.done
+    assert run.path == renamed
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["mine"]
+    assert json.loads((renamed / "run.json").read_text()) == before
+    (whole,) = run_all(experiment, out=tmp_path / "whole", said=str)
+    assert same_log(run, whole)
+
+
+def test_an_identity_of_an_older_kind_can_be_resumed(tmp_path: Path) -> None:
+    """What counts is that nothing changed, not how the identity was written when it began."""
+    experiment = Experiment("albums", ("er",), 1, {"stream.length": 200})
+    path = _interrupt(experiment, tmp_path / "runs", 5, 0)
+    header = json.loads((path / "run.json").read_text())
+    assert identity(header["config"], header["stream"]) == header["id"]
+    (path / "run.json").write_text(json.dumps({**header, "id": "0" * 32}))
+    (run,) = take_up(path, said=str)
+    assert run.done
+    assert run.path == path
+
+
+def test_the_step_at_which_logs_part_is_the_one_at_which_it_was_answered(tmp_path: Path) -> None:
+    """An answer ahead of its time stands in the log under the step that it is about."""
+
+    class Later(Spy):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            scores = super().predict(x)
+            said = len([c for c in self.calls if c[0] == "predict"])
+            return scores.roll(1, 1) if said == self.other else scores
+
+        other = 0
+
+    class Other(Later):
+        other = 6
+
+    stream, protocol = small_stream(20), sg.Protocol(shifts=(50,))
+    a, b = (sg.run(stream, kind, protocol=protocol, out=tmp_path) for kind in (Later, Other))
+    # Calls: steps 0 to 2 are each answered with the step 10 further on: the sixth is step 2's.
+    found = differences(a, b)
+    assert found["logs"]["predictions"]["columns"] == ["prediction"]
+    assert a.predictions["step"][found["logs"]["predictions"]["row"]] == 12
+    assert found["first_step"] == 2
+
+
+def test_a_damaged_column_gets_a_sentence(tmp_path: Path) -> None:
+    run = go(tmp_path)
+    file = run.path / "log" / "predictions" / "00000.parquet"
+    whole, complaints = file.read_bytes(), 0
+    for place in range(4, 400, 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        for read in (
+            lambda: [sg.Run(run.path).predictions[c] for c in run.predictions],
+            lambda: list(sg.Run(run.path).predictions.pieces(list(run.predictions))),
+        ):
+            try:
+                read()
+            except StreamgaugeError:
+                complaints += 1
+    assert complaints > 0
+
+
+def test_a_learner_file_that_is_edited_is_another_learner(tmp_path: Path) -> None:
+    """In one process, as in a notebook: the identity must be that of the code that ran."""
+    text = (
+        "import torch\nfrom helpers import Spy\nclass Mine(Spy):\n    def predict(self, x):\n"
+        "        s = torch.zeros(len(x), self.classes); s[:, ANSWER] = 1; return s\n"
+    )
+    file = tmp_path / "mine.py"
+    answers = []
+    for answer in "12":
+        file.write_text(text.replace("ANSWER", answer))
+        run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+        answers.append(set(run.predictions["prediction"].tolist()))
+    assert answers == [{1}, {2}]
+
+
+@pytest.mark.parametrize("folder", ["a@b", "c=d", "e=f@g"])
+def test_a_learner_file_may_lie_in_any_folder(tmp_path: Path, folder: str) -> None:
+    file = tmp_path / folder / "mine.py"
+    file.parent.mkdir()
+    file.write_text("from helpers import Spy\nclass Mine(Spy):\n    pass\n")
+    for text, name in ((f"{file}:Mine", "Mine"), (f"x={file}:Mine", "x"), (f"{file}", "mine")):
+        found = sg.learner(text)
+        assert found.name == name
+        assert sg.learner(f"{found.name}={found.where}").where == found.where
+
+
+def test_weights_that_are_no_file_are_a_setting_like_others(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom helpers import Spy\n"
+        "@dataclass(frozen=True)\nclass Config:\n    weights: tuple[float, ...] = (0.5, 1.0)\n"
+        "class Mine(Spy):\n    def __init__(self, spec, source, seed, device, config: Config):\n"
+        "        super().__init__(spec, source, seed, device)\n"
+    )
+    run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+    other = sg.run(
+        small_stream(3), sg.learner(f"{file}:Mine", weights=(1,)), out=tmp_path / "runs", said=str
+    )
+    assert run.header["config"]["learner"]["weights"] is None
+    assert run.id != other.id

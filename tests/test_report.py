@@ -378,6 +378,72 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
     assert "1 + 1 incomplete" in page
 
 
+def _again(run: Run, out: Path, **changes: Any) -> Run:
+    """A copy of a run's folder whose header says something else."""
+    path = out / run.path.name
+    shutil.copytree(run.path, path)
+    header = json.loads((path / "run.json").read_text())
+    for dotted, value in changes.items():
+        *groups, name = dotted.split("__")
+        part = header
+        for group in groups:
+            part = part[group]
+        part[name] = value
+    (path / "run.json").write_text(json.dumps(header))
+    return Run(path)
+
+
+def test_a_complete_run_is_not_hidden_by_a_copy_that_is_not(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    cut = _interrupted(stream, "blind", tmp_path / "cut", seed=0, at=7)
+    done = sg.run(stream, "blind", out=tmp_path / "done", said=_quiet)
+    assert cut.id == done.id
+    for several in ([cut, done], [done, cut]):
+        (board,) = leaderboard(several)
+        assert [row.seeds for row in board.rows] == ["1"]
+
+
+def test_other_engines_are_not_other_seeds(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    eager = sg.run(stream, "blind", out=tmp_path / "a", said=_quiet)
+    others = [
+        _again(eager, tmp_path / precision, id=precision,
+               config__engine={"name": "graph", "precision": precision})
+        for precision in ("fp16", "fp32")
+    ]  # fmt: skip
+    (board,) = leaderboard([eager, *others])
+    assert [row.seeds for row in board.rows] == ["1", "1", "1"]
+    assert {row.learner for row in board.rows} == {
+        "blind (engine=eager)", "blind (engine=graph fp16)", "blind (engine=graph fp32)"
+    }  # fmt: skip
+
+
+def test_own_data_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    """Data that were moved share a board; data that were changed where they lie do not."""
+
+    def made(folder: str, seed: int, last: int) -> Run:
+        file = tmp_path / folder / "t.csv"
+        file.parent.mkdir(exist_ok=True)
+        rows = [f"{n / 7},{n % 3}" for n in range(59)]
+        file.write_text("\n".join(["x,label", *rows, f"{last},0"]) + "\n")
+        stream = sg.stream("tabular", path=str(file), seed=seed)
+        return sg.run(stream, "majority", seed=seed, out=tmp_path / "runs", said=_quiet)
+
+    here, moved = made("here", 0, 1), made("there", 1, 1)
+    (board,) = leaderboard([here, moved])
+    assert board.title == "tabular"
+    assert [row.seeds for row in board.rows] == ["2"]
+    changed = made("here", 0, 2)
+    boards = leaderboard([here, changed])
+    assert [row.seeds for board in boards for row in board.rows] == ["1", "1"]
+    assert {board.title for board in boards} == {
+        f"tabular (data={run.stream['data_hash'][:6]})" for run in (here, changed)
+    }
+    titles = " ".join(board.title for board in leaderboard([here, made("there", 0, 3)]))
+    for folder in ("here", "there"):
+        assert f"path={tmp_path / folder / 't.csv'}" in titles
+
+
 # Text.
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.settings import as_plain, configure
+from streamgauge.settings import as_plain, coerce, configure
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ def test_text_and_toml_values_become_what_the_field_says() -> None:
     assert configure(Config, text, "er") == configure(Config, toml, "er") == want
     assert configure(Config, {"every": "never"}, "er").every == "never"
     assert configure(Config, as_plain(want), "er") == want
+    assert coerce("fast, slow", tuple[str, ...], "--speeds") == ("fast", "slow")
 
 
 @pytest.mark.parametrize(

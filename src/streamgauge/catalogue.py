@@ -55,7 +55,8 @@ class Recipe:
     def needs(self) -> list[str]:
         return sorted(getattr(self.kind, "needs", ()))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, stream: Stream | None = None) -> dict[str, Any]:
+        """As a run stores it; on a stream, since a folder of weights has a file for each."""
         return {
             "name": self.name,
             "where": self.where,
@@ -63,7 +64,7 @@ class Recipe:
             "needs": self.needs,
             "sees_input": getattr(self.kind, "sees_input", True),
             "code": self.code,
-            "weights": _file_hash(getattr(self.config, "weights", "")),
+            "weights": _weights_hash(self.config, stream),
         }
 
 
@@ -75,8 +76,10 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     Config(window=5)
     """
     if isinstance(what, str):
-        name, _, where = what.rpartition("=")
-        where, at, preset = where.partition("@")
+        name, where = _split_alias(what)
+        at, preset = "", ""
+        if ".py" not in where:  # a folder's name may hold anything
+            where, at, preset = where.partition("@")
         kind, default = _find_class(where)
         if at:
             settings = {**_preset(where, preset), **settings}
@@ -95,7 +98,19 @@ def learner(what: str | type, **settings: Any) -> Recipe:
             f"The learner {name} has no settings, so no '{next(iter(settings))}'."
         )
     config = None if config_type is None else configure(config_type, settings, name)
+    if config is not None and (weights := _weights_of(config)):
+        config = dataclasses.replace(config, weights=found_from_anywhere(weights))
     return Recipe(name, where, kind, config, _code_hash(kind))
+
+
+def _split_alias(text: str) -> tuple[str, str]:
+    """
+    >>> _split_alias("small=er"), _split_alias("er"), _split_alias("x=/a=b/mine.py:Mine")
+    (('small', 'er'), ('', 'er'), ('x', '/a=b/mine.py:Mine'))
+    """
+    before, slash, path = text.partition("/")  # the names of folders may hold anything
+    name, _, first = before.rpartition("=")
+    return name, f"{first}{slash}{path}"
 
 
 @cache  # read once: a suite asks for hundreds
@@ -159,8 +174,9 @@ def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) 
     if features:
         from streamgauge.features import Config, with_features
 
-        chosen = configure(Config, features, "features")
-        return with_features(built, **vars(chosen))
+        chosen = vars(configure(Config, features, "features"))
+        chosen["weights"] = found_from_anywhere(chosen["weights"])
+        return with_features(built, **chosen)
     return built
 
 
@@ -300,7 +316,9 @@ def _load_file(path: Path) -> ModuleType:
     """A file of the user's, under a name of its own, importable again when a class is looked up."""
     if not path.is_file():
         raise StreamgaugeError(f"There is no file {path}.")
-    name = f"streamgauge_user_{hashlib.blake2b(str(path.resolve()).encode()).hexdigest()[:12]}"
+    # By its text too: edited in a notebook's lifetime, it is another module.
+    text = str(path.resolve()).encode() + path.read_bytes()
+    name = f"streamgauge_user_{hashlib.blake2b(text).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -344,11 +362,30 @@ def _code(part: type) -> bytes:
     return text + repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c]).encode()
 
 
-def _file_hash(file: str) -> str | None:
-    """Weights replaced under an old name are other weights."""
-    path = Path(file)
-    if not file or not path.exists():
+def _weights_of(config: Any) -> str:
+    """The setting `weights`, where that is text: a file, a folder or a name of the hub."""
+    weights = getattr(config, "weights", "")
+    return weights if isinstance(weights, str) else ""
+
+
+def found_from_anywhere(file: str) -> str:
+    """A run must find its files again from another folder; what is no file stays as it is."""
+    return str(Path(file).resolve()) if file and Path(file).exists() else file
+
+
+def _weights_hash(config: Any, stream: Stream | None) -> str | None:
+    """Weights replaced under an old name are other weights; those that were moved are not."""
+    path = Path(_weights_of(config))
+    if not _weights_of(config) or not path.exists():
         return None
+    if path.is_dir() and stream is not None and hasattr(config, "model"):
+        import torch
+
+        from streamgauge.features import weights_file
+        from streamgauge.streams import Gate
+
+        gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
+        path = weights_file(path, config.model, gate)
     names = sorted(path.iterdir()) if path.is_dir() else [path]
     digest = hashlib.blake2b(digest_size=8)
     for name in names:  # the names in a folder of `pretrain`'s hold a hash of their content

@@ -64,6 +64,7 @@ class Protocol:
         for name, kind in setting_types(type(self)).items():
             object.__setattr__(self, name, coerce(getattr(self, name), kind, f"protocol.{name}"))
         object.__setattr__(self, "cost", str(as_cost(self.cost)))
+        object.__setattr__(self, "shifts", tuple(sorted(set(self.shifts))))
         object.__setattr__(self, "thin", str(self.thin))
         parse(str(self.thin))
         object.__setattr__(self, "predict_cost", str(as_cost(self.predict_cost, zero=True)))

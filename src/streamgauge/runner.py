@@ -28,7 +28,7 @@ from streamgauge.metrics import (
 )
 from streamgauge.profile import Profile
 from streamgauge.reading import announcing, reading_ahead
-from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
+from streamgauge.record import OPTIONAL, PLACES, Recorder, Run, environment, find_runs
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.resident import Resident, fits
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Settings `features.X`: a frozen network's features in place of inputs (see `features.Config`).
 FEATURES = ("model", "weights", "embedding", "mean", "std")
+# What a run's configuration holds beside its notes.
+OWN = ("stream", "learner", "protocol", "seed", "device", "engine")
 Progress = Callable[[Loop], None]
 Said = Callable[[str], None]
 
@@ -121,8 +123,12 @@ def prepare(
     precision: engines.Precision,
     said: Said,
     profile: Profile | None = None,
+    path: Path | None = None,
 ) -> tuple[Path, Callable[[], Begun] | None]:
-    """Where a run lies, and how to begin it or to go on with it; None if there is nothing to do."""
+    """Where a run lies, and how to begin it or to go on with it; None if there is nothing to do.
+
+    It lies in a folder of `out` that is named after it, unless its `path` is known.
+    """
     import torch
 
     protocol = protocol or Protocol()
@@ -137,7 +143,7 @@ def prepare(
             said, progress = _nothing, None
     config = {
         "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
-        "learner": recipe.describe(),
+        "learner": recipe.describe(stream),
         "protocol": as_plain(protocol),
         "seed": seed,
         "device": torch.device(place).type,
@@ -157,7 +163,7 @@ def prepare(
         "stream": described,
         "environment": environment(place),
     }
-    path = Path(out) / f"{stream.name}-{recipe.name}-s{seed}-{run_id[:8]}"
+    path = path or Path(out) / f"{stream.name}-{recipe.name}-s{seed}-{run_id[:8]}"
     done = (path / "run.json").exists() and Run(path).done
     if done if ranks is None else ranks.told(done):
         said(f"{path} is complete already; nothing to do.")
@@ -331,14 +337,19 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     The name a learner is shown under, where files lie, and the machine do not count; the stream's
     data and order, the learner's code and settings, protocol, seed and kind of device do.
     """
-    learner = config["learner"]
-    settings = {k: v for k, v in stream["settings"].items() if k != "path"}  # the data are hashed
+    learner = {k: config["learner"][k] for k in ("settings", "needs", "code", "weights")}
+    settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
+    # What lies there is hashed: the data, with the features of them, and the weights.
+    if "features" in settings:
+        settings["features"] = _without(settings["features"], "weights")
+    if learner["weights"] is not None:
+        learner["settings"] = _without(learner["settings"], "weights")
     determines = {
         "stream": {
             "settings": settings,
             **{k: stream[k] for k in ("name", "data_hash", "order_hash")},
         },
-        "learner": {k: learner[k] for k in ("settings", "needs", "code", "weights")},
+        "learner": learner,
         "protocol": config["protocol"],
         "seed": config["seed"],
         "device": config["device"],
@@ -347,6 +358,10 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
         determines["engine"] = config["engine"]
     text = json.dumps(determines, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k != name}
 
 
 @dataclass(frozen=True)
@@ -623,32 +638,41 @@ def _resume(
     learner = config["learner"]
     recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
     protocol = configure(Protocol, config["protocol"], "protocol")
-    found = identity({**config, "learner": recipe.describe()}, stream.describe())
-    if found != stored.id:
-        what = _changed(stored, recipe, stream)
+    described = recipe.describe(stream)
+    # Not by the stored id: an older version may have made it of other things.
+    before = identity(config, stored.stream)
+    if identity({**config, "learner": described}, stream.describe()) != before:
+        what = _changed(stored, described, stream)
         raise StreamgaugeError(
             f"{stored.path} cannot be resumed: {what} changed since it was started."
         )
-    return run(
+    path, begin = prepare(
         stream,
         recipe,
         protocol=protocol,
         seed=config["seed"],
         out=stored.path.parent,
+        path=stored.path,
         device=config["device"] if device == "auto" else device,
         engine=config.get("engine", {}).get("name", "eager"),
         precision=config.get("engine", {}).get("precision", "fp16"),
         checkpoint=checkpoint,
         progress=progress,
         origin=config["stream"]["origin"],
+        notes={name: value for name, value in config.items() if name not in OWN},
         workers=workers,
         said=said,
     )
+    if begin is not None:
+        to_the_end(begin)
+    return Run(path)
 
 
-def _changed(stored: Run, recipe: Recipe, stream: Stream) -> str:
-    if stored.header["config"]["learner"]["code"] != recipe.code:
-        return f"the code of the learner {recipe.name}"
+def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
+    learner = stored.header["config"]["learner"]
+    for what, words in (("code", "the code"), ("weights", "the weights")):
+        if learner[what] != described[what]:
+            return f"{words} of the learner {described['name']}"
     if stored.stream["data_hash"] != stream.source.fingerprint:
         return "the data"
     return "the order of the stream or a setting"

@@ -54,7 +54,9 @@ def coerce(value: Any, kind: Any, name: str) -> Any:
         hint = nearest(str(value), [str(c) for c in choices])
         raise StreamgaugeError(f"{name} cannot be {value!r}; {hint}")
     if origin is tuple:
-        parts = [p for p in value.split(",") if p] if isinstance(value, str) else value
+        parts = value
+        if isinstance(value, str):
+            parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, (list, tuple)):
             parts = parts.tolist() if hasattr(parts, "tolist") else parts
             parts = parts if isinstance(parts, list) else [parts]

@@ -240,7 +240,7 @@ def measured(recipe: Recipe, stream: Stream) -> Relative:
 
 def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream) -> Relative | None:
     """What was measured for an earlier run of the same learner on a stream of the same shape."""
-    described, wanted = stream.describe(), recipe.describe()
+    described, wanted = stream.describe(), recipe.describe(stream)
     for header in headers:
         config = header["config"]
         kept = config.get("measured_cost")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from streamgauge.record.environment import environment
-from streamgauge.record.run import Run, Table, find_runs
+from streamgauge.record.run import PLACES, Run, Table, find_runs
 from streamgauge.record.tables import LOG_VERSION, OPTIONAL, TABLES
 from streamgauge.record.writer import Recorder, read_checkpoint
 
 __all__ = [
     "LOG_VERSION",
     "OPTIONAL",
+    "PLACES",
     "TABLES",
     "Recorder",
     "Run",

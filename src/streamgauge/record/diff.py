@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.record.run import Run
+from streamgauge.record.run import Run, Table
 from streamgauge.record.tables import TABLES
 
 _MISSING = "(absent)"
@@ -78,8 +78,15 @@ def _parting(a: Run, b: Run, name: str) -> dict[str, Any] | None:
     if first == rows and left.rows == right.rows and not columns:
         return None
     if first < rows:
-        step = int(left["step"][first])
-        return {"step": step, "row": first, "columns": columns}
+        return {"step": _step(left, first), "row": first, "columns": columns}
     longer = left if left.rows > right.rows else right
-    step = int(longer["step"][rows]) if longer.rows > rows else 0
+    step = _step(longer, rows) if longer.rows > rows else 0
     return {"step": step, "row": rows, "columns": [], "rows": [left.rows, right.rows]}
+
+
+def _step(table: Table, row: int) -> int:
+    """The step in which a row was written; an answer ahead stands under the step it is about."""
+    if "shift" in table:
+        live = np.flatnonzero(table["shift"][: row + 1] == 0)
+        row = int(live[-1]) if len(live) else row
+    return int(table["step"][row])

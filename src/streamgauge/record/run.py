@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record.tables import TABLES
 from streamgauge.record.writer import read_header, read_progress
+
+# Settings of a stream that say where its data lie. What they are is hashed, wherever that is.
+PLACES = frozenset({"path", "root", "names", "cache"})
 
 
 class Table(Mapping[str, NDArray[Any]]):
@@ -29,22 +33,15 @@ class Table(Mapping[str, NDArray[Any]]):
         return list(self._open(self._files[0]).schema_arrow.names)
 
     def _open(self, file: Path) -> Any:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        try:
+        with _saying(file):
             return pq.ParquetFile(file)
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
 
     def _read(self, file: Path, column: str) -> NDArray[Any]:
         opened = self._open(file)
-        try:
+        with _saying(file):
             return _as_array(opened.read([column]).column(0))
-        except OSError as error:
-            reason = str(error).splitlines()[0]
-            raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         if column not in self._names:
@@ -69,8 +66,26 @@ class Table(Mapping[str, NDArray[Any]]):
     def pieces(self, columns: list[str], rows: int = 1 << 20) -> Iterator[dict[str, NDArray[Any]]]:
         """The table a piece at a time, for logs larger than memory."""
         for file in self._files:
-            for batch in self._open(file).iter_batches(batch_size=rows, columns=columns):
-                yield {name: _as_array(batch.column(i)) for i, name in enumerate(columns)}
+            batches = self._open(file).iter_batches(batch_size=rows, columns=columns)
+            while True:
+                with _saying(file):
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    piece = {name: _as_array(batch.column(name)) for name in columns}
+                yield piece
+
+
+@contextmanager
+def _saying(file: Path) -> Iterator[None]:
+    """Turn what a damaged file leads to into a sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError, IndexError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
 
 
 def _as_array(column: Any) -> NDArray[Any]:

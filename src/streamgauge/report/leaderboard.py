@@ -10,12 +10,16 @@ from itertools import groupby
 from typing import Any
 
 from streamgauge.metrics import Spread, score, spread
-from streamgauge.record import Run
+from streamgauge.record import PLACES, Run
 from streamgauge.report.ties import NEAR_FUTURE as NEAR_FUTURE
 from streamgauge.report.ties import NO_TIES, Ties, ties
 
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
+# Streams whose name says nothing of their data: the content tells them apart, wherever it lies.
+OWN_DATA = frozenset(
+    {"arrays", "folder", "huggingface", "manifest", "packed", "tabular", "webdataset"}
+)
 # How the protocol times learning and labels unless it is told otherwise.
 TIMING = {
     "cost": "1",
@@ -81,11 +85,15 @@ class Board:
 
 def leaderboard(runs: Iterable[Run]) -> list[Board]:
     """One board a stream (name, settings but for seeds, protocol but for costs), one row a learner
-    (name, settings, code, device, cost of its jobs). A run that is given twice counts once."""
+    (name, settings, code, device, engine, cost of its jobs). A run that is given twice counts once,
+    the copy that is furthest."""
     # The name is no part of the id: one learner may run under two.
-    distinct = {(run.id, run.learner): run for run in runs}.values()
+    in_order = sorted(runs, key=lambda run: (run.done, run.step))
+    distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, _stream_key)
-    titles = told_apart([(run.stream["name"], _stream_key(run)) for run, *_ in groups])
+    titles = told_apart(
+        [(run.stream["name"], _stream_key(run) | _places(run)) for run, *_ in groups]
+    )
     return [_board(title, group) for title, group in zip(titles, groups, strict=True)]
 
 
@@ -121,20 +129,35 @@ def told_apart(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def _stream_key(run: Run) -> dict[str, Any]:
-    settings = {k: v for k, v in run.stream["settings"].items() if k not in SEEDS}
+    left_out = {*SEEDS, *_places(run)}
+    settings = {k: v for k, v in run.stream["settings"].items() if k not in left_out}
     protocol = run.header["config"]["protocol"]
     key = {"name": run.stream["name"], **settings}
     key |= {f"protocol.{name}": value for name, value in protocol.items() if name not in COSTS}
-    if run.stream["name"] == "arrays":  # all arrays share a name: their content tells them apart
+    if _is_own(run):
         key["data"] = run.stream["data_hash"][:6]
     return key
 
 
+def _places(run: Run) -> dict[str, Any]:
+    """Where one's own data lie: said in a title, but no reason for a board."""
+    settings = run.stream["settings"] if _is_own(run) else {}
+    return {k: v for k, v in settings.items() if k in PLACES}
+
+
+def _is_own(run: Run) -> bool:
+    # Features are of a network, too, which may be another for each seed.
+    known = {run.stream["name"], run.header["config"].get("stream", {}).get("origin")}
+    return bool(known & OWN_DATA) and "features" not in run.stream["settings"]
+
+
 def _learner_key(run: Run) -> dict[str, Any]:
-    learner = run.header["config"]["learner"]
-    protocol = run.header["config"]["protocol"]
+    config = run.header["config"]
+    learner, protocol = config["learner"], config["protocol"]
+    engine = config.get("engine", {"name": "eager"})
     rest = {f"protocol.{name}": str(protocol.get(name, TIMING[name])) for name in COSTS}
-    rest |= {"code": learner["code"][:6], "device": run.header["config"]["device"]}
+    rest |= {"code": learner["code"][:6], "device": config["device"]}
+    rest["engine"] = " ".join(map(str, engine.values()))
     return {"name": learner["name"], **learner["settings"], **rest}
 
 
