@@ -9,8 +9,8 @@ has no such parameter. Optional members, each used only where present:
 - `tell(**facts)`: `horizon=steps`, `class_count=n` before the first step; `boundary=task,
   classes=array` before the first batch of each task; only the facts that `needs` names
 - `store(batch)`: keep a batch without training on it
-- `skipped(batch)`: under `protocol.as_published` only, a batch that is dropped, while the learner is
-  what answers it: to be judged by, not to be learnt
+- `skipped(batch)`: under `protocol.as_published` only, a batch that is dropped, while the learner
+  is what answers it: to be judged by, not to be learnt
 - `prepare()`: work that belongs before an evaluation
 - `conclude()`: what changes between the splits that may be asked after any step and those that are
   asked at boundaries only, such as a test set

@@ -24,8 +24,8 @@ class Config(er.Config):
     # What a model is judged by: its hits on new samples in the training pass, which cost nothing,
     # or its answers to them in evaluation mode, which take one forward pass more of each model.
     judge: Literal["training", "answers"] = "training"
-    # An adjustment before the first step; ties go to the highest rate; and, where the protocol is as
-    # published too, models are also judged by their answers to batches that are dropped.
+    # An adjustment before the first step; ties go to the highest rate; and, where the protocol is
+    # as published too, models are also judged by their answers to batches that are dropped.
     as_published: bool = False
 
 
