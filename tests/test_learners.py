@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import streamgauge as sg
 from helpers import batch_of, build, small_stream
+from streamgauge import runner
 from streamgauge.audit import blind_accuracy
 from streamgauge.learners._augment import augment
 from streamgauge.learners.base import Batch
@@ -183,3 +184,21 @@ def test_kinds_of_jobs(name: str, settings: dict[str, Any], kinds: list[str]) ->
         said.append(learner.job_kind())
         learner.learn(Batch(gate.read(index), gate.label(index), index), None)
     assert said == kinds
+
+
+def test_a_learner_with_a_preset_is_set_by_its_own_name_too() -> None:
+    """As all pages in docs/methods write it. What is said of fewer learners holds."""
+
+    def rates(*learners: str, **settings: float) -> list[float]:
+        given = {name.replace("__", "."): value for name, value in settings.items()}
+        given |= {"stream.length": 100}
+        planned, _ = runner.plan(runner.Experiment("albums", learners, settings=given))
+        return [one.recipe.config.lr for one in planned]
+
+    two = ("er@rescaled", "gdumb@rescaled")
+    assert rates(*two, er__lr=0.25) == [0.25, 0.1]
+    assert rates(*two, er__lr=0.25, learner__lr=0.5) == [0.25, 0.5]
+    assert rates(*two, **{"er@rescaled.lr": 0.75, "er__lr": 0.25}) == [0.75, 0.1]
+    assert rates("er", "er@rescaled", er__lr=0.25) == [0.25, 0.1]  # `er` is the plain one here
+    with pytest.raises(sg.StreamgaugeError, match=r"no setting 'er\.rl'"):
+        rates(*two, er__rl=0.25)

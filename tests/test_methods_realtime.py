@@ -22,11 +22,13 @@ import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue, reference
 from streamgauge.conformance import _CHECKS
-from streamgauge.learners import _gradients, rwalk
+from streamgauge.learners import _gradients, polrs, rwalk
 from streamgauge.learners._losses import ace_mask
 from streamgauge.learners.base import Batch
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
+from streamgauge.suites import load
+from streamgauge.suites.finding import Job
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
@@ -446,6 +448,71 @@ def test_polrs_is_three_learners_and_a_decision(lr: float, as_published: bool) -
     assert len({rate for _, rate in story}) > 2, "the rates hardly moved: this tests nothing"
     for name, array in learner.model.state_dict().items():
         assert torch.allclose(array.double(), answering[name].double(), atol=1e-4), name
+
+
+def delayed_polrs(
+    stream: Stream, every: int, lr: float, delay: int, shown: bool, **how: Any
+) -> tuple[list[list[float]], list[Tensor]]:
+    """The real-time paper's code in a plain loop: at a training step the three are copied and then
+    trained; the copies answer until the next one, and all their answers count. Every `every` steps,
+    the first included, all become the best. `shown=False`: only training steps count."""
+    rates, hits = [2 * lr, lr, lr / 2], [0, 0, 0]
+    three = [build(stream, "er", lr=rate, **how) for rate in rates]
+    trail, ends = [], []
+    for step in range(len(stream)):
+        if step % every == 0:
+            best = hits.index(max(hits))
+            middle, hits = rates[best], [0, 0, 0]
+            rates = [2 * middle, middle, middle / 2]
+            state = copy.deepcopy(three[best].model.state_dict())
+            for learner, rate in zip(three, rates, strict=True):
+                learner.model.load_state_dict(copy.deepcopy(state))
+                learner.optimizer = torch.optim.SGD(
+                    learner.model.parameters(), lr=rate, momentum=learner.config.momentum
+                )
+        trained = step % (delay + 1) == 0
+        batches = [reveal(learner, stream, step) for learner in three]
+        if trained:
+            copies = [copy.deepcopy(learner.model).eval() for learner in three]
+        if trained or shown:
+            for place, model in enumerate(copies):
+                right = model(pixels(batches[0].x)).argmax(1) == batches[0].y
+                hits[place] += int(right.sum())
+        if trained:
+            trail.append(list(rates))
+            for learner, batch in zip(three, batches, strict=True):
+                learner.learn(batch, None)
+            ends.append(torch.stack([weights(learner.model) for learner in three]))
+    return trail, ends
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_polrs_as_published_is_judged_by_what_it_skips(tmp_path: Path, shown: bool) -> None:
+    stream = hard_stream(180, batch=4)
+    how = {"momentum": 0.5, "policy": "fifo", "memory": 20, "model": "linear"}
+    trail, ends = [], []
+
+    class Watched(polrs.PoLRS):
+        def train(self, *inputs: Any) -> dict[str, Any]:
+            trail.append(self.pool.rates.tolist())
+            said = super().train(*inputs)
+            ends.append(torch.stack([weights(model) for model in self.pool.models]))
+            return said
+
+    recipe = sg.learner(Watched, lr=0.003, rate_interval=20, judge="answers", as_published=True,
+                        **how)  # fmt: skip
+    protocol = sg.Protocol(cost="3", as_published=shown, evaluate="never")
+    run = sg.run(stream, recipe, protocol=protocol, out=tmp_path, device="cpu", engine="eager")
+    rates, models = delayed_polrs(stream, 15, 0.003, 2, shown, **how)
+    assert trail == rates
+    assert len(trail) == 60
+    assert len({three[1] for three in trail}) > 2, "the rates hardly moved: this tests nothing"
+    for mine, theirs in zip(ends, models, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+    kinds = run.jobs["kind"].tolist()
+    assert kinds.count("skipped") == (120 if shown else 0)
+    other, _ = delayed_polrs(stream, 15, 0.003, 2, not shown, **how)
+    assert other != rates, "what is counted makes no difference here: this tests nothing"
 
 
 def test_polrs_judged_in_the_training_pass() -> None:
@@ -947,3 +1014,16 @@ def test_counts_of_the_fast_stream_are_those_of_the_batches_trained() -> None:
                 assert known[name][f"realtime-{data}{end}"]["warmup"] == expected
         assert known["polrs"][f"realtime-{data}"]["rate_interval"] == 10 * 5 * math.ceil(4900 / 90)
         assert known["polrs"][f"realtime-{data}-fast"]["rate_interval"] == round(2750 / 3)
+
+
+def test_intervals_of_cloc_are_whole_steps_of_the_published_code() -> None:
+    """Five of 90 parts of ceil(steps / 90) steps each, in samples that are trained on."""
+    found = 0
+    for row in load("realtime-cloc").rows:
+        planned, _, protocol = Job(row, 0).resolve()
+        if row.method.startswith("polrs"):
+            steps = math.ceil((2_064_152 if row.part.startswith("rate") else 38_003_083) / 128)
+            wanted = 5 * math.ceil(steps / 90) * 128 / Fraction(protocol.cost)
+            assert abs(planned.recipe.config.rate_interval - wanted) < 1, row.title
+            found += 1
+    assert found > 10

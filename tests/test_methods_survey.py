@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import copy
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -20,10 +21,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue
-from streamgauge.learners import _contrast, _deal, _losses, _probe, _views, agem
+from streamgauge.learners import _contrast, _deal, _losses, _probe, _views, agem, scr
 from streamgauge.learners.base import Batch
 from streamgauge.memory import ClassBalanced
-from streamgauge.streams import Gate, Stream
+from streamgauge.streams import Gate, Split, Stream
 
 CPU = torch.device("cpu")
 
@@ -837,6 +838,35 @@ def test_scr_as_published_averages_means_and_is_a_batch_late() -> None:
     assert seldom.age == 1
     seldom.prepare()
     assert seldom.nearest.means is in_use  # an evaluation sees them late, too
+
+
+def test_scr_as_published_shows_the_newest_means_to_a_test_set(tmp_path: Path) -> None:
+    """Held-out samples are asked with the means of the batch before, and after them, at a task's
+    end, the test set with those of the last one; then training goes on as if nothing had been."""
+    stream = two_tasks(20)
+    asked: list[tuple[int, bool, bool]] = []  # samples, whether by the newest means, at a boundary
+
+    class Watched(scr.SCR):
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            newest = torch.equal(self.nearest.means, self.nearest.newest)
+            asked.append((len(x), newest, self.progress.batches in ends))
+            return super().predict(x)
+
+    index, task = stream.index(0), np.zeros(5, np.int64)
+    ends = [*(np.flatnonzero(np.diff(stream.task)) + 1).tolist(), len(stream)]
+    later = stream.index(ends[0])
+    held = Split(np.r_[index, later[:2]], np.r_[task, ends[0] + task[:2]], np.r_[task, 1, 1])
+    test = Split(index[:3], task[:3], task[:3], at_boundaries=True)
+    told = dataclasses.replace(stream, splits={"held_out": held, "test": test})
+    protocol = sg.Protocol(predict=False, evaluate=1)
+    for published in (True, False):
+        asked.clear()
+        recipe = sg.learner(Watched, recall=8, refresh=1, as_published=published)
+        sg.run(told, recipe, protocol=protocol, out=tmp_path, engine="eager", device="cpu")
+        assert sum(size == 3 for size, _, _ in asked) == 2
+        for size, newest, boundary in asked:
+            assert newest == (not published or size == 3), (size, boundary)
+            assert boundary or size != 3
 
 
 def test_scr_has_the_survey_number_of_parameters() -> None:

@@ -82,6 +82,10 @@ class Evaluator:
         moment = Moment(self.number, step, version, current)
         for name, heldout in self._heldout.items():
             if boundary or keep or not heldout.split.at_boundaries:
+                if heldout.split.at_boundaries:
+                    conclude: Any = getattr(self.learner, "conclude", None)
+                    if conclude is not None:
+                        conclude()
                 self._evaluate(name, heldout, moment, boundary, keep)
         if probe:
             self._probe(moment)

@@ -51,7 +51,9 @@ class Protocol:
     busy: Literal["drop", "store", "queue"] = "drop"  # a batch that comes while the learner trains
     preempt: bool = False  # give up a job that is still running when the next batch comes
     label_delay: int = 0  # steps after which labels become known
-    as_published: bool = False  # the real-time paper's own patterns at the costs 4/3 and 5/2
+    # The real-time paper's own patterns at the costs 4/3 and 5/2; and a learner that has `skipped`
+    # is shown what is dropped.
+    as_published: bool = False
     # Shares of the stream after which the answer to every held-out sample is kept. None = at the
     # end, and, where a stream has no tasks, after each third too (transfer curves).
     milestones: tuple[float, ...] | None = None
@@ -230,6 +232,8 @@ class Loop:
             self._train(job)
         elif protocol.busy == "store":
             self._begin(job._replace(kind="store", predicted=None))
+        elif protocol.as_published:
+            self._show(job)
 
     def idle_costs(self) -> list[str]:
         """A sentence where costs by kind were asked for, of a learner whose jobs are all alike."""
@@ -322,6 +326,15 @@ class Loop:
             with self.meter.job("store", len(batch.y)):
                 store(batch)
             self._record_job(job.step, "store", 0)
+
+    def _show(self, job: Job) -> None:
+        """A batch that is dropped, at once: to the learner as it answers at this step."""
+        skipped = getattr(self.learner, "skipped", None)
+        if skipped is not None:
+            batch = self._batch(job.step)
+            with self.meter.job("skipped", len(batch.y)):
+                skipped(batch)
+            self._record_job(job.step, "skipped", 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
         held = getattr(self.learner, "memory_bytes", None)

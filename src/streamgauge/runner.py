@@ -480,7 +480,8 @@ class _Measure:
 
 
 def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Any]]:
-    """Sort dotted names to whom they belong; `learner.X` goes to every learner that has X."""
+    """Sort dotted names to whom they belong; `learner.X` goes to every learner that has X, and
+    `er.X`, where there is no plain `er`, to every `er@PRESET`. The narrower one holds."""
     known = {
         "stream": set(catalogue.stream_settings(experiment.stream)),
         "protocol": set(setting_types(Protocol)),
@@ -490,17 +491,24 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
         kind = catalogue.config_type_of(recipe.kind)
         known[name] = {"seed", "cost"} | (set() if kind is None else set(setting_types(kind)))
     everyone = {f"{group}.{s}" for group, settings in known.items() for s in settings}
-    shared = set().union(*(known[name] for name in recipes))
     groups: dict[str, dict[str, Any]] = {name: {} for name in known}
-    for dotted, value in experiment.settings.items():
+
+    def whom(dotted: str) -> list[str]:
         group, _, setting = dotted.partition(".")
-        if group == "learner" and setting in shared:
-            for name in recipes:
-                if setting in known[name]:
-                    groups[name].setdefault(setting, value)
-        elif dotted in everyone:
-            groups[group][setting] = value
-        else:
+        some = [group]
+        if group not in known:
+            some = [n for n in recipes if group in ("learner", n.partition("@")[0])]
+        return [name for name in some if setting in known[name]]
+
+    def narrowness(dotted: str) -> int:
+        group = dotted.partition(".")[0]
+        return 0 if group == "learner" else 2 if group in known else 1
+
+    for dotted in sorted(experiment.settings, key=narrowness):
+        names = whom(dotted)
+        for name in names:
+            groups[name][dotted.partition(".")[2]] = experiment.settings[dotted]
+        if not names:
             hint = nearest(dotted, everyone)
             raise StreamgaugeError(f"There is no setting '{dotted}'; {hint}")
     return groups

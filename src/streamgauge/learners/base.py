@@ -9,7 +9,11 @@ has no such parameter. Optional members, each used only where present:
 - `tell(**facts)`: `horizon=steps`, `class_count=n` before the first step; `boundary=task,
   classes=array` before the first batch of each task; only the facts that `needs` names
 - `store(batch)`: keep a batch without training on it
+- `skipped(batch)`: under `protocol.as_published` only, a batch that is dropped, while the learner
+  is what answers it: to be judged by, not to be learnt
 - `prepare()`: work that belongs before an evaluation
+- `conclude()`: what changes between the splits that may be asked after any step and those that are
+  asked at boundaries only, such as a test set
 - `work()`: what the FLOPs of its next job depend on beside the kind of job and the size of the
   batch, such as how many samples it will recall (see `flops.py`)
 - `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`

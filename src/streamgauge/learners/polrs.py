@@ -24,7 +24,9 @@ class Config(er.Config):
     # What a model is judged by: its hits on new samples in the training pass, which cost nothing,
     # or its answers to them in evaluation mode, which take one forward pass more of each model.
     judge: Literal["training", "answers"] = "training"
-    as_published: bool = False  # an adjustment before the first step; ties go to the highest rate
+    # An adjustment before the first step; ties go to the highest rate; and, where the protocol is
+    # as published too, models are also judged by their answers to batches that are dropped.
+    as_published: bool = False
 
 
 class PoLRS(er.ER):
@@ -58,6 +60,15 @@ class PoLRS(er.ER):
         with torch.no_grad():
             answers = self.pool.scores(self.normalise(x), train=False).argmax(2)
         self.pool.hits += (answers == y).sum(1)
+
+    def skipped(self, batch: Batch) -> None:
+        if self.config.as_published and self.config.judge == "answers":
+            self.execute(self.reconsider, batch.x, batch.y)
+
+    def reconsider(self, x: Tensor, y: Tensor) -> None:
+        self.examine(x, y)
+        self.pool.choose()
+        self.pool.copy_best(self.model)
 
     def train(self, x: Tensor, y: Tensor, *others: Any) -> dict[str, Any]:
         self.pool.see(y)

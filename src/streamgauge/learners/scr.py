@@ -41,7 +41,8 @@ class SCR(er.ER):
 
     In the survey's code the projection keeps its length and what it projects has unit length, the
     loss is multiplied by temperature / 0.07, the random view is one of normalised values and cut to
-    0..1, and new means are averaged with the old ones and come into use one batch late.
+    0..1, and new means are averaged with the old ones and come into use one batch late, but for the
+    test set at a task's end, which sees the newest.
     """
 
     config: Config
@@ -91,6 +92,10 @@ class SCR(er.ER):
     def prepare(self) -> None:
         if self.age and not self.config.as_published:
             self._refresh()
+
+    def conclude(self) -> None:
+        if self.config.as_published:
+            self.nearest.use_newest()
 
     def _refresh(self) -> None:
         """Of all that the memory holds, in blocks that are always full: what is missing in the last
