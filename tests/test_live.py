@@ -824,7 +824,7 @@ def test_no_more_is_put_off_than_there_is_room_for() -> None:
 def test_ages_count_for_the_largest_shift_that_they_reach(tmp_path: Path) -> None:
     """Albums are of any length, so that no two ages need be equal."""
     stream = sg.stream("albums", length=400, size=4, step="album", held_out=0.0)
-    run = live(stream, Spy, 1e4, shifts=(20, 50), trainer="thread", out=tmp_path, said=str)
+    run = live(stream, "ncm", 1e4, shifts=(20, 50), trainer="thread", out=tmp_path, said=str)
     table = run.predictions
     ages = np.unique(table["shift"])
     assert len(ages) > 5
