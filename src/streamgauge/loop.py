@@ -233,7 +233,7 @@ class Loop:
         elif protocol.busy == "store":
             self._begin(job._replace(kind="store", predicted=None))
         elif protocol.as_published:
-            self._show(job)
+            self._hand(job.step, "skipped")
 
     def idle_costs(self) -> list[str]:
         """A sentence where costs by kind were asked for, of a learner whose jobs are all alike."""
@@ -301,7 +301,7 @@ class Loop:
                 finished -= 1
                 self._learn(job)
             elif job.kind == "store":
-                self._store(job)
+                self._hand(job.step, "store")
             else:
                 self._tell_boundary(job)
 
@@ -319,22 +319,15 @@ class Loop:
             rows.append(1, step=job.step, name=name, value=value)
         self._record_job(job.step, "learn", recalled)
 
-    def _store(self, job: Job) -> None:
-        store = getattr(self.learner, "store", None)
-        if store is not None:
-            batch = self._batch(job.step)
-            with self.meter.job("store", len(batch.y)):
-                store(batch)
-            self._record_job(job.step, "store", 0)
-
-    def _show(self, job: Job) -> None:
-        """A batch that is dropped, at once: to the learner as it answers at this step."""
-        skipped = getattr(self.learner, "skipped", None)
-        if skipped is not None:
-            batch = self._batch(job.step)
-            with self.meter.job("skipped", len(batch.y)):
-                skipped(batch)
-            self._record_job(job.step, "skipped", 0)
+    def _hand(self, step: int, member: Literal["store", "skipped"]) -> None:
+        """Give a batch that is not trained on to a learner that takes such: to be stored, or only
+        shown, as the learner answers at this step."""
+        take = getattr(self.learner, member, None)
+        if take is not None:
+            batch = self._batch(step)
+            with self.meter.job(member, len(batch.y)):
+                take(batch)
+            self._record_job(step, member, 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
         held = getattr(self.learner, "memory_bytes", None)
