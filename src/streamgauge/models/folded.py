@@ -8,7 +8,6 @@ sums in fp32. The head stays the model's own, in fp32.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 
 from streamgauge.models.base import Model
 from streamgauge.models.heads import Head
+from streamgauge.models.padding import Padding, padded
 from streamgauge.models.resnet import BasicBlock, Bottleneck, ResNet, SlimResNet18
 
 DTYPES = {
@@ -90,43 +90,34 @@ class Folded:
     def _lay_out(self) -> None:
         """All weights in one piece of memory and all biases in another, padded: then folding is a
         few operations on all of them, where one by one it would be two for each convolution."""
-        place: list[Tensor] = []  # for each padded weight the number of its own, or the zero's
         scaled: list[Tensor] = []  # for each own weight the number of its channel
         biased: list[Tensor] = []  # for each padded bias the number of its channel, or the zero's
         beside: list[Tensor] = []  # and that of the shortcut's beside it
-        shapes = []
-        zero = sum(conv.conv.weight.numel() for conv in self._convs)
         channels = sum(len(conv.norm.weight) for conv in self._convs)
-        first = channel = 0
+        channel = 0
         begins: dict[_Conv, int] = {}  # the number of its first channel
         for conv in self._convs:
-            rows, columns, *field = conv.conv.weight.shape
-            out, into = (-(-n // self._pad) * self._pad for n in (rows, columns))
-            own = torch.arange(first, first + conv.conv.weight.numel())
-            own = own.view(rows, columns, *field)
-            padded = torch.full((out, into, *field), zero)
-            padded[:rows, :columns] = own
-            place.append(padded.permute(0, 2, 3, 1).flatten())  # as channels_last lies in memory
-            scaled.append((channel + torch.arange(rows)).repeat_interleave(own[0].numel()))
+            weight = conv.conv.weight
+            rows = len(weight)
+            scaled.append((channel + torch.arange(rows)).repeat_interleave(weight[0].numel()))
             begins[conv] = channel
             for numbers, owner in ((biased, conv), (beside, conv.beside)):
-                numbers.append(torch.full((out,), channels))
+                numbers.append(torch.full((padded((rows,), self._pad)[0],), channels))
                 if owner is not None:
                     numbers[-1][:rows] = begins[owner] + torch.arange(rows)
-            shapes.append((out, *field, into))
-            first, channel = first + own.numel(), channel + rows
+            channel += rows
+        scaled.append(torch.tensor([channels]))  # the zero behind the last weight
         device = self._convs[0].conv.weight.device
-        self._place, self._scaled, self._biased, self._beside = (
-            torch.cat(parts).to(device) for parts in (place, scaled, biased, beside)
+        self._scaled, self._biased, self._beside = (
+            torch.cat(parts).to(device) for parts in (scaled, biased, beside)
         )
-        self._weights = torch.zeros(len(self._place), dtype=self.dtype, device=device)
+        self._padding = Padding([conv.conv.weight for conv in self._convs], self._pad)
+        self._weights = torch.zeros(len(self._padding.place), dtype=self.dtype, device=device)
         self._biases = torch.zeros(len(self._biased), dtype=self.dtype, device=device)
-        at = bias = 0
-        for conv, shape in zip(self._convs, shapes, strict=True):
-            size = math.prod(shape)
-            conv.weight = self._weights[at : at + size].view(shape).permute(0, 3, 1, 2)
-            conv.bias = self._biases[bias : bias + shape[0]]
-            at, bias = at + size, bias + shape[0]
+        weights = self._padding.split(self._weights)
+        biases = self._biases.split([len(numbers) for numbers in biased])  # type: ignore[no-untyped-call]
+        for conv, weight, bias in zip(self._convs, weights, biases, strict=True):
+            conv.weight, conv.bias = weight, bias
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -136,10 +127,10 @@ class Folded:
             for name in ("weight", "bias", "running_mean", "running_var")
         )
         scale = weight / (variance + norms[0].eps).sqrt()
-        own = torch.cat([conv.conv.weight.flatten() for conv in self._convs])
-        nothing = own.new_zeros(1)
-        own = torch.cat([own * scale.index_select(0, self._scaled), nothing])
-        self._weights.copy_(own.index_select(0, self._place))
+        nothing = scale.new_zeros(1)
+        scales = torch.cat([scale, nothing]).index_select(0, self._scaled)
+        own = self._padding.vector([conv.conv.weight for conv in self._convs]) * scales
+        self._weights.copy_(own.index_select(0, self._padding.place))
         shift = torch.cat([torch.addcmul(bias, mean, scale, value=-1), nothing])
         shifts = shift.index_select(0, self._biased) + shift.index_select(0, self._beside)
         self._biases.copy_(shifts)

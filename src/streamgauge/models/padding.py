@@ -1,0 +1,104 @@
+"""Many tensors as one vector, their channels padded with zeros to what matrix units like.
+
+So a few operations on one vector do what would be several for each tensor, and a small network's
+step is hundreds of operations of microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+class Padding:
+    """Of tensors like these, [out, in, height, width] or [out]: out and in become multiples of
+    `multiple`. Padded ones lie channels-last in memory, and own ones as these here do, so that
+    neither has to be laid out anew.
+
+    >>> own = [torch.tensor([[[[5.0]], [[6.0]]]]), torch.tensor([7.0, 8.0, 9.0])]
+    >>> lay = Padding(own, 2)
+    >>> wide = lay.spread(own)
+    >>> [one.flatten().tolist() for one in wide]
+    [[5.0, 6.0, 0.0, 0.0], [7.0, 8.0, 9.0, 0.0]]
+    >>> [one.flatten().tolist() for one in lay.gather(wide)]
+    [[5.0, 6.0], [7.0, 8.0, 9.0]]
+    """
+
+    def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
+        self._own = [_Lies(tuple(one.shape), _is_last(one)) for one in like]
+        self._wide = [_Lies(padded(one.shape, multiple), True) for one in like]
+        nothing = sum(one.numel() for one in like)  # the number of the zero behind the last
+        place, first = [], 0
+        for own, wide in zip(self._own, self._wide, strict=True):
+            numbers = torch.full(wide.shape, nothing)
+            within = tuple(map(slice, own.shape))
+            numbers[within] = own.tensor(torch.arange(first, first + math.prod(own.shape)))
+            place.append(wide.vector(numbers))
+            first += math.prod(own.shape)
+        whole = torch.cat(place)  # of each number with padding, where it comes from
+        back = whole.argsort()[:nothing]  # of each own number, where it goes
+        self.place, self._back = whole.to(like[0].device), back.to(like[0].device)
+        self._nothing = torch.zeros(1, device=like[0].device)
+
+    def spread(self, own: Iterable[Tensor], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+        """Padded, and rounded to this precision."""
+        return self.split(self.vector(own).to(dtype).index_select(0, self.place))
+
+    def vector(self, own: Iterable[Tensor]) -> Tensor:
+        """All numbers, and a zero; `place` has their numbers."""
+        parts = (lies.vector(one) for lies, one in zip(self._own, own, strict=True))
+        return torch.cat([*parts, self._nothing])
+
+    def split(self, whole: Tensor) -> list[Tensor]:
+        """A vector with the padding, as tensors; they share its memory."""
+        return _split(whole, self._wide)
+
+    def gather(self, wide: Iterable[Tensor]) -> list[Tensor]:
+        """What `spread` was given, in float32."""
+        parts = [lies.vector(one) for lies, one in zip(self._wide, wide, strict=True)]
+        return _split(torch.cat(parts).index_select(0, self._back).float(), self._own)
+
+
+class _Lies(NamedTuple):
+    """How a tensor lies in memory."""
+
+    shape: Shape
+    last: bool  # channels-last, where it is of images
+
+    def vector(self, tensor: Tensor) -> Tensor:
+        """Its numbers in that order: no copy of one that lies so."""
+        images = self.last and tensor.dim() == 4
+        return (tensor.permute(0, 2, 3, 1) if images else tensor).flatten()
+
+    def tensor(self, vector: Tensor) -> Tensor:
+        if self.last and len(self.shape) == 4:
+            out, into, *field = self.shape
+            return vector.view(out, *field, into).permute(0, 3, 1, 2)
+        return vector.view(self.shape)
+
+
+def _is_last(tensor: Tensor) -> bool:
+    """By strides, as a 1 x 1 convolution counts as both."""
+    if tensor.dim() != 4:
+        return False
+    _, into, high, across = tensor.shape
+    return tensor.stride() == (high * across * into, 1, across * into, into)
+
+
+def padded(shape: Sequence[int], multiple: int) -> Shape:
+    """
+    >>> padded((20, 3, 5, 5), 8)
+    (24, 8, 5, 5)
+    """
+    return (*(-(-n // multiple) * multiple for n in shape[:2]), *shape[2:])
+
+
+def _split(whole: Tensor, lie: Sequence[_Lies]) -> list[Tensor]:
+    parts = whole.split([math.prod(one.shape) for one in lie])  # type: ignore[no-untyped-call]
+    return [one.tensor(part) for one, part in zip(lie, parts, strict=True)]

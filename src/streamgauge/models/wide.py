@@ -1,0 +1,88 @@
+"""A residual network as it is quickest to train in bfloat16 on a GPU.
+
+Matrix units take channels by eights, and slim ResNet18 has 20 of them in its largest layers, and 3
+at its input. So a step is taken on weights padded with zeros, all of them rounded and padded at
+once. Zeros stay zeros: a channel without weights puts out 0, and its gradient is 0. Weights,
+their gradients and statistics are the network's own, as wide as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from streamgauge.models.padding import Padding
+
+MULTIPLE = 8
+
+
+class Wide:
+    """Called in training mode in place of the network's `body`. Weights are looked up at each call,
+    as whoever asks `what if` puts others in their place."""
+
+    def __init__(self, model: Any, dtype: torch.dtype) -> None:
+        self.dtype, self._body = dtype, _Body(model)
+        named = list(self._body.named_modules())
+        self._convs = [(name, one) for name, one in named if isinstance(one, nn.Conv2d)]
+        self._norms = [
+            (name, one)
+            for name, one in named
+            if isinstance(one, nn.BatchNorm2d) and one.num_features % MULTIPLE
+        ]
+        pairs = [vector for _, norm in self._norms for vector in (norm.weight, norm.bias)]
+        self._weights = Padding([conv.weight for _, conv in self._convs], MULTIPLE)
+        self._pairs = Padding(pairs, MULTIPLE) if pairs else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        convs, norms = self._convs, [norm for _, norm in self._norms]
+        weights = _Spread.apply(self._weights, self.dtype, *(conv.weight for _, conv in convs))  # type: ignore[no-untyped-call]
+        state = {f"{name}.weight": w for (name, _), w in zip(convs, weights, strict=True)}
+        own: list[Any] = []
+        moved: list[Tensor] = []
+        if self._pairs is not None:
+            given = [p for norm in norms for p in (norm.weight, norm.bias)]
+            state |= self._named(("weight", "bias"), _Spread.apply(self._pairs, None, *given))  # type: ignore[no-untyped-call]
+            own = [s for norm in norms for s in (norm.running_mean, norm.running_var)]
+            moved = self._pairs.spread(own)
+            state |= self._named(("running_mean", "running_var"), moved)
+        first = convs[0][1].weight.shape[1]
+        x = F.pad(x.to(self.dtype), (0, 0, 0, 0, 0, -first % MULTIPLE))
+        x = x.contiguous(memory_format=torch.channels_last)
+        features: Tensor = functional_call(self._body, state, (x,))
+        if own:
+            with torch.no_grad():
+                torch._foreach_copy_(own, [m[: len(o)] for m, o in zip(moved, own, strict=True)])
+        return features
+
+    def _named(self, kinds: tuple[str, str], values: Any) -> dict[str, Tensor]:
+        names = [f"{name}.{kind}" for name, _ in self._norms for kind in kinds]
+        return dict(zip(names, values, strict=True))
+
+
+class _Body(nn.Module):
+    """`functional_call` calls a module, and what is to be called is a module's `body`."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.model.body(x)
+        return features
+
+
+class _Spread(torch.autograd.Function):
+    """Padded and rounded, and the gradients brought back, each in one go."""
+
+    @staticmethod
+    def forward(ctx: Any, lay: Padding, dtype: torch.dtype | None, *own: Tensor) -> Any:
+        ctx.lay = lay
+        return tuple(lay.spread(own, dtype or torch.float32))
+
+    @staticmethod
+    def backward(ctx: Any, *wide: Tensor) -> Any:
+        return None, None, *ctx.lay.gather(wide)
