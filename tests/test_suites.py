@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from streamgauge import metrics, runner
+from streamgauge import catalogue, metrics, runner
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
@@ -36,7 +36,7 @@ from streamgauge.suites.measured import (
     write,
 )
 from streamgauge.suites.page import ledger_page
-from streamgauge.suites.planning import estimate
+from streamgauge.suites.planning import _price, estimate
 from streamgauge.suites.published import Published
 from streamgauge.suites.running import Worker, check_weights, run
 from streamgauge.suites.spec import DEFINED
@@ -354,6 +354,19 @@ def test_the_plan_counts_what_a_run_does(demo: Path) -> None:
         + (er.work.answered + er.work.evaluated) * er.price.answer_flops
     )
     assert er.seconds > 0
+
+
+def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_one() -> None:
+    """MIR draws 64 candidates a pass from samples of classes that the batch before did not hold."""
+    settings = {"memory": 2000, "candidates": 64, "recall": 4, "passes": 3, "model": "mlp",
+                "as_published": True}  # fmt: skip
+    found = _price(catalogue.learner("mir", **settings), (8,), 100, 10, "cpu")
+    assert not isinstance(found, str)
+    new, candidates, recalled = 3 * 10, 2 * 64, 3 * 4  # forward and backward, or forward alone
+    rate = found.answer_flops
+    upper = 3 * (new + candidates + recalled) * rate
+    lower = 3 * (2 * 10 + candidates + 2 * 4) * rate  # the first layer has no gradient to pass on
+    assert lower < found.job_flops < upper
 
 
 def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def _price(
         return f"cannot be measured: {str(problem).splitlines()[0]}"
     whole = scale * area
     capacity = int(getattr(recipe.config, "memory", 0) or 0)
-    held = max(1, min(capacity, FILL))
+    held = max(1, int(getattr(small.config, "memory", 0) or 0))
     again = float(getattr(recipe.config, "epochs", 1) or 1)
     sample = math.prod(shape) * area
     return Price(
@@ -271,7 +271,10 @@ def _smaller(recipe: Recipe, batch: int) -> tuple[Recipe, float]:
         if name in known:
             given[name] = value
     if "memory" in known:
-        given["memory"] = min(int(given["memory"]), max(FILL, 2 * int(given.get("recall", 0))))
+        # So much that a job draws as many as from a full one.
+        drawn = int(given.get("recall", 0))
+        drawn = max(drawn, int(given.get("candidates", 0)) * int(given.get("passes", 1)))
+        given["memory"] = min(int(given["memory"]), max(FILL, 2 * drawn))
     if "embedding" in known:
         given["embedding"] = 0
     return catalogue.learner(recipe.where, **given), scale
