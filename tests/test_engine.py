@@ -53,6 +53,7 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("gdumb", {"epochs": 1, "batch": 8}),
     ("lwf", {"warmup": 30}),
     ("gss", {"subset": 2, "subsets": 2}),
+    ("gss", {"subset": 2, "subsets": 2, "as_published": True, "augment": "crop_flip"}),
     ("er_plus", {"steps": "3/2"}),
     ("ace", {}),
     ("finetune", {}),
@@ -70,8 +71,9 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("polrs_adrep", {"train_batch": 5, "size_interval": 50, "rate_interval": 40}),
     ("ncm", {}),
 ]
-# The last of each: a second pass, copies, a pass under other weights.
-BATCH_NORM = list({row[0]: row for row in LEARNERS if row[0] in ("rwalk", "polrs", "mir")}.values())
+# The last of each: a second pass, copies, a pass under other weights, passes in evaluation mode.
+MODES = ("rwalk", "polrs", "mir", "gss")
+BATCH_NORM = list({row[0]: row for row in LEARNERS if row[0] in MODES}.values())
 
 
 class Shelf:
@@ -169,6 +171,45 @@ def test_recorded_steps_give_the_log_of_called_ones(
     compare(called[key], replayed, device)
 
 
+class CountingTape(HostTape):
+    """By function and plain inputs, how often a recording was replayed after its first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replayed: dict[Any, int] = {}
+
+    def record(self, function: Any, fixed: list[Any]) -> tuple[Any, Any]:
+        replay, outputs = super().record(function, fixed)
+        plain = (one for one in fixed if not isinstance(one, torch.Tensor))
+        key, first = (function.__name__, *plain), [True]
+
+        def counted() -> None:
+            self.replayed[key] = self.replayed.get(key, 0) + (0 if first else 1)
+            first.clear()
+            replay()
+
+        return counted, outputs
+
+
+@pytest.mark.parametrize("settings", [row[1] for row in LEARNERS if row[0] == "gss"])
+def test_all_that_gss_computes_is_replayed(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its memory fills and after, where samples take the place of others and where not."""
+    monkeypatch.setattr("streamgauge.engine.graph.HostTape", CountingTape)
+    shelf, loop = go("gss", settings, "graph", "cpu")
+    replayed = loop.engine._steps._tape.replayed  # type: ignore[attr-defined]
+    assert replayed["survey", False] >= 1
+    assert replayed["survey", True] >= 10
+    assert replayed["cosines",] >= 2
+    rows = shelf.rows["training"]
+    name, value = rows.peek("name"), rows.peek("value")
+    similarity, replaced = value[name == "similarity"], value[name == "replaced"]
+    assert 2 <= (similarity < 0).sum() < len(similarity) - 2
+    assert (replaced[-len(similarity) :] > 0).sum() >= 2
+    assert (replaced[-len(similarity) :][similarity >= 0] == 0).all()
+
+
 @pytest.mark.parametrize(("name", "settings"), BATCH_NORM)
 def test_recorded_steps_move_batch_norm_as_called_ones_do(
     name: str, settings: dict[str, Any]
@@ -213,6 +254,7 @@ def compare(called: tuple[Shelf, Loop], replayed: tuple[Shelf, Loop], device: st
         ("mir", {"as_published": True, "code": "realtime", "candidates": 12}),
         ("er_cosine", {"momentum": 0.9}),
         ("adrep", {"size_interval": 30}),
+        ("gss", {"subset": 2, "subsets": 2, "as_published": True, "augment": "crop_flip"}),
     ],
 )
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(
@@ -265,6 +307,9 @@ class Odd:
         self.calls += 1
         return x.repeat(self.calls)
 
+    def does_nothing(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
     def is_fine(self, x: torch.Tensor) -> torch.Tensor:
         return torch.where(x > 0, x, 0).cumsum(0)
 
@@ -286,6 +331,8 @@ def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
     for _ in range(WARM + 3):  # another recording, in the memory of the first
         steps(Odd().is_fine, torch.ones(4))
     assert [one.tolist() for one in said] == [[n, 2.0 * n, 3.0 * n] for n in range(WARM + 3)]
+    same = [steps(Odd().does_nothing, torch.full((3,), float(n))) for n in range(WARM + 3)]
+    assert [one.tolist() for one in same] == [[n, n, n] for n in range(WARM + 3)]
     assert steps(Odd().is_fine, torch.ones(5)).tolist() == [1, 2, 3, 4, 5]  # another shape: called
 
 

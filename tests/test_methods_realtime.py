@@ -662,7 +662,7 @@ def test_scores_are_cosines_of_each_samples_own_gradient() -> None:
         learner = build(stream, "gss", model=model, lr=0.05, memory=14, subset=3, subsets=4)
         teach(learner, stream, range(3))
         learner.model.eval()
-        directions = learner.directions()
+        directions = learner.directions(*learner.subsets())
         assert directions.shape == (4, len(weights(learner.model)))
         assert torch.allclose(directions.norm(dim=1), torch.ones(4), atol=1e-5)
         batch = reveal(learner, stream, 3)

@@ -129,6 +129,7 @@ class HostTape:
             again, seen = _watched(function, fixed)
             if seen != first:
                 raise _refusal(function, "its operations or shapes differ from time to time.")
+            again = _copied(again)  # an input that is put out as it is would be spoilt, too
             for others in self._outputs:
                 _spoil(others)
             _copy(outputs, again)

@@ -59,26 +59,44 @@ class GSS(er.ER):
 
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""
-        self.model.eval()
-        memory, x, label = self.memory, self.look(batch.x), batch.labels()
-        self.scalars["replaced"] = 0
-        others = self.directions() if len(memory) else None
+        memory, label = self.memory, batch.labels()
         room = self.config.memory - len(memory)
+        score = np.full(len(label), 0.1, np.float32)
+        self.scalars["replaced"] = 0
+        if len(memory):
+            old = self.subsets()
+            x, others, similarity = self.execute(self.survey, batch.x, batch.y, *old, room <= 0)
+            if room > 0:
+                score[:room] = self.compare(x[:room], batch.y[:room], others)
+            else:
+                self.scalars["similarity"] = similarity
+                if similarity < 0:  # with a full memory, the one place that waits for the device
+                    self.exchange(batch.index, label, self.compare(x, batch.y, others))
+        else:
+            self.look(batch.x)  # at a view nobody compares, as random draws are part of a log
         if room > 0:
-            kept = slice(0, room)
-            score = np.full(len(label), 0.1, np.float32)
-            if others is not None:
-                score[kept] = self.compare(x[kept], batch.y[kept], others)
-            memory.add(batch.index[kept], label[kept], score=score[kept])
-        elif others is not None:
-            similarity = (others @ F.normalize(gradient(self.model, x, batch.y), dim=0)).max()
-            self.scalars["similarity"] = similarity
-            if similarity < 0:  # the one place that waits for the device
-                self.exchange(batch.index, label, self.compare(x, batch.y, others))
+            memory.add(batch.index[:room], label[:room], score=score[:room])
+
+    def survey(
+        self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, full: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What is seen of the batch, the directions of the memory's parts and, where the memory is
+        full, the largest cosine of the batch's gradient with these."""
+        self.model.eval()
+        x = self.look(x)
+        others = self.directions(old_x, old_y)
+        if not full:
+            return x, others, None
+        return x, others, (others @ F.normalize(gradient(self.model, x, y), dim=0)).max()
 
     def compare(self, x: Tensor, y: Tensor, others: Tensor) -> Array:
         with part("compared", len(others), len(x)):
-            return likeness(self.model, x, y, others).cpu().numpy()
+            cosines: Tensor = self.execute(self.cosines, x, y, others)
+        return cosines.cpu().numpy()
+
+    def cosines(self, x: Tensor, y: Tensor, others: Tensor) -> Tensor:
+        self.model.eval()
+        return likeness(self.model, x, y, others)
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         rng, held = self.memory.rng, self.memory.side["score"].astype(np.float64)
@@ -99,11 +117,15 @@ class GSS(er.ER):
     def look(self, x: Tensor) -> Tensor:
         return self.view(x) if self.config.as_published else self.normalise(x)
 
-    def directions(self) -> Tensor:
-        """Gradients of random parts of the memory, each of length 1: [subsets, weights]."""
+    def subsets(self) -> tuple[Tensor, Tensor]:
+        """Random parts of the memory, read at once: inputs [subsets, size, ...] and labels."""
         held, size = len(self.memory), min(self.config.subset, len(self.memory))
         count = min(self.config.subsets, held // size)
         drawn = self.memory.rng.choice(held, (count, size), replace=False)
-        parts = [self.read(self.memory.index[slots]) for slots in drawn]
-        gradients = [gradient(self.model, self.look(part.x), part.y) for part in parts]
-        return F.normalize(torch.stack(gradients))
+        read = self.read(self.memory.index[drawn.ravel()])
+        return read.x.unflatten(0, drawn.shape), read.y.view(drawn.shape)
+
+    def directions(self, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of each part, of length 1: [subsets, weights]."""
+        parts = zip(x, y, strict=True)
+        return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
