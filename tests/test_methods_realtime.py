@@ -676,6 +676,27 @@ def test_scores_are_cosines_of_each_samples_own_gradient() -> None:
             assert float(found[i]) == pytest.approx(max(cosines), abs=1e-4)
 
 
+def test_gss_compares_in_evaluation_mode_and_moves_no_statistics() -> None:
+    stream = small_stream(8, batch=7)
+    learner = build(stream, "gss", model="cnn4", lr=0.05, memory=14, subset=3, subsets=4)
+    teach(learner, stream, range(6))
+    model, memory, batch = copy.deepcopy(learner.model), learner.memory, reveal(learner, stream, 6)
+
+    def slope(index: Any) -> torch.Tensor:
+        x, y = pixels(learner.source.read(index)), learner.source.label(index)
+        loss = F.cross_entropy(model.eval()(x), y)
+        return torch.cat([s.flatten() for s in torch.autograd.grad(loss, [*model.parameters()])])
+
+    drawn = copy.deepcopy(memory.rng).choice(14, (4, 3), replace=False)
+    others = [slope(memory.index[slots]) for slots in drawn]
+    nearest = max(float(F.cosine_similarity(slope(batch.index), o, dim=0)) for o in others)
+    learner.model.train()
+    learner.store(batch)
+    assert float(learner.scalars["similarity"]) == pytest.approx(nearest, abs=1e-4)
+    for name, array in learner.model.state_dict().items():
+        assert torch.equal(array, model.state_dict()[name]), name
+
+
 def test_gss_replaces_only_on_negative_similarity() -> None:
     """Batches of one class each, so that there is some of both kinds."""
     rng = np.random.default_rng(0)
