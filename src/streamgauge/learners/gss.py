@@ -123,7 +123,7 @@ class GSS(er.ER):
         count = min(self.config.subsets, held // size)
         drawn = self.memory.rng.choice(held, (count, size), replace=False)
         read = self.read(self.memory.index[drawn.ravel()])
-        return read.x.unflatten(0, drawn.shape), read.y.view(drawn.shape)
+        return read.x.view(*drawn.shape, *read.x.shape[1:]), read.y.view(drawn.shape)
 
     def directions(self, x: Tensor, y: Tensor) -> Tensor:
         """The gradient of each part, of length 1: [subsets, weights]."""
