@@ -705,9 +705,14 @@ def test_gss_replaces_only_on_negative_similarity() -> None:
     stream = sg.stream(x.clip(0, 255).astype(np.uint8), label, batch=4)
     learner = build(stream, "gss", lr=0.02, memory=10, subset=1, subsets=3, recall=4)
     seen = set()
+    changed = 0
     for step in range(60):
         before = learner.memory.index.copy()
         said = learner.learn(reveal(learner, stream, step), None)
+        assert said["replaced"] == changed  # by the batch before: until here, nobody had to know
+        if step > 2:
+            assert (learner.memory.index == before).all()
+        learner.decide()
         after = learner.memory.index
         if step < 2:
             assert len(after) == 4 * (step + 1)
@@ -716,12 +721,36 @@ def test_gss_replaces_only_on_negative_similarity() -> None:
             assert "similarity" not in said
         else:
             changed = int((before != after).sum())
-            assert said["replaced"] == changed
             assert changed == 0 or said["similarity"] < 0
             seen.add((bool(said["similarity"] < 0), changed > 0))
             assert all(after[before != after] // 4 == step)
         assert (learner.memory.label == label[after]).all()
     assert {(False, False), (True, True)} <= seen
+
+
+def test_gss_goes_on_from_a_decision_that_was_not_taken_yet() -> None:
+    rng = np.random.default_rng(0)
+    label = np.repeat(rng.integers(0, 5, 60), 4)
+    x = rng.integers(40, 216, (5, 3, 8, 8))[label] + rng.integers(-40, 41, (240, 3, 8, 8))
+    stream = sg.stream(x.clip(0, 255).astype(np.uint8), label, batch=4)
+    settings = {"lr": 0.02, "memory": 10, "subset": 1, "subsets": 3, "recall": 4}
+    one, found = build(stream, "gss", **settings), 0
+    for step in range(59):
+        one.learn(reveal(one, stream, step), None)
+        kept = one.undecided is not None and bool(one.undecided.similarity < 0)
+        state = copy.deepcopy(one.state_dict())
+        assert (state["undecided"] is not None) == kept
+        if kept and found < 3:
+            two = build(stream, "gss", **settings)
+            for past in range(step + 1):
+                reveal(two, stream, past)
+            two.load_state_dict(state)
+            unbroken = copy.deepcopy(one)
+            said = [who.learn(reveal(who, stream, step + 1), None) for who in (unbroken, two)]
+            assert said[0] == said[1]
+            assert (unbroken.memory.index == two.memory.index).all()
+            found += said[0]["replaced"] > 0
+    assert found == 3
 
 
 @pytest.mark.parametrize("as_published", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -45,6 +45,22 @@ class Slots(Memory):
         self._index[slots], self._label[slots], self.side["score"][slots] = index, label, score
 
 
+@dataclass(frozen=True)
+class Undecided:
+    """A batch that came when the memory was full, and the device's answer whether it is unlike."""
+
+    index: Array
+    label: Array
+    x: Tensor  # as it was looked at
+    y: Tensor
+    others: Tensor  # directions to compare it with
+    similarity: Tensor
+
+    def to(self, device: torch.device) -> Undecided:
+        names = ("x", "y", "others", "similarity")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
 class GSS(er.ER):
     """Gradient-based sample selection (Aljundi et al. 2019). The score of a sample is the largest
     cosine of its gradient with those of some random memory subsets. With the memory full, and the
@@ -53,16 +69,25 @@ class GSS(er.ER):
 
     config: Config
     memory: Slots
+    undecided: Undecided | None = None
+    replaced = 0  # since a step last said so
 
     def build_memory(self, seed: int) -> Memory:
         return Slots(self.config.memory, seed, replacement=False)
 
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        self.decide()
+        said = {**super().learn(batch, predicted), "replaced": self.replaced}
+        self.replaced = 0
+        return said
+
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""
+        self.decide()
+        self.model.head.see(batch.y)
         memory, label = self.memory, batch.labels()
         room = self.config.memory - len(memory)
         score = np.full(len(label), 0.1, np.float32)
-        self.scalars["replaced"] = 0
         if len(memory):
             old = self.subsets()
             x, others, similarity = self.execute(self.survey, batch.x, batch.y, *old, room <= 0)
@@ -70,12 +95,19 @@ class GSS(er.ER):
                 score[:room] = self.compare(x[:room], batch.y[:room], others)
             else:
                 self.scalars["similarity"] = similarity
-                if similarity < 0:  # with a full memory, the one place that waits for the device
-                    self.exchange(batch.index, label, self.compare(x, batch.y, others))
+                self.undecided = Undecided(batch.index, label, x, batch.y, others, similarity)
         else:
             self.look(batch.x)  # at a view nobody compares, as random draws are part of a log
         if room > 0:
             memory.add(batch.index[:room], label[:room], score=score[:room])
+
+    def decide(self) -> None:
+        """Whether the batch stored last replaces anything: this waits for the device, so it is done
+        when the memory is next needed, and no other run beside it has to wait. The network is
+        what it was then."""
+        late, self.undecided = self.undecided, None
+        if late is not None and late.similarity < 0:
+            self.exchange(late.index, late.label, self.compare(late.x, late.y, late.others))
 
     def survey(
         self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, full: bool
@@ -107,7 +139,7 @@ class GSS(er.ER):
         old, young = held[slots] + 1, new[:n] + 1
         pairs = np.flatnonzero(rng.random(n) * (old + young) < old)
         self.memory.replace(slots[pairs], index[pairs], label[pairs], new[pairs])
-        self.scalars["replaced"] = len(pairs)
+        self.replaced += len(pairs)
 
     def work(self) -> tuple[int, ...]:
         held, config = len(self.memory), self.config
@@ -129,3 +161,13 @@ class GSS(er.ER):
         """The gradient of each part, of length 1: [subsets, weights]."""
         parts = zip(x, y, strict=True)
         return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
+
+    def state_dict(self) -> dict[str, Any]:
+        late = self.undecided  # most often of no consequence, and then not kept
+        kept = vars(late) if late is not None and late.similarity < 0 else None
+        return super().state_dict() | {"undecided": kept, "replaced": self.replaced}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.replaced, kept = state["replaced"], state["undecided"]
+        self.undecided = None if kept is None else Undecided(**kept).to(self.device)
