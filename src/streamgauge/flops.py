@@ -31,6 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import islice
 from typing import Any
@@ -43,14 +45,14 @@ class Affine(int):
     all else being equal: a number of samples that are all treated alike. One entry at most."""
 
 
+@dataclass
 class _Line:
     """The FLOPs of a family of shapes, by the number in which they differ."""
 
-    def __init__(self) -> None:
-        self.counted: dict[int, int] = {}  # number -> FLOPs; the first two say where the line is
-        self.computed: set[str] = set()  # shapes whose figure was read off it, and never counted
-        self.read = 0  # how many figures were
-        self.bent = False  # one was counted that does not lie on it
+    counted: dict[int, int] = field(default_factory=dict)  # the first two say where the line is
+    computed: list[str] = field(default_factory=list)  # shapes read off it, and never counted
+    read: int = 0  # how many shapes were
+    bent: bool = False  # a figure was counted that does not lie on it
 
     def at(self, number: int) -> float | None:
         """What can be said of a shape that was not counted."""
@@ -138,7 +140,7 @@ class Meter:
             flops = line.at(self._number)
             if flops is not None:
                 self.known[key] = flops
-                line.computed.add(key)
+                line.computed.append(key)
                 line.read += 1
                 return _is_power_of_two(line.read)
         if self.replayed:
@@ -147,13 +149,13 @@ class Meter:
 
     def _learnt(self, key: str, flops: float) -> None:
         line = self._line
-        computed = line is not None and key in line.computed
-        if not computed and self.known.get(key, flops) != flops:
+        if line is not None and key in line.computed:
+            line.computed.remove(key)
+        elif self.known.get(key, flops) != flops:
             self.varies.add(key)
         self.known[key] = flops
         if line is not None:
             line.learn(self._number, flops)
-            line.computed.discard(key)
             while line.bent and line.computed:  # these are as though they had never been met
                 other = line.computed.pop()
                 del self.known[other], self.seen[other]
@@ -182,22 +184,15 @@ class Meter:
         self._apart += self.known[key]
 
     def state_dict(self) -> dict[str, Any]:
-        lines = {
-            family: {"counted": dict(line.counted), "computed": sorted(line.computed),
-                     "read": line.read, "bent": line.bent}
-            for family, line in self.lines.items()
-        }  # fmt: skip
+        lines = {family: asdict(line) for family, line in self.lines.items()}
         return {"known": dict(self.known), "seen": dict(self.seen), "varies": sorted(self.varies),
                 "lines": lines}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.known, self.seen = dict(state["known"]), dict(state["seen"])
         self.varies = set(state["varies"])
-        self.lines = {}
-        for family, said in state.get("lines", {}).items():  # older checkpoints have none
-            self.lines[family] = line = _Line()
-            line.counted, line.computed = dict(said["counted"]), set(said["computed"])
-            line.read, line.bent = said["read"], said["bent"]
+        lines = deepcopy(state.get("lines", {}))  # older checkpoints have none
+        self.lines = {family: _Line(**line) for family, line in lines.items()}
 
 
 @contextmanager
