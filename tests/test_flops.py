@@ -355,7 +355,7 @@ def test_mir_knows_its_candidates_and_what_it_will_recall(extra: dict[str, Any])
     assert (odd > 0) == (extra == {"passes": 3})  # with one hand, fewer than `recall` give none
 
 
-@pytest.mark.parametrize(("n", "least"), [(5, 3), (5, 0), (4, 9), (1, 1)])
+@pytest.mark.parametrize(("n", "least"), [(5, 3), (5, 0), (4, 9), (1, 1), (0, 2)])
 def test_sizes_of_hands_are_known_before_they_are_dealt(n: int, least: int) -> None:
     for count in range(24):
         memory = Reservoir(40, seed=0)

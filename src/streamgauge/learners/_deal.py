@@ -87,5 +87,5 @@ def sizes_of_others(pool: int, n: int, least: int, hands: int) -> list[int]:
     >>> sizes_of_others(25, 10, 10, hands=4)
     [10, 10, 5, 10]
     """
-    round_ = [] if pool <= least else [min(n, pool - dealt) for dealt in range(0, pool, n)]
+    round_ = [] if pool <= least else [min(n, pool - dealt) for dealt in range(0, pool, max(n, 1))]
     return [round_[hand % len(round_)] if round_ else 0 for hand in range(hands)]
