@@ -11,10 +11,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import streamgauge as sg
-from helpers import Spy, same_log, small_stream
+from helpers import Spy, batch_of, build, same_log, small_stream
 from streamgauge import catalogue, conformance
-from streamgauge.flops import Meter, counting, part
+from streamgauge.flops import Affine, Meter, counting, part
+from streamgauge.learners._deal import NONE, deal_others, sizes_of_others
 from streamgauge.loop import Loop
+from streamgauge.memory import Reservoir
 from streamgauge.streams import Stream
 
 CPU = torch.device("cpu")
@@ -200,3 +202,166 @@ def test_a_known_part_is_not_counted_again_within_a_job_that_is() -> None:
     with meter.job("prepare", 4), part("fit", 4):
         a @ a
     assert meter.flops == 2 * 4**3
+
+
+# Families of shapes
+
+
+class Rows:
+    """A learner that multiplies so many rows, and says so."""
+
+    def __init__(self, kind: type[int] = Affine) -> None:
+        self.kind, self.rows, self.side = kind, 0, 3
+
+    def work(self) -> tuple[int, ...]:
+        return (self.kind(self.rows), self.side)
+
+    def learn(self, really: int) -> float:
+        """2 x side x 2 FLOPs a row."""
+        torch.ones(really, self.side) @ torch.ones(self.side, 2)
+        return 4.0 * self.side * really
+
+
+def metered(meter: Meter, rows: Rows, number: int, really: int | None = None) -> tuple[bool, bool]:
+    """Whether the job was counted, and whether its figure is the true one."""
+    rows.rows = number
+    with meter.job("learn", 1):
+        counted = counting()
+        true = rows.learn(number if really is None else really)
+    return counted, meter.flops == true
+
+
+def test_a_new_number_is_read_off_a_line_that_three_agree_on_and_looked_at_ever_more_rarely() -> (
+    None
+):
+    rows = Rows()
+    meter = Meter(rows)
+    found = [metered(meter, rows, number) for number in range(2, 22)]
+    assert all(right for _, right in found)
+    # Three are counted; of those computed the first, second, fourth, eighth and sixteenth are.
+    at = [place for place, (counted, _) in enumerate(found) if counted]
+    assert at == [0, 1, 2, *(2 + 2**k for k in range(5))]
+    # A shape met again is looked at by the rule for shapes, computed or not; not so in replays.
+    assert metered(meter, rows, 7) == (True, True)
+    assert metered(meter, rows, 7) == (False, True)
+    meter.replayed = True
+    assert metered(meter, rows, 8) == (False, True)
+    # 0 is no number of samples, another side is another family, and so is another size of batch.
+    assert metered(meter, rows, 0) == (True, True)
+    rows.side = 5
+    assert [metered(meter, rows, n)[0] for n in (9, 30, 31, 32, 33, 34)] == [
+        True, True, True, True, True, False,
+    ]  # fmt: skip
+    assert not meter.varies
+
+
+def test_numbers_that_are_not_marked_are_counted() -> None:
+    rows = Rows(int)
+    meter = Meter(rows)
+    assert all(metered(meter, rows, number) == (True, True) for number in range(20))
+    assert not meter.lines
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_figure_beside_the_line_ends_it_for_good(replayed: bool) -> None:
+    rows = Rows()
+    meter = Meter(rows)
+    meter.replayed = replayed
+
+    def true(number: int) -> int:
+        return number if number < 6 else 7 * number
+
+    found = {number: metered(meter, rows, number, true(number)) for number in range(1, 11)}
+    # 4 and 5 are looked at and 7, the fourth computed: 6 was not, and its figure was wrong.
+    assert [number for number, (_, right) in found.items() if not right] == [6]
+    assert found[7] == found[8] == (True, True)
+    assert metered(meter, rows, 6, true(6)) == (True, True)  # forgotten, and counted
+    assert all(metered(meter, rows, n, true(n)) == (True, True) for n in range(20, 40))
+    assert all(metered(meter, rows, n) == (True, True) for n in range(40, 60))
+    assert not meter.varies
+
+
+def test_a_number_whose_figure_varies_ends_its_line_too() -> None:
+    rows = Rows()
+    meter = Meter(rows)
+    for number in range(1, 8):
+        metered(meter, rows, number)
+    assert metered(meter, rows, 1, 100) == (True, True)  # its second time
+    assert meter.varies
+    assert metered(meter, rows, 50) == (True, True)
+
+
+def test_families_are_part_of_the_checkpoint_and_older_ones_have_none() -> None:
+    rows = Rows()
+    whole, meter = Meter(rows), Meter(rows)
+    older = Meter(rows)
+    for number in range(1, 40):
+        state = meter.state_dict()
+        meter = Meter(rows)
+        meter.load_state_dict(state)
+        assert meter.state_dict() == state
+        assert metered(meter, rows, number) == metered(whole, rows, number)
+    older.load_state_dict({name: state[name] for name in ("known", "seen", "varies")})
+    assert [metered(older, rows, n)[0] for n in range(50, 56)] == [True] * 5 + [False]
+
+
+MIR = {"as_published": True, "memory": 90, "recall": 7, "candidates": 24}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"passes": 1}, {"passes": 3}, {"passes": 2, "select": "batch"}, {"passes": 2, "recall": 0},
+     {"passes": 2, "code": "realtime"}, {"passes": 2, "as_published": False, "policy": "mixed"}],
+)  # fmt: skip
+def test_what_is_computed_for_mir_is_what_counting_gives(
+    extra: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = catalogue.learner("mir", model="linear", **MIR | extra)
+    protocol = sg.Protocol(evaluate="never")
+
+    def drive(meter: type) -> Any:
+        monkeypatch.setattr("streamgauge.loop.Meter", meter)
+        return conformance._Drive(recipe, CPU, small_stream(140, 6, 6), protocol)
+
+    every = drive(CountsAll).end()["jobs"]
+    some = drive(Meter)
+    some.loop.meter.replayed = True  # so that what is met again is not looked at
+    np.testing.assert_array_equal(some.end()["jobs"]["flops"], every["flops"])
+    lines = some.loop.meter.lines.values()
+    assert not any(line.bent for line in lines)
+    survey = extra.get("code", "survey") == "survey" and extra.get("as_published", True)
+    assert (sum(line.read for line in lines) > 8) == survey  # so that there is something to see
+
+
+@pytest.mark.parametrize("extra", [{"passes": 1}, {"passes": 3}, {"passes": 2, "select": "batch"}])
+def test_mir_knows_its_candidates_and_what_it_will_recall(extra: dict[str, Any]) -> None:
+    stream = small_stream(90, 6, 6)
+    learner, gate = build(stream, "mir", model="linear", **MIR | extra)
+    choose, seen = learner.choose, []
+
+    def watched(batch: sg.Batch, hand: Any) -> sg.Batch:
+        chosen: sg.Batch = choose(batch, hand)
+        seen.append((len(hand.parts[0].y), len(chosen.y)))
+        return chosen
+
+    learner.choose = watched
+    odd = 0
+    for step in range(len(stream)):
+        said = learner.work()
+        seen.clear()
+        learner.learn(batch_of(stream, step, gate), None)
+        assert said == tuple(sum(column) for column in zip(*seen, strict=True))
+        odd += any(0 < recalled < learner.config.recall for _, recalled in seen)
+    assert (odd > 0) == (extra == {"passes": 3})  # with one hand, fewer than `recall` give none
+
+
+@pytest.mark.parametrize(("n", "least"), [(5, 3), (5, 0), (4, 9), (1, 1), (0, 2)])
+def test_sizes_of_hands_are_known_before_they_are_dealt(n: int, least: int) -> None:
+    for count in range(24):
+        memory = Reservoir(40, seed=0)
+        memory.add(np.arange(count + 7), np.repeat([0, 1], [count, 7]))
+        left, sizes = NONE, []
+        for _ in range(8):
+            hand, left = deal_others(left, n, memory, np.array([1]), least)
+            sizes.append(len(hand))
+        assert sizes_of_others(count, n, least, hands=8) == sizes

@@ -78,3 +78,14 @@ def deal_others(left: Ints, n: int, memory: Memory, labels: Ints, least: int) ->
     if len(pool) <= least:
         return NONE, NONE
     return deal(left, n, pool, memory.rng, whole=False)
+
+
+def sizes_of_others(pool: int, n: int, least: int, hands: int) -> list[int]:
+    """How many `deal_others` gives in each of so many hands where there are `pool` such slots, and
+    none are left of before.
+
+    >>> sizes_of_others(25, 10, 10, hands=4)
+    [10, 10, 5, 10]
+    """
+    round_ = [] if pool <= least else [min(n, pool - dealt) for dealt in range(0, pool, max(n, 1))]
+    return [round_[hand % len(round_)] if round_ else 0 for hand in range(hands)]

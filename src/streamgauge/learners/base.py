@@ -15,7 +15,8 @@ has no such parameter. Optional members, each used only where present:
 - `conclude()`: what changes between the splits that may be asked after any step and those that are
   asked at boundaries only, such as a test set
 - `work()`: what the FLOPs of its next job depend on beside the kind of job and the size of the
-  batch, such as how many samples it will recall (see `flops.py`)
+  batch, such as how many samples it will recall; a number that is another one in nearly every job
+  may be marked, `Affine(number)` (see `flops.py`)
 - `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`
   measures whole cycles
 - `answers_cheaply = True`: features are frozen, so near-future answers are never thinned

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from streamgauge.flops import Affine
 from streamgauge.learners import er
-from streamgauge.learners._deal import NONE, Drawn, Hand, deal_others
+from streamgauge.learners._deal import NONE, Drawn, Hand, deal_others, sizes_of_others
 from streamgauge.learners._probe import gradients, interference, set_gradients
 from streamgauge.learners.base import Batch
 
@@ -121,11 +122,19 @@ class MIR(er.ER):
             torch._foreach_copy_([self.past[name] for name in now], list(now.values()))
 
     def work(self) -> tuple[int, ...]:
-        memory, most = self.memory, self.config.candidates * self.config.passes
-        held = len(memory)
-        if self._as("survey"):
-            held -= int(np.isin(memory.label[memory.slots()], self.before).sum())
-        return (*super().work(), min(held, most))
+        """Candidates, each forwarded twice, and recalled samples, each trained on, over all passes:
+        FLOPs are so much for each of the one, and of the other, and what the new batch takes. The
+        survey's code has others to choose from in nearly every step of a first task; else, what a
+        memory recalls follows from what it holds, by its own rule."""
+        memory, config = self.memory, self.config
+        if not self._as("survey"):
+            return (*super().work(), min(len(memory), config.candidates))
+        pool = memory.label[memory.slots()]
+        others = int((~np.isin(pool, self.before)).sum())
+        hands = 1 if config.select == "batch" else config.passes
+        sizes = sizes_of_others(others, config.candidates, config.recall, hands)
+        recalled = sum(len(range(size)[size - config.recall :]) for size in sizes)  # cut as above
+        return (Affine(sum(sizes)), recalled * config.passes // hands)
 
     def _as(self, code: str) -> bool:
         return self.config.as_published and self.config.code == code
