@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from streamgauge import models
+from streamgauge.learners._probe import ahead, slope
 from streamgauge.models.padding import Padding, padded
 from streamgauge.models.wide import Wide
 
@@ -80,6 +82,24 @@ def test_it_takes_the_weights_that_lie_in_the_network_when_called() -> None:
     moved.load_state_dict({**moved.state_dict(), **other})
     assert torch.equal(moved(x), said)
     assert not torch.equal(before(x), said)
+
+
+def test_gradients_under_other_weights_do_not_mind_that_statistics_move() -> None:
+    """RAR takes them; buffers put in place of the network's share their memory, and so does what
+    autograd knows of changes to them."""
+    x, y = torch.randn(4, 3, 16, 16), torch.arange(4)
+    slopes = []
+    for wide in (False, True):
+        model = network("slim_resnet18", (3, 16, 16), wide=wide)
+        model.precision = torch.bfloat16
+        F.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+        state, before = ahead(model, 0.1), copy.deepcopy(model.state_dict())
+        slopes.append(slope(model, state, x, y))
+        assert not torch.equal(state["bn1.running_mean"], before["bn1.running_mean"])
+        assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    size = slopes[0].abs().max()
+    assert size > 0
+    assert torch.allclose(*slopes, atol=0.02 * float(size))
 
 
 def test_a_flop_counter_sees_the_network_and_not_the_padding() -> None:

@@ -45,8 +45,10 @@ class Wide:
         moved: list[Tensor] = []
         if self._pairs is not None:
             given = [p for norm in norms for p in (norm.weight, norm.bias)]
-            state |= self._named(("weight", "bias"), _Spread.apply(self._pairs, None, *given))  # type: ignore[no-untyped-call]
-            own = [s for norm in norms for s in (norm.running_mean, norm.running_var)]
+            state |= self._named(("weight", "bias"), _Spread.apply(self._pairs, torch.float32, *given))  # type: ignore[no-untyped-call]
+            # As batch norm moves its own: unnoticed by autograd, which has saved other statistics
+            # that may share their memory with these.
+            own = [s.data for norm in norms for s in (norm.running_mean, norm.running_var)]
             moved = self._pairs.spread(own)
             state |= self._named(("running_mean", "running_var"), moved)
         first = convs[0][1].weight.shape[1]
@@ -54,8 +56,7 @@ class Wide:
         x = x.contiguous(memory_format=torch.channels_last)
         features: Tensor = functional_call(self._body, state, (x,))
         if own:
-            with torch.no_grad():
-                torch._foreach_copy_(own, [m[: len(o)] for m, o in zip(moved, own, strict=True)])
+            torch._foreach_copy_(own, [m[: len(o)] for m, o in zip(moved, own, strict=True)])
         return features
 
     def _named(self, kinds: tuple[str, str], values: Any) -> dict[str, Tensor]:
@@ -79,9 +80,9 @@ class _Spread(torch.autograd.Function):
     """Padded and rounded, and the gradients brought back, each in one go."""
 
     @staticmethod
-    def forward(ctx: Any, lay: Padding, dtype: torch.dtype | None, *own: Tensor) -> Any:
+    def forward(ctx: Any, lay: Padding, dtype: torch.dtype, *own: Tensor) -> Any:
         ctx.lay = lay
-        return tuple(lay.spread(own, dtype or torch.float32))
+        return tuple(lay.spread(own, dtype))
 
     @staticmethod
     def backward(ctx: Any, *wide: Tensor) -> Any:
