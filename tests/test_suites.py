@@ -366,6 +366,15 @@ def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_o
     assert 2 * (10 + 4) + 2 * 128 < answers < 3 * (10 + 4) + 2 * 128
 
 
+def test_a_small_memory_gives_gss_all_the_parts_it_would_draw_of_a_full_one() -> None:
+    """It trains on 20, and takes gradients of 20 parts and of the batch; and of each sample of the
+    batch before, where that was unlike."""
+    found = _price(catalogue.learner("gss", memory=2000, subsets=20), (3, 8, 8), 100, 10, "cpu")
+    assert not isinstance(found, str)
+    answers = found.job_flops / found.answer_flops
+    assert 2 * (20 + 200 + 10) < answers < 3 * (20 + 200 + 10 + 10)
+
+
 def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_path: Path) -> None:
     suite = load("demo", generated=True)
     page = write_figures(suite, gather([demo]), tmp_path / "page.html").read_text()

@@ -272,8 +272,11 @@ def _smaller(recipe: Recipe, batch: int) -> tuple[Recipe, float]:
             given[name] = value
     if "memory" in known:
         # So much that a job draws as many as from a full one.
-        drawn = int(given.get("recall", 0))
-        drawn = max(drawn, int(given.get("candidates", 0)) * int(given.get("passes", 1)))
+        drawn = max(
+            int(given.get("recall", 0)),
+            int(given.get("candidates", 0)) * int(given.get("passes", 1)),
+            int(given.get("subsets", 0)) * int(given.get("subset", 0)),
+        )
         given["memory"] = min(int(given["memory"]), max(FILL, 2 * drawn))
     if "embedding" in known:
         given["embedding"] = 0
