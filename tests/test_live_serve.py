@@ -632,6 +632,28 @@ def test_a_run_of_a_process_reads_the_spool(tmp_path: Path) -> None:
     assert not any(b"error" in line for line in answers.getvalue().splitlines())
 
 
+def test_samples_that_gss_may_still_store_stay_in_the_spool(tmp_path: Path) -> None:
+    """Whether a batch replaces anything is decided when the next one comes, so until then nothing
+    of it may be dropped. With few places, whatever is dropped is soon written over."""
+    rng = np.random.default_rng(0)
+    classes = rng.normal(0, 3, (4, 3))
+    spool = Spool(tmp_path, SPEC, "float32", 18)
+    settings = {"model": "linear", "memory": 10, "subset": 1, "subsets": 3, "recall": 4}
+    bench = Bench(sg.learner("gss", **settings), Setup(SPEC, SpoolSource(spool), batch=4))
+    replaced = 0.0
+    for step in range(40):
+        index, label = 4 * step + np.arange(4), int(rng.integers(0, 4))  # a batch of one class
+        for sample in index:
+            spool.put(int(sample), classes[label] + rng.normal(size=3))
+            spool.set_label(int(sample), label, int(sample))
+        places = np.array([spool.place_of[int(sample)] for sample in index])
+        update = bench.do(Job(step, index, None, places=places))
+        assert len(update.held) <= 10 + 4
+        spool.drop_but(4 * (step + 1), [update.held])
+        replaced += update.scalars["replaced"]
+    assert replaced > 4
+
+
 @pytest.mark.parametrize(
     ("learner", "options", "match"),
     [

@@ -751,6 +751,9 @@ def test_gss_goes_on_from_a_decision_that_was_not_taken_yet() -> None:
             assert (unbroken.memory.index == two.memory.index).all()
             found += said[0]["replaced"] > 0
     assert found == 3
+    older = {name: kept for name, kept in state.items() if name not in ("undecided", "replaced")}
+    two.load_state_dict(older)
+    assert (two.undecided, two.replaced) == (None, 0)
 
 
 @pytest.mark.parametrize("as_published", [False, True])

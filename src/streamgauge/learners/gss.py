@@ -105,9 +105,14 @@ class GSS(er.ER):
         """Whether the batch stored last replaces anything: this waits for the device, so it is done
         when the memory is next needed, and no other run beside it has to wait. The network is
         what it was then."""
-        late, self.undecided = self.undecided, None
-        if late is not None and late.similarity < 0:
+        late, self.undecided = self.unlike(), None
+        if late is not None:
             self.exchange(late.index, late.label, self.compare(late.x, late.y, late.others))
+
+    def unlike(self) -> Undecided | None:
+        """The batch stored last, if it will replace something; most often it will not."""
+        late = self.undecided
+        return late if late is not None and late.similarity < 0 else None
 
     def survey(
         self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, full: bool
@@ -162,12 +167,18 @@ class GSS(er.ER):
         parts = zip(x, y, strict=True)
         return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
 
+    def held(self) -> Array:
+        """Addresses that may be read again: the memory's, and those that may come to it."""
+        late = self.unlike()
+        return np.concatenate([self.memory.index, *([] if late is None else [late.index])])
+
     def state_dict(self) -> dict[str, Any]:
-        late = self.undecided  # most often of no consequence, and then not kept
-        kept = vars(late) if late is not None and late.similarity < 0 else None
+        late = self.unlike()
+        kept = None if late is None else vars(late)
         return super().state_dict() | {"undecided": kept, "replaced": self.replaced}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.replaced, kept = state["replaced"], state["undecided"]
+        # Older checkpoints have neither: there a batch was decided on when it was stored.
+        self.replaced, kept = state.get("replaced", 0), state.get("undecided")
         self.undecided = None if kept is None else Undecided(**kept).to(self.device)
