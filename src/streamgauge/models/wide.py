@@ -38,14 +38,16 @@ class Wide:
         self._pairs = Padding(pairs, MULTIPLE) if pairs else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        convs, norms = self._convs, [norm for _, norm in self._norms]
+        convs = self._convs
+        norms: list[Any] = [norm for _, norm in self._norms]
         weights = _Spread.apply(self._weights, self.dtype, *(conv.weight for _, conv in convs))  # type: ignore[no-untyped-call]
         state = {f"{name}.weight": w for (name, _), w in zip(convs, weights, strict=True)}
         own: list[Any] = []
         moved: list[Tensor] = []
         if self._pairs is not None:
             given = [p for norm in norms for p in (norm.weight, norm.bias)]
-            state |= self._named(("weight", "bias"), _Spread.apply(self._pairs, torch.float32, *given))  # type: ignore[no-untyped-call]
+            pairs = _Spread.apply(self._pairs, torch.float32, *given)  # type: ignore[no-untyped-call]
+            state |= self._named(("weight", "bias"), pairs)
             # As batch norm moves its own: unnoticed by autograd, which has saved other statistics
             # that may share their memory with these.
             own = [s.data for norm in norms for s in (norm.running_mean, norm.running_var)]
