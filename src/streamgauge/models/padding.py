@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -41,10 +42,15 @@ class Padding:
             numbers[within] = own.tensor(torch.arange(first, first + math.prod(own.shape)))
             place.append(wide.vector(numbers))
             first += math.prod(own.shape)
-        whole = torch.cat(place)  # of each number with padding, where it comes from
-        back = whole.argsort()[:nothing]  # of each own number, where it goes
-        self.place, self._back = whole.to(like[0].device), back.to(like[0].device)
+        # Of each number with padding, where it comes from.
+        self.place = torch.cat(place).to(like[0].device, torch.int32)
         self._nothing = torch.zeros(1, device=like[0].device)
+
+    @cached_property
+    def _back(self) -> Tensor:
+        """Of each own number, where it goes."""
+        count = sum(math.prod(own.shape) for own in self._own)
+        return self.place.argsort()[:count].to(torch.int32)
 
     def spread(self, own: Iterable[Tensor], dtype: torch.dtype = torch.float32) -> list[Tensor]:
         """Padded, and rounded to this precision."""
