@@ -27,7 +27,8 @@ from streamgauge.learners.base import NEEDS, Batch, Learner
 from streamgauge.lookahead import LookAhead, parse
 from streamgauge.settings import coerce, setting_types
 from streamgauge.streams import Gate, Stream
-from streamgauge.streams.gate import fetch, fetch_labels
+from streamgauge.streams.gate import fetch, fetch_labels, fetch_samples, to_device
+from streamgauge.streams.resident import Resident
 
 if TYPE_CHECKING:
     import torch
@@ -120,6 +121,7 @@ class Loop:
         self.gate = Gate(stream.source, stream.preparation, device)
         with self.engine.scope():
             self.learner = build(self.gate)
+            self._resident = self._order_on_device()
         self.engine.adopt(self.learner, stream.spec.classes)
         self.meter = Meter(self.learner)
         self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
@@ -137,7 +139,8 @@ class Loop:
         self._jobs: list[Job] = []
         self._unlabelled: list[Job] = []  # answered, and waiting for their labels
         self._backlog: list[Job] = []  # labelled, and waiting for the learner
-        self._newest: tuple[int, Tensor] | None = None  # what was read last, to be learnt soon
+        # What was read last, to be learnt soon: a step, its inputs and labels.
+        self._newest: tuple[int, Tensor, Tensor] | None = None
         self._seconds: dict[str, float] = {}
         self._sees_input: bool = getattr(self.learner, "sees_input", True)
         self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
@@ -261,13 +264,13 @@ class Loop:
     def _answer(self, step: int, index: NDArray[Any], shift: int) -> Any:
         """Predict a step's samples with the version in force, and write down what it said."""
         with self._timed("read"):
-            x = self.inputs(index)
+            x, y = self._samples(step, index)
         if shift == 0:
-            self._newest = (step, x)
+            self._newest = (step, x, y)
         with self._timed("predict"):
-            label = self.stream.source.label[index]
-            scores, prediction, sure = self.engine.answer(x, label if shift == 0 else None)
+            scores, prediction, sure = self.engine.answer(x, y if shift == 0 else None)
         source, stream = self.stream.source, self.stream
+        label = source.label[index]
         if shift == 0 and isinstance(prediction, np.ndarray):
             self.right += int((prediction == label).sum())
             self.asked += len(index)
@@ -343,11 +346,32 @@ class Loop:
 
     def _batch(self, step: int) -> Batch:
         index = self.stream.index(step)
-        labels = fetch_labels(self.stream.source, index, self.device)
         on_host = self.stream.source.label[index].astype(np.int64, copy=False)
         known = self._newest
-        x = known[1] if known is not None and known[0] == step else self.inputs(index)
-        return Batch(x, labels, index.astype(np.int64, copy=False), on_host)
+        x, y = known[1:] if known is not None and known[0] == step else self._samples(step, index)
+        return Batch(x, y, index.astype(np.int64, copy=False), on_host)
+
+    def _samples(self, step: int, index: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of a step, as this learner is shown them."""
+        source = self.stream.source
+        if self._resident is not None:
+            order, labels = self._resident
+            here = slice(int(self.stream.starts[step]), int(self.stream.starts[step + 1]))
+            return source.fetch(order[here]), labels[here]  # type: ignore[attr-defined]
+        if self._sees_input:
+            return fetch_samples(source, index, self.device)
+        return self.inputs(index), fetch_labels(source, index, self.device)
+
+    def _order_on_device(self) -> tuple[Tensor, Tensor] | None:
+        """Addresses and labels in the order they come, where the source lies on the device too:
+        to send a step's there takes longer than many a step."""
+        source, order = self.stream.source, self.stream.order
+        if not isinstance(source, Resident) or source.device != self.device:
+            return None
+        if not getattr(self.learner, "sees_input", True):
+            return None
+        there = to_device(order, self.device)
+        return there, source.fetch_labels(there)
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""

@@ -40,7 +40,7 @@ class Eager:
     def adopt(self, learner: Learner, classes: int) -> None:
         self.learner, self.classes = learner, classes
 
-    def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
+    def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
         """Predict samples. Labels are for counting right answers, where the engine counts."""
         return self.judge(ask(self.learner, x, self.classes))
 

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from streamgauge.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
@@ -20,7 +18,6 @@ from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
 from streamgauge.flops import counting
 from streamgauge.models.folded import Folded, foldable
-from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,13 +60,12 @@ class Graph(Eager):
             self._folded = Folded(learner.model, self.precision)  # type: ignore[attr-defined]
         learner.asking = self._quick  # type: ignore[attr-defined]
 
-    def answer(self, x: Tensor, label: NDArray[Any] | None = None) -> Answers:
-        if label is None:  # no answer is right
-            label = np.full(len(x), -1)
+    def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
+        if y is None:  # no answer is right
+            y = torch.full((len(x),), -1, device=self.device)
         else:
-            self._asked += len(label)
-        said = self._steps(self._answer, x, to_device(label.astype(np.int64), self.device))
-        return Answers(*said)
+            self._asked += len(y)
+        return Answers(*self._steps(self._answer, x, y))
 
     def _answer(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         said = self.judge(ask(self.learner, x, self.classes))

@@ -62,6 +62,7 @@ class Network:
         self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.no_slots = torch.empty(0, dtype=torch.int64, device=device)
         self.progress = Progress()
         self.execute: Callable[..., Any] = call
         self.asking: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -85,15 +86,16 @@ class Network:
 
     def read(self, index: Any) -> Batch:
         """Samples by address, from the source."""
-        return Batch(self.source.read(index), self.source.label(index), index)
+        return Batch(*self.source.samples(index), index)
 
     def bring(self, drawn: list[Drawn]) -> tuple[Tensor, Tensor, Tensor, Sizes]:
         """What all passes drew, read at once: inputs, labels, slots, and how to deal them out."""
         index = np.concatenate([part for one in drawn for part in one.parts])
-        slots = np.concatenate([one.slots for one in drawn])
+        slots = [one.slots for one in drawn if len(one.slots)]
         sizes = tuple(tuple(len(part) for part in one.parts) for one in drawn)
-        read = self.read(index)
-        return read.x, read.y, to_device(slots, self.device), sizes
+        x, y, _, _ = self.read(index)
+        on_device = to_device(np.concatenate(slots), self.device) if slots else self.no_slots
+        return x, y, on_device, sizes
 
     def view(self, x: Tensor) -> Tensor:
         """A fresh random view, normalised: what the network trains on."""

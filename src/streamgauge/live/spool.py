@@ -255,6 +255,9 @@ class SpoolGate:
             raise StreamgaugeError("The learner asked for a label that has not come yet.")
         return labels
 
+    def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:
+        return self.read(index), self.label(index)
+
 
 def _map(file: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Any) -> Array:
     if 0 in shape:  # inputs without entries cannot be mapped

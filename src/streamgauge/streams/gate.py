@@ -55,6 +55,13 @@ class Gate:
         self._refuse(index, LABELLED, "the label", "due")
         return fetch_labels(self._source, index, self._device)
 
+    def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:
+        """Inputs and labels by address: a device is told the addresses once for both."""
+        if np.count_nonzero(self._state[index] < LABELLED):  # then one of these says which
+            self._refuse(index, REVEALED, "the input", "revealed")
+            self._refuse(index, LABELLED, "the label", "due")
+        return fetch_samples(self._source, index, self._device)
+
     def _refuse(self, index: IntArray, least: int, what: str, when: str) -> None:
         early = self._state[index] < least
         if np.count_nonzero(early):  # quicker than `any`
@@ -75,6 +82,14 @@ def fetch_labels(source: Source, index: IntArray, device: torch.device) -> Tenso
     if isinstance(source, Resident) and source.device == device:
         return source.fetch_labels(to_device(index, device))
     return to_device(source.label[index].astype(np.int64, copy=False), device)
+
+
+def fetch_samples(source: Source, index: IntArray, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs and labels."""
+    if isinstance(source, Resident) and source.device == device:
+        there = to_device(index, device)
+        return source.fetch(there), source.fetch_labels(there)
+    return fetch(source, index, device), fetch_labels(source, index, device)
 
 
 def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
