@@ -69,7 +69,7 @@ class Clock:
             )
         self._free_at: int | Fraction = 0
         self._ends: list[int | Fraction] = []  # of jobs begun and not yet finished, oldest first
-        self._lengths: dict[Fraction, int | Fraction] = {}
+        self._known: tuple[Fraction, int | Fraction] = (Fraction(0), 0)  # a cost and its length
 
     def free_within(self, step: int) -> bool:
         """Whether the learner is or becomes free before the step is over."""
@@ -91,11 +91,10 @@ class Clock:
 
     def _length(self, cost: Fraction) -> int | Fraction:
         """Steps that a job lasts; a plain number where it is whole, since that is much quicker."""
-        known = self._lengths.get(cost)  # once: the hash of a fraction takes a while
-        if known is None:
+        if self._known[0] is not cost:  # to compare or to hash fractions takes a while
             length = cost / self._left
-            self._lengths[cost] = known = int(length) if length.denominator == 1 else length
-        return known
+            self._known = cost, int(length) if length.denominator == 1 else length
+        return self._known[1]
 
     def finished(self, step: int) -> int:
         """How many jobs have ended by the beginning of this step, and were not reported before."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -40,13 +40,13 @@ class Steps:
     def __init__(self, tape: Tape, said: Callable[[str], None]) -> None:
         self._tape, self._said = tape, said
         self._met: dict[Any, int] = {}
-        self._recorded: dict[Any, tuple[list[Any], Callable[[], None], Any]] = {}
+        self._recorded: dict[Any, _Recorded] = {}
         self._refused: set[str] = set()
 
     def __call__(self, function: Function, *inputs: Any) -> Any:
         """Outputs are copies: recordings share their memory, so any other replay writes there."""
         name = function.__qualname__
-        key = (name, *(_shape(one) for one in inputs))
+        key = (name, *[_shape(one) for one in inputs])
         known = self._recorded.get(key)
         if known is None:
             if name in self._refused or not self._due(key) or counting():
@@ -56,18 +56,19 @@ class Steps:
                 return function(*inputs)
         if counting():  # FLOPs are seen in operations, and a replay has none
             return function(*inputs)
-        fixed, replay, outputs = known
-        for place, value in zip(fixed, inputs, strict=True):
-            if isinstance(value, torch.Tensor) and value is not place:
-                place.copy_(value, non_blocking=True)
-        replay()
-        return _copied(outputs)
+        if known.places:  # in one call, which costs half of what as many would
+            values = [inputs[number] for number in known.numbers]
+            torch._foreach_copy_(known.places, values, non_blocking=True)
+        known.replay()
+        return _copied(known.outputs)
 
     def _due(self, key: Any) -> bool:
         self._met[key] = self._met.get(key, 0) + 1
         return self._met[key] > WARM and len(self._recorded) < MOST
 
-    def _record(self, name: str, key: Any, function: Function, inputs: tuple[Any, ...]) -> Any:
+    def _record(
+        self, name: str, key: Any, function: Function, inputs: tuple[Any, ...]
+    ) -> _Recorded | None:
         fixed = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
         try:
             replay, outputs = self._tape.record(function, fixed)
@@ -75,13 +76,22 @@ class Steps:
             self._refused.add(name)
             self._said(f"{name} is run step by step: {reason}")
             return None
-        self._recorded[key] = fixed, replay, outputs
-        return self._recorded[key]
+        filled = [n for n, one in enumerate(fixed) if isinstance(one, torch.Tensor) and len(one)]
+        places = [fixed[number] for number in filled]
+        self._recorded[key] = made = _Recorded(filled, places, replay, outputs)
+        return made
+
+
+class _Recorded(NamedTuple):
+    numbers: list[int]  # of the inputs that are tensors and hold anything
+    places: list[torch.Tensor]  # where these go
+    replay: Callable[[], None]
+    outputs: Any
 
 
 def _shape(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype
+        return value.shape, value.dtype
     return value
 
 

@@ -51,9 +51,12 @@ class ER(Network):
     of a step that an engine may record once and replay.
     """
 
+    met: Tensor | None = None  # labels of the batch that was trained on last
+
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         drawn = [self.draw(batch) for _ in range(self.config.passes)]
         said = self.execute(self.train, batch.x, batch.y, *self.bring(drawn), *self.variant())
+        self.met = batch.y
         self.scalars = {}  # from here on, what `store` has to say
         self.store(batch)
         self.progress.count(len(batch.index))
@@ -115,5 +118,6 @@ class ER(Network):
         step(self.optimizer)
 
     def store(self, batch: Batch) -> None:
-        self.model.head.see(batch.y)  # a batch may be stored that is never trained on
+        if batch.y is not self.met:  # a batch may be stored that is never trained on
+            self.model.head.see(batch.y)
         self.memory.add(batch.index, batch.labels())

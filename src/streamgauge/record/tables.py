@@ -94,7 +94,7 @@ class Rows:
                     array[place] = value
             elif rows == 1 and type(value) in (int, float):  # quicker than a slice
                 array[start] = value
-            elif hasattr(value, "detach") and value.device.type != "cpu":
+            elif hasattr(value, "detach") and not value.is_cpu:
                 self._later.append((name, start, value))  # fetched when rows are looked at
             else:
                 array[start:end] = value

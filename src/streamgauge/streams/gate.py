@@ -39,7 +39,11 @@ class Gate:
 
     def reveal(self, index: IntArray) -> None:
         """The loop says: these inputs are known now. A sample that comes again stays labelled."""
-        self._state[index] = np.maximum(self._state[index], REVEALED)
+        before = self._state[index]
+        if np.count_nonzero(before):  # rarely, and the rest is quicker without
+            self._state[index] = np.maximum(before, REVEALED)
+        else:
+            self._state[index] = REVEALED
 
     def label_due(self, index: IntArray) -> None:
         """The loop says: these labels are known now."""

@@ -23,6 +23,7 @@ class Resident:
         import torch
 
         self._source, self.device = source, device
+        self.label, self.columns = source.label, source.columns  # asked for at every step
         count = len(source)
         first = source.read(np.arange(1))
         kind = torch.from_numpy(first).dtype
