@@ -3,6 +3,7 @@ whatever a graph could not hold."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import streamgauge as sg
+from helpers import same_log
 from streamgauge.engine import make
 from streamgauge.engine.graph import Graph
 from streamgauge.engine.steps import WARM, HostTape, Steps
@@ -406,6 +408,52 @@ def test_a_resident_source_gives_what_its_source_gives() -> None:
     assert resident.fetch_labels(there).tolist() == stream.source.label[index].tolist()
     assert resident.fingerprint == stream.source.fingerprint
     assert len(resident) == len(stream.source)
+
+
+@pytest.mark.parametrize("engine", ["eager", "graph"])
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        ("er", Protocol(evaluate="never")),
+        ("er", Protocol(shifts=(14,), cost="4/3", busy="queue")),
+        ("er", Protocol(label_delay=2, cost="2", busy="store", remainder="store")),
+        ("derpp", Protocol(predict=False)),
+        ("majority", Protocol()),
+    ],
+)
+def test_a_run_on_a_resident_source_writes_the_same_log(
+    name: str, protocol: Protocol, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, runs = a_stream(), []
+    recipe = sg.learner(name, model="mlp", memory=40) if name != "majority" else sg.learner(name)
+    for resident in (False, True):
+        monkeypatch.setattr("streamgauge.runner.fits", lambda *_, there=resident: there)
+        where = tmp_path / str(resident)
+        runs.append(
+            sg.run(stream, recipe, protocol=protocol, out=where, device="cpu", engine=engine)
+        )
+    assert same_log(*runs)
+
+
+def test_of_a_resident_source_only_recalled_addresses_are_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr("streamgauge.runner.fits", lambda *_: True)
+    for place in ("streams.gate", "learners._network", "loop"):
+        monkeypatch.setattr(f"streamgauge.{place}.to_device", spying(sent))
+    stream = a_stream()
+    recipe = sg.learner("er", model="mlp", passes=3, recall=5, memory=40)
+    sg.run(stream, recipe, protocol=Protocol(evaluate="never"), out=tmp_path, device="cpu")
+    assert sent == [stream.samples, 0, *[15] * (len(stream) - 1)]  # nothing to recall at first
+
+
+def spying(sent: list[int]) -> Any:
+    def spy(values: Any, device: torch.device) -> Any:
+        sent.append(len(values))
+        return torch.from_numpy(values)
+
+    return spy
 
 
 def test_only_few_samples_of_tasks_are_asked_by_a_recording(

@@ -226,6 +226,23 @@ def test_rows_grow_and_hold_what_was_put_in() -> None:
     assert rows.count == 0
 
 
+class Far(torch.Tensor):
+    """A tensor that says it is not the processor's."""
+
+    is_cpu = False
+
+
+def test_what_lies_on_a_device_is_fetched_to_its_rows() -> None:
+    rows = Rows({"a": "int32", "b": "float32", "value": "scalar"}, room=2)
+    rows.append(2, a=torch.tensor([1, 2]).as_subclass(Far), b=0.5, value=torch.tensor([7]))
+    rows.append(1, a=3, b=torch.tensor(1.5).as_subclass(Far), value=torch.tensor(2.5))
+    rows.append(3, a=torch.tensor([4, 5, 6]).as_subclass(Far), b=np.arange(3), value=np.float32(4))
+    rows.append(1, a=torch.tensor([7]).as_subclass(Far), b=2, value=torch.tensor(True))
+    assert rows.peek("a").tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert rows.peek("b").tolist() == [0.5, 0.5, 1.5, 0, 1, 2, 2]
+    assert rows.peek("value").tolist() == [7, 7, 2.5, 4, 4, 4, 1]
+
+
 def test_states_survive_a_safe_load(tmp_path: Path) -> None:
     state = {"a": np.arange(3), "b": [np.float64(1.5), "x", None, True], "c": {"t": torch.ones(2)},
              "big": 2**100}  # fmt: skip

@@ -547,10 +547,17 @@ def test_the_gate_opens_with_the_clock() -> None:
         gate.label(np.array([0, 2]))
     gate.label_due(np.array([2, 3]))
     assert gate.label(np.array([2, 3])).tolist() == [2, 0]
-    gate.reveal(np.array([2]))  # a sample that comes again
+    gate.reveal(np.array([2, 4]))  # a sample that comes again, and a new one
     assert gate.label(np.array([2])).tolist() == [2]
+    assert gate.read(np.array([4]))[:, 0].tolist() == [4]
     with pytest.raises(Leak):
-        gate.read(np.array([4]))
+        gate.read(np.array([5]))
+    x, y = gate.samples(np.array([3, 0]))
+    assert (x[:, 0].tolist(), y.tolist()) == ([3, 0], [0, 3])
+    with pytest.raises(Leak, match="the label of sample 4, which is not due yet"):
+        gate.samples(np.array([0, 4]))
+    with pytest.raises(Leak, match="the input of sample 5, which is not revealed yet"):
+        gate.samples(np.array([4, 5]))
 
 
 def test_the_loop_stands_above_the_gate() -> None:

@@ -69,6 +69,9 @@ def columns_of(table: str, absent: frozenset[str]) -> dict[str, str]:
     return {n: kind for n, kind in TABLES[table].items() if n not in absent or n not in OPTIONAL}
 
 
+_PLAIN = (int, float, str)
+
+
 class Rows:
     """Rows of one table, waiting to be written: arrays that grow, filled by slices."""
 
@@ -89,11 +92,11 @@ class Rows:
             self._grow(end)
         for name, array in self._arrays.items():
             value = values[name]
-            if array.dtype.hasobject:
+            if rows == 1 and type(value) in _PLAIN:  # quicker than a slice
+                array[start] = value
+            elif array.dtype.hasobject and type(value) is not str:
                 for place in range(start, end):  # by slice, NumPy would fetch from the device
                     array[place] = value
-            elif rows == 1 and type(value) in (int, float):  # quicker than a slice
-                array[start] = value
             elif hasattr(value, "detach") and not value.is_cpu:
                 self._later.append((name, start, value))  # fetched when rows are looked at
             else:
@@ -135,24 +138,30 @@ class Rows:
         for name in {name for name, _, _ in self._later}:
             import torch
 
-            places = [(start, t) for column, start, t in self._later if column == name]
-            fetched = torch.cat([t.detach().reshape(-1) for _, t in places]).cpu().numpy()
-            read = 0
-            for start, t in places:
-                self._arrays[name][start : start + t.numel()] = fetched[read : read + t.numel()]
-                read += t.numel()
+            parts = [(start, t) for column, start, t in self._later if column == name]
+            with torch.no_grad():
+                fetched = torch.cat([t if t.ndim == 1 else t.reshape(-1) for _, t in parts])
+            sizes = np.array([t.numel() for _, t in parts])
+            ahead = np.array([start for start, _ in parts]) - (np.cumsum(sizes) - sizes)
+            places = np.arange(len(fetched)) + np.repeat(ahead, sizes)
+            self._arrays[name][places] = fetched.cpu().numpy()
         self._later.clear()
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Scalars that a learner returned may still be tensors on a device: fetch them all at once."""
+    """Scalars that a learner returned may still be tensors on a device: fetch them all at once, and
+    do nothing with each, as there may be many thousands."""
     out = np.empty(len(values), np.float64)
-    tensors = [(i, v) for i, v in enumerate(values) if hasattr(v, "detach")]
-    if tensors:
+    tensors: dict[Any, list[int]] = {}  # where they are, by type
+    for place, value in enumerate(values):
+        if hasattr(value, "detach"):
+            tensors.setdefault(value.dtype, []).append(place)
+        else:
+            out[place] = float(value)
+    for places in tensors.values():
         import torch
 
-        fetched = torch.stack([v.detach().double().reshape(()) for _, v in tensors]).cpu()
-        out[[i for i, _ in tensors]] = fetched.numpy()
-    rest = [i for i, v in enumerate(values) if not hasattr(v, "detach")]
-    out[rest] = [float(values[i]) for i in rest]
+        with torch.no_grad():
+            some = [v if v.ndim == 0 else v.reshape(()) for v in values[places]]
+            out[places] = torch.stack(some).double().cpu().numpy()
     return out
