@@ -69,19 +69,19 @@ class ClassBalanced(Memory):
         # finds an empty place, or else if it beats the key that the j before it left to beat.
         new = new[np.lexsort((-key[new], row[new]))]
         row, key = row[new], key[new]
-        rank = np.arange(len(new)) - np.searchsorted(row, row)
+        rank = np.arange(len(new)) - row.searchsorted(row)
         if len(new) > self._quota[-1]:  # more than some class may hold, at its very best
             able = rank < self._quota[row]
             new, row, key, rank = new[able], row[able], key[able], rank[able]
         place = self._count[row] + rank
         beat = place - self._quota[row]  # how many smaller keys go before it; < 0: there is room
-        pushing = np.flatnonzero(beat >= 0)
+        pushing = (beat >= 0).nonzero()[0]
         if len(pushing):
             place[pushing] = self._smallest(row[pushing], beat[pushing])
             held = (beat < 0) | (key > self._key[row, place])
             new, row, key, place, beat = new[held], row[held], key[held], place[held], beat[held]
 
-        filling = np.flatnonzero(beat < 0)
+        filling = (beat < 0).nonzero()[0]
         if len(filling):
             at = row[filling], place[filling]
             self._slot[at] = self._order[self._size : self._size + len(filling)]
@@ -95,12 +95,14 @@ class ClassBalanced(Memory):
         return slots
 
     def _smallest(self, row: Ints, nth: Ints) -> Ints:
-        """The place in a class's row that has its nth smallest key, from 0, for each pair."""
+        """The place in a class's row that has its nth smallest key, from 0, for each pair; these
+        come sorted by row."""
         deepest = int(nth.max())
         if deepest == 0:  # one of each class
             return np.asarray(self._key[row].argmin(axis=1))
-        rows, which = np.unique(row, return_inverse=True)
-        keys = self._key[rows]
+        first = np.ones(len(row), dtype=bool)
+        first[1:] = row[1:] != row[:-1]
+        keys, which = self._key[row[first]], first.cumsum() - 1
         # A few smallest are found without sorting a row; many are found by sorting it.
         by_key = keys.argpartition(range(deepest + 1)) if deepest < 16 else keys.argsort()
         return np.asarray(by_key[which, nth])
