@@ -339,6 +339,27 @@ def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
     assert steps(Odd().is_fine, torch.ones(5)).tolist() == [1, 2, 3, 4, 5]  # another shape: called
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_inputs_of_any_kind_reach_a_recorded_step(device: str) -> None:
+    """Types and sizes of their own, one number, none at all, and what is no tensor."""
+    steps = Steps(HostTape(), print)
+
+    def all_of_it(
+        x: torch.Tensor, y: torch.Tensor, one: torch.Tensor, none: torch.Tensor, plain: int
+    ) -> torch.Tensor:
+        return plain * (x.sum() + y.sum() + one + none.sum())
+
+    for n in range(WARM + 4):
+        x = torch.full((2, 3), n, dtype=torch.uint8, device=device)
+        y, none = torch.arange(n, n + 4, device=device), torch.empty(0, device=device)
+        said = steps(all_of_it, x.T, y, torch.tensor(0.5, device=device), none, 2)
+        assert float(said) == 2 * (6 * n + 4 * n + 6 + 0.5)
+    assert float(steps(all_of_it, x.T, y, torch.tensor(1.5, device=device), none, 2)) == 2 * (
+        10 * n + 7.5
+    )
+    assert len(steps._recorded) == 1
+
+
 def test_a_step_whose_flops_are_counted_is_called() -> None:
     steps, meter = Steps(HostTape(), print), Meter(object())
     left = torch.ones(3, 4)

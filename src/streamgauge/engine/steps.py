@@ -76,7 +76,7 @@ class Steps:
             self._refused.add(name)
             self._said(f"{name} is run step by step: {reason}")
             return None
-        filled = [n for n, one in enumerate(fixed) if isinstance(one, torch.Tensor) and len(one)]
+        filled = [n for n, one in enumerate(fixed) if isinstance(one, torch.Tensor) and one.numel()]
         places = [fixed[number] for number in filled]
         self._recorded[key] = made = _Recorded(filled, places, replay, outputs)
         return made
