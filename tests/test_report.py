@@ -9,6 +9,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections import Counter
 from html.parser import HTMLParser
@@ -29,7 +30,7 @@ import streamgauge as sg
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import leaderboard as metrics_board
-from streamgauge.metrics import pareto_front
+from streamgauge.metrics import pareto_front, score
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
@@ -149,6 +150,26 @@ def _written(out: Path, name: str, seed: int, right: Any, flops: float, steps: i
     return sg.run(stream, recipe, seed=seed, out=out, said=_quiet)
 
 
+def test_every_run_is_scored_once(
+    task_runs: list[Run], call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores take most of a report's time: table, ties, page and compute share them."""
+    room = sys.modules["streamgauge.report.leaderboard"]
+    scored = []
+
+    def counted(run: Run) -> dict[str, float]:
+        scored.append(run.path)
+        return score(run)
+
+    monkeypatch.setattr(room, "score", counted)
+    code, _, _ = call("report", *(str(run.path) for run in task_runs))
+    assert code == 0
+    assert sorted(scored) == sorted(run.path for run in task_runs)
+    (board,) = leaderboard(task_runs)
+    for row in board.rows:
+        assert list(row.each) == [score(run) for run in row.runs]
+
+
 def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made = []
@@ -230,7 +251,7 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     assert (front["x"], front["mode"]) == ([1200.0, 3600.0], "lines")
     assert [p["meta"]["hollow"] for p in points] == [False, False, True]
     assert points[1]["y"] == [pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]))]
-    text = compute_text(made)
+    text = compute_text(leaderboard(made))
     assert re.search(r"dear +3\.6 k +\d+\.\d ± \d+\.\d +#{30}", text)
     assert re.search(r"waste +4\.8 k .* -+$", text, re.MULTILINE)
     # Relative to ER, and what is missing is named.
@@ -245,7 +266,9 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     assert found is not None
     assert [p.relative for p in found.points] == [1, 3]
     assert found.missing == ("waste",)
-    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(again)
+    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(
+        leaderboard(again)
+    )
     assert "not shown: waste" in figures(board).accuracy[-1].caption
     assert "×" in figures(board).accuracy[-1].data[-1]["hovertemplate"]
 

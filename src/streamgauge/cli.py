@@ -653,13 +653,13 @@ def report(
     """
     _no_settings(context)
     from streamgauge.record import find_runs
-    from streamgauge.report import write_report
-
-    runs = find_runs(list(folders))
-    path = write_report(runs, out).resolve()
+    from streamgauge.report import leaderboard, write_report
     from streamgauge.report.terminal import compute_text
 
-    if text := compute_text(runs):
+    runs = find_runs(list(folders))
+    boards = leaderboard(runs)
+    path = write_report(runs, out, boards).resolve()
+    if text := compute_text(boards):
         print(f"{text}\n")
     print(f"Report: {path}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.metrics import leaderboard, score
+from streamgauge.metrics import leaderboard
 from streamgauge.metrics.compare import BLOCKS
 from streamgauge.record import Run
 
@@ -35,15 +35,22 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     there = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
     if len(there) < 2:
         return NO_TIES
-    runs = {row.learner: {_pair(run): run for run in row.runs} for row in there}
-    shared = sorted(set.intersection(*(set(of) for of in runs.values())))
+    known = {
+        row.learner: {_pair(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
+        for row in there
+    }
+    shared = sorted(set.intersection(*(set(of) for of in known.values())))
     if not shared:
         return Ties(said="The learners share no seed, so they cannot be compared pair by pair.")
-    each = {name: [of[pair] for pair in shared] for name, of in runs.items()}
+    each = {name: [of[pair] for pair in shared] for name, of in known.items()}
     shift = _shift(order)
     if shift is None and len(shared) == 1:
         return Ties(said=f"By {title} one seed cannot tell which learners differ.")
-    results, blocks = _numbers(each, order) if shift is None else _stretches(each, shift)
+    results: dict[str, Any]
+    if shift is None:
+        results, blocks = {n: [of[order] for _, of in one] for n, one in each.items()}, 1
+    else:
+        results, blocks = _stretches({n: [run for run, _ in one] for n, one in each.items()}, shift)
     if not results:
         return Ties(said="The learners answered no samples in common, so they are not compared.")
     board = leaderboard(results, blocks, LEVEL)
@@ -72,10 +79,6 @@ def _shift(order: str) -> int | None:
     if order == "online_accuracy":
         return 0
     return int(order.removeprefix(NEAR_FUTURE)) if order.startswith(NEAR_FUTURE) else None
-
-
-def _numbers(each: dict[str, list[Run]], order: str) -> tuple[dict[str, list[float]], int]:
-    return {name: [score(Run(run.path))[order] for run in runs] for name, runs in each.items()}, 1
 
 
 def _stretches(
