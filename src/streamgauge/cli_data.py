@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli_streams import AsJson, classes, print_json, shift, stream_of
+from streamgauge.cli_options import AsJson
+from streamgauge.cli_streams import classes, print_json, shift, stream_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:

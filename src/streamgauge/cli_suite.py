@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
+from streamgauge.cli_options import AsJson, Checkpoint, Device
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME]."
 Runs = Annotated[
     list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 
 
 def _no_settings(context: typer.Context) -> None:
@@ -145,7 +144,7 @@ def run(
     ] = None,
     device: Device = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
-    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
+    checkpoint: Checkpoint = 30.0,
     workers: Annotated[
         int | None, typer.Option(help="Processes that decode images ahead [one a core].")
     ] = None,
