@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
-from streamgauge.cli_options import AsJson, Checkpoint, Device
+from streamgauge.cli_options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+)
 from streamgauge.errors import StreamgaugeError
 
 
@@ -47,19 +54,13 @@ def tune(
         str | None, typer.Option(help="Its name in the storage [that of the folder].")
     ] = None,
     device: Device = "auto",
-    engine: Annotated[
-        Literal["auto", "eager", "graph"], typer.Option(help="How steps execute, as in `run`.")
-    ] = "auto",
-    precision: Annotated[
-        Literal["fp32", "tf32", "fp16", "bf16"], typer.Option(help="Of evaluation on a GPU.")
-    ] = "fp16",
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
     side_by_side: Annotated[
         int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
     ] = None,
     checkpoint: Checkpoint = 30.0,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images ahead [one a core].")
-    ] = None,
+    workers: ReadAhead = None,
     on: On = "local",
     address: Address = None,
     gpus: Gpus = None,
