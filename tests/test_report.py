@@ -46,6 +46,7 @@ from streamgauge.report.terminal import (
     leaderboard_text,
     scores_text,
 )
+from streamgauge.report.ties import ties
 from streamgauge.runner import Experiment, run_all
 from streamgauge.settings import as_plain
 
@@ -204,6 +205,48 @@ def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> Non
     assert "1 seed and 10 stretches" in one.ties.said
     assert "other seeds may differ" in one.ties.said
     assert leaderboard(made[:1])[0].ties.said == ""
+
+
+def _board_of(results: dict[str, list[float]]) -> Any:
+    """What ties are made of, without runs: one score a seed."""
+    rows = []
+    for name, values in sorted(results.items(), key=lambda item: -statistics.mean(item[1])):
+        runs = [
+            SimpleNamespace(seed=s, stream={"data_hash": "", "order_hash": ""})
+            for s in range(len(values))
+        ]
+        rows.append(
+            SimpleNamespace(
+                learner=name,
+                runs=runs,
+                each=[{"retained_accuracy": value} for value in values],
+                scores={"retained_accuracy": metrics.spread(values)},
+            )
+        )
+    return ties(rows, "retained_accuracy", "retained")
+
+
+def test_two_seeds_that_differ_are_not_called_equal() -> None:
+    """89 and 62 % are no tie, though one difference between seeds is no proof either."""
+    found = _board_of({"er": [0.886, 0.894], "finetune": [0.593, 0.647]})
+    assert found.names == frozenset()
+    assert found.said == (
+        "Whether er differs from finetune is not known: two seeds are too few (by retained, paired "
+        "over 2 seeds, all pairs, Holm's correction, 5 %); run three or more."
+    )
+    # The same number in both is a tie for all that is known, and what is clear stays clear.
+    mixed = {"ncm": [1.0, 1.0], "er": [1.0, 1.0], "x": [0.9, 0.7], "finetune": [0.2, 0.2001]}
+    found = _board_of(mixed)
+    assert found.names == {"ncm", "er"}
+    assert found.said.startswith("= cannot be told apart from the best (by retained")
+    assert found.said.endswith("differs from x is not known: two seeds are too few; run three or "
+                               "more.")  # fmt: skip
+    many = {"best": [0.9, 0.8], **{f"l{i}": [0.3 + i / 50, 0.31] for i in range(6)}}
+    assert "best differs from 6 of the 6 others is not known" in _board_of(many).said
+    clear = _board_of({"er": [0.900, 0.910], "finetune": [0.300, 0.310]})
+    assert clear.said.startswith("er differs from every other learner")
+    three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
+    assert three.names == {"er", "mir"}
 
 
 def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
@@ -516,7 +559,7 @@ def test_tables_fit_the_terminal(
     for name in metrics.score(runs[0]):
         assert name in text
     for line in leaderboard_text(runs).splitlines():
-        assert len(line) <= width or line.startswith(("Accuracies", "= cannot"))
+        assert len(line) <= width or line.startswith(("Accuracies", "= cannot", "Whether"))
 
 
 def test_scores_that_are_no_shares_are_not_percentages(task_runs: list[Run]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamgauge.metrics import leaderboard
-from streamgauge.metrics.compare import BLOCKS
+from streamgauge.metrics.compare import BLOCKS, compare
 from streamgauge.record import Run
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NEAR_FUTURE = "near_future_accuracy@"
 LEVEL = 0.05
+NAMED = 3  # learners that a sentence names; more are counted
 
 
 class Ties(NamedTuple):
@@ -63,7 +64,24 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
         how += "; other seeds may differ"
     if not tied:
         return Ties(said=f"{best} differs from every other learner ({how}).")
-    return Ties(frozenset({best, *tied}), f"= cannot be told apart from the best ({how}).")
+    # Where two seeds differ more than stretches do, their one difference is all there is to judge
+    # by: 27 points may be no proof then, and a mark that reads as "equal" would mislead.
+    unknown = {name for name in tied if _hangs_on_one(results[best], results[name], blocks)}
+    marked = [name for name in tied if name not in unknown]
+    told = [f"= cannot be told apart from the best ({how})."] if marked else []
+    if unknown:
+        names = [row.learner for row in there if row.learner in unknown]
+        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(there) - 1} others"]
+        why = "two seeds are too few" if len(shared) == 2 else "this is too little"
+        said = f"Whether {best} differs from {', '.join(others)} is not known"
+        told.append(f"{said}: {why}{'' if marked else f' ({how})'}; run three or more.")
+    return Ties(frozenset({best, *marked} if marked else ()), " ".join(told))
+
+
+def _hangs_on_one(best: Any, other: Any, blocks: int) -> bool:
+    """Whether a difference that was found is judged by less than two degrees of freedom."""
+    found = compare(best, other, blocks)
+    return found.freedom < 2 and abs(found.difference) > 1e-13
 
 
 def _mean(row: Row, order: str) -> float:
