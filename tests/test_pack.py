@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import streamgauge as sg
-from streamgauge import cli
+from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import kept, packing
 from streamgauge.streams import stream as streams
@@ -169,6 +169,74 @@ def test_the_same_stream_from_a_packed_source(tmp_path: Path) -> None:
     (tmp_path / "p").rename(moved)
     third = sg.run(sg.stream("packed", path=str(moved), **how), "er", out=tmp_path / "b")
     assert third.id == second.id  # where it lies is no part of it
+
+
+ARRANGED: list[tuple[str, dict[str, Any]]] = [
+    ("albums", {"length": 600, "size": 4, "preparation": 0.1, "step": "album"}),
+    ("blobs", {"per_class": 20, "tasks": 2, "held_out": 0.2, "split_seed": 5}),
+    ("blobs", {"per_class": 20, "seed": 3}),
+    ("markov", {"length": 300, "order": "iid", "batch": 7, "held_out_by": "random"}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), ARRANGED)
+def test_a_packed_stream_is_the_stream(name: str, settings: Any, tmp_path: Path) -> None:
+    """Without a setting: the same samples, order, steps, tasks, and parts set apart."""
+    stream = sg.stream(name, **settings)
+    pack(stream, tmp_path / "p")
+    packed = sg.stream("packed", path=str(tmp_path / "p"))
+    assert packed.name == name
+    for part, values in stream.parts().items():
+        np.testing.assert_array_equal(packed.parts()[part], values)
+    assert packed.order_hash == stream.order_hash
+    for one, other in zip(stream.steps(), packed.steps(), strict=True):
+        np.testing.assert_array_equal(one.x, other.x)
+        np.testing.assert_array_equal(one.y, other.y)
+    np.testing.assert_array_equal(
+        stream.source.read(stream.preparation), packed.source.read(packed.preparation)
+    )
+    again = sg.stream("packed", **{k: v for k, v in packed.settings.items() if k != "features"})
+    assert again.describe() == packed.describe()  # as `resume` opens it
+    # As a run opens it with its seed: one that was chosen for the packing stays.
+    seeded = sg.stream("packed", path=str(tmp_path / "p"), seed=8)
+    how = {name: stream.settings[name] for name in Arrangement.__dataclass_fields__}
+    how["seed"] = settings.get("seed", 8)
+    assert seeded.order_hash == arrange(stream.source, Arrangement(**how)).order_hash
+    changed = sg.stream("packed", path=str(tmp_path / "p"), batch=3, held_out=0)
+    assert (changed.size, dict(changed.splits)) == (3, {})
+    assert changed.settings["order"] == stream.settings["order"]
+
+
+def test_an_official_test_set_is_packed_with_the_arrangement(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    source = ArraySource(rng.random((90, 2)).astype(np.float32), np.arange(90) % 6)
+    how = Arrangement(order="classes", tasks=3, held_out=0.2, held_out_by="task")
+    stream = arrange(source, how, test=np.arange(60, 90), name="mine")
+    pack(stream, tmp_path / "p", Packing(shard=7))
+    packed = sg.stream("packed", path=str(tmp_path / "p"))
+    assert {name: len(split) for name, split in packed.splits.items()} == {
+        "held_out": 12,
+        "test": 30,
+    }
+    assert packed.order_hash == stream.order_hash
+    run = sg.run(packed, "ncm", out=tmp_path / "runs", device="cpu")
+    assert set(np.unique(run.evaluations["split"]).tolist()) >= {"held_out", "test"}
+
+
+def test_a_pack_of_before_takes_the_arrangement_on(tmp_path: Path) -> None:
+    """What was packed by samples alone opens as ever, and the command adds what it did not keep."""
+    stream = sg.stream("blobs", per_class=20, held_out=0.1)
+    folder = tmp_path / "p"
+    before = pack(stream.source, folder, name="blobs").fingerprint
+    request = json.loads((folder / "pack.json").read_text())
+    del request["arrangement"]
+    (folder / "pack.json").write_text(json.dumps(request))
+    old = sg.stream("packed", path=str(folder))
+    assert (old.samples, old.size, dict(old.splits)) == (200, 10, {})
+    assert pack(stream, folder).fingerprint == before
+    assert sg.stream("packed", path=str(folder)).order_hash == stream.order_hash
+    with pytest.raises(StreamgaugeError, match=r"'stream.held_out' was 0.1 and is 0.5"):
+        pack(sg.stream("blobs", per_class=20, held_out=0.5), folder)
 
 
 def test_bad_images_are_listed_or_fatal(tmp_path: Path) -> None:
@@ -431,12 +499,37 @@ def test_a_damaged_description_is_one_sentence(name: str, tmp_path: Path) -> Non
             act()
 
 
-def test_what_packing_does_not_keep_apart_is_said(call: Any) -> None:
+OWN_PARTS = """
+import dataclasses
+from streamgauge.streams import blobs
+
+Config = blobs.Config
+
+def build(config):
+    stream = blobs.build(config)
+    return dataclasses.replace(stream, order=stream.order[::-1].copy())
+"""
+
+
+def test_parts_that_no_setting_gives_are_said(call: Any) -> None:
     words = ("data", "pack", "--stream", "blobs", "--stream.per_class", "20", "--out", "small")
     code, _, err = call(*words, "--workers", "-1")
     assert (code, "--workers is 0 or more" in err) == (2, True)
     code, out, _ = call(*words, "--stream.preparation", "0.1", "--workers", "0")
-    assert code == 0
-    assert "(20 to prepare on and 18 held out) are not kept apart" in " ".join(out.split())
-    code, out, _ = call(*words, "--stream.held_out", "0", "--workers", "0")
     assert (code, "not kept apart" in out) == (0, False)
+    assert "arranged  order classes" in out
+    assert "preparation 0.1" in out
+    code, _, err = call(*words, "--stream.held_out", "0", "--workers", "0")
+    assert (code, "'stream.held_out' was 0.1" in err) == (2, True)
+    Path("own.py").write_text(OWN_PARTS)
+    code, out, _ = call("data", "pack", "--stream", "own.py", "--out", "own", "--workers", "0")
+    assert code == 0
+    assert "held out) are not kept apart" in " ".join(out.split())
+
+
+def test_a_suite_finds_the_runs_of_a_packed_stream(tmp_path: Path) -> None:
+    pack(sg.stream("blobs", per_class=3, tasks=2), tmp_path / "p")
+    given = {"path": str(tmp_path / "p"), "batch": 5}
+    packed = sg.stream("packed", **given)
+    assert catalogue.full_stream_settings("packed", given) == packed.settings
+    assert packed.settings["tasks"] == 2

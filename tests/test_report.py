@@ -9,6 +9,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections import Counter
 from html.parser import HTMLParser
@@ -29,7 +30,7 @@ import streamgauge as sg
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import leaderboard as metrics_board
-from streamgauge.metrics import pareto_front
+from streamgauge.metrics import pareto_front, score
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
@@ -45,6 +46,7 @@ from streamgauge.report.terminal import (
     leaderboard_text,
     scores_text,
 )
+from streamgauge.report.ties import ties
 from streamgauge.runner import Experiment, run_all
 from streamgauge.settings import as_plain
 
@@ -149,6 +151,26 @@ def _written(out: Path, name: str, seed: int, right: Any, flops: float, steps: i
     return sg.run(stream, recipe, seed=seed, out=out, said=_quiet)
 
 
+def test_every_run_is_scored_once(
+    task_runs: list[Run], call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores take most of a report's time: table, ties, page and compute share them."""
+    room = sys.modules["streamgauge.report.leaderboard"]
+    scored = []
+
+    def counted(run: Run) -> dict[str, float]:
+        scored.append(run.path)
+        return score(run)
+
+    monkeypatch.setattr(room, "score", counted)
+    code, _, _ = call("report", *(str(run.path) for run in task_runs))
+    assert code == 0
+    assert sorted(scored) == sorted(run.path for run in task_runs)
+    (board,) = leaderboard(task_runs)
+    for row in board.rows:
+        assert list(row.each) == [score(run) for run in row.runs]
+
+
 def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made = []
@@ -183,6 +205,48 @@ def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> Non
     assert "1 seed and 10 stretches" in one.ties.said
     assert "other seeds may differ" in one.ties.said
     assert leaderboard(made[:1])[0].ties.said == ""
+
+
+def _board_of(results: dict[str, list[float]]) -> Any:
+    """What ties are made of, without runs: one score a seed."""
+    rows = []
+    for name, values in sorted(results.items(), key=lambda item: -statistics.mean(item[1])):
+        runs = [
+            SimpleNamespace(seed=s, stream={"data_hash": "", "order_hash": ""})
+            for s in range(len(values))
+        ]
+        rows.append(
+            SimpleNamespace(
+                learner=name,
+                runs=runs,
+                each=[{"retained_accuracy": value} for value in values],
+                scores={"retained_accuracy": metrics.spread(values)},
+            )
+        )
+    return ties(rows, "retained_accuracy", "retained")
+
+
+def test_two_seeds_that_differ_are_not_called_equal() -> None:
+    """89 and 62 % are no tie, though one difference between seeds is no proof either."""
+    found = _board_of({"er": [0.886, 0.894], "finetune": [0.593, 0.647]})
+    assert found.names == frozenset()
+    assert found.said == (
+        "Whether er differs from finetune is not known: two seeds are too few (by retained, paired "
+        "over 2 seeds, all pairs, Holm's correction, 5 %); run three or more."
+    )
+    # The same number in both is a tie for all that is known, and what is clear stays clear.
+    mixed = {"ncm": [1.0, 1.0], "er": [1.0, 1.0], "x": [0.9, 0.7], "finetune": [0.2, 0.2001]}
+    found = _board_of(mixed)
+    assert found.names == {"ncm", "er"}
+    assert found.said.startswith("= cannot be told apart from the best (by retained")
+    assert found.said.endswith("differs from x is not known: two seeds are too few; run three or "
+                               "more.")  # fmt: skip
+    many = {"best": [0.9, 0.8], **{f"l{i}": [0.3 + i / 50, 0.31] for i in range(6)}}
+    assert "best differs from 6 of the 6 others is not known" in _board_of(many).said
+    clear = _board_of({"er": [0.900, 0.910], "finetune": [0.300, 0.310]})
+    assert clear.said.startswith("er differs from every other learner")
+    three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
+    assert three.names == {"er", "mir"}
 
 
 def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
@@ -230,7 +294,7 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     assert (front["x"], front["mode"]) == ([1200.0, 3600.0], "lines")
     assert [p["meta"]["hollow"] for p in points] == [False, False, True]
     assert points[1]["y"] == [pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]))]
-    text = compute_text(made)
+    text = compute_text(leaderboard(made))
     assert re.search(r"dear +3\.6 k +\d+\.\d ± \d+\.\d +#{30}", text)
     assert re.search(r"waste +4\.8 k .* -+$", text, re.MULTILINE)
     # Relative to ER, and what is missing is named.
@@ -245,7 +309,9 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     assert found is not None
     assert [p.relative for p in found.points] == [1, 3]
     assert found.missing == ("waste",)
-    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(again)
+    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(
+        leaderboard(again)
+    )
     assert "not shown: waste" in figures(board).accuracy[-1].caption
     assert "×" in figures(board).accuracy[-1].data[-1]["hovertemplate"]
 
@@ -493,7 +559,7 @@ def test_tables_fit_the_terminal(
     for name in metrics.score(runs[0]):
         assert name in text
     for line in leaderboard_text(runs).splitlines():
-        assert len(line) <= width or line.startswith(("Accuracies", "= cannot"))
+        assert len(line) <= width or line.startswith(("Accuracies", "= cannot", "Whether"))
 
 
 def test_scores_that_are_no_shares_are_not_percentages(task_runs: list[Run]) -> None:

@@ -158,7 +158,11 @@ def stream_settings(where: str) -> dict[str, Any]:
 def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]:
     """All settings that a stream would have with these, without building it."""
     own = {name: value for name, value in settings.items() if name != "features"}
-    found = as_plain(configure(_stream_module(where).Config, own, "stream"))
+    module = _stream_module(where)
+    config = configure(module.Config, own, "stream")
+    if hasattr(module, "complete"):  # what is not given, it finds where the data lie
+        config = module.complete(config)
+    found = as_plain(config)
     return {**found, **({"features": settings["features"]} if "features" in settings else {})}
 
 

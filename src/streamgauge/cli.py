@@ -21,6 +21,16 @@ import typer
 from streamgauge import __version__
 from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli_data import data
+from streamgauge.cli_options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+    SideBySide,
+    Threads,
+)
 from streamgauge.cli_suite import app as suite
 from streamgauge.cli_tune import tune
 from streamgauge.errors import StreamgaugeError, nearest
@@ -44,31 +54,7 @@ app.add_typer(suite, name="suite")
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Engine = Annotated[
-    Literal["auto", "eager", "graph"],
-    typer.Option(help="How steps execute: recorded and replayed on a GPU, or called one by one."),
-]
-EvaluationPrecision = Annotated[
-    Literal["fp32", "tf32", "fp16", "bf16"],
-    typer.Option(help="Of evaluation on a GPU; the share of answers that changes is logged."),
-]
-SideBySide = Annotated[
-    int | None, typer.Option(min=1, help="Runs at once on a GPU [as many as fit].")
-]
-Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
-]
-ReadAhead = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", help="Processes that decode images ahead [one a core]; changes no result."
-    ),
-]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 
@@ -653,13 +639,13 @@ def report(
     """
     _no_settings(context)
     from streamgauge.record import find_runs
-    from streamgauge.report import write_report
-
-    runs = find_runs(list(folders))
-    path = write_report(runs, out).resolve()
+    from streamgauge.report import leaderboard, write_report
     from streamgauge.report.terminal import compute_text
 
-    if text := compute_text(runs):
+    runs = find_runs(list(folders))
+    boards = leaderboard(runs)
+    path = write_report(runs, out, boards).resolve()
+    if text := compute_text(boards):
         print(f"{text}\n")
     print(f"Report: {path}")
 

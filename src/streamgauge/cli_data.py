@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli_streams import AsJson, classes, print_json, shift, stream_of
+from streamgauge.cli_options import AsJson
+from streamgauge.cli_streams import classes, print_json, shift, stream_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -212,14 +213,11 @@ def pack(
         raise StreamgaugeError(f"--workers is 0 or more, not {workers}.")
     built = stream_of(stream, context)
     how = Packing(coerce(form, Form, "--form"), size, quality, shard)
-    test = built.splits.get("test")
     with _Bar() as bar:
         write(
-            built.source,
+            built,
             out,
             how,
-            name=built.name,
-            test=None if test is None else test.index,
             on_bad=coerce(on_bad, OnBad, "--on-bad"),
             workers=workers,
             progress=lambda done, total: bar("packing", done, total),
@@ -227,16 +225,18 @@ def pack(
     if as_json:
         print_json(describe(out))
         return
-    _print_packed(describe(out), out)
+    facts = describe(out)
+    _print_packed(facts, out)
     apart = {
         "to prepare on": len(built.preparation),
         "held out": len(built.splits.get("held_out", ())),
     }
-    if any(apart.values()):
+    if facts["arrangement"] is None and any(apart.values()):
         said = " and ".join(f"{count:,} {what}" for what, count in apart.items() if count)
         print(
-            f"  {'note':<9} the stream's parts ({said}) are not kept apart: all samples are packed,"
-            " and --stream.preparation and --stream.held_out set parts apart anew."
+            f"  {'note':<9} the stream's own parts ({said}) are not kept apart, since no setting"
+            " gives them: all samples are packed, and --stream.preparation and --stream.held_out"
+            " set parts apart anew."
         )
     print(f"\nTo use it: streamgauge run --stream packed --stream.path {out} --learner er")
 
@@ -269,6 +269,9 @@ def _print_packed(facts: dict[str, Any], folder: Path) -> None:
         f"  {'form':<9} {facts['form']}, {facts['shards']} shards, {facts['bytes'] / 1e6:,.1f} MB"
     )
     print(f"  {'columns':<9} {', '.join(facts['columns'])}")
+    if facts["arrangement"]:
+        told = ", ".join(f"{k} {v}" for k, v in facts["arrangement"].items() if v)
+        print(f"  {'arranged':<9} {told}")
     if facts["bad"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["bad"].items())
         print(f"  {'left out':<9} {kinds}; each with its reason in {folder / 'bad.csv'}")

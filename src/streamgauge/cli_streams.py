@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamgauge.cli_options import AsJson
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
     from streamgauge.streams import Stream
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
 
 

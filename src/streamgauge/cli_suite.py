@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
+from streamgauge.cli_options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+    SideBySide,
+    Threads,
+)
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -35,8 +45,6 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME]."
 Runs = Annotated[
     list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
 
 
 def _no_settings(context: typer.Context) -> None:
@@ -144,16 +152,12 @@ def run(
         list[str] | None, typer.Option(help="BACKBONE=FILE, for suites that name one; repeatable.")
     ] = None,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
-    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images ahead [one a core].")
-    ] = None,
-    engine: Annotated[str, typer.Option(help="auto, eager or graph.")] = "auto",
-    precision: Annotated[str, typer.Option(help="Of evaluation by `graph`.")] = "fp16",
-    side_by_side: Annotated[
-        int | None, typer.Option(help="Runs at the same time on a GPU [as many as fit].")
-    ] = None,
+    threads: Threads = None,
+    checkpoint: Checkpoint = 30.0,
+    workers: ReadAhead = None,
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    side_by_side: SideBySide = None,
     on: On = "local",
     address: Address = None,
     gpus: Gpus = None,
@@ -176,9 +180,7 @@ def run(
         streamgauge suite run survey-cifar100 --on ray --gpus 0.25 --out /shared/runs
     """
     _no_settings(context)
-    from streamgauge import engine as engines
     from streamgauge.report.terminal import Watcher
-    from streamgauge.settings import coerce
     from streamgauge.suites import load
     from streamgauge.suites.finding import parse_seeds
     from streamgauge.suites.running import run as run_suite
@@ -202,8 +204,8 @@ def run(
             device=device,
             checkpoint=checkpoint,
             workers=workers,
-            engine=coerce(engine, engines.Name, "--engine"),
-            precision=coerce(precision, engines.Precision, "--precision"),
+            engine=engine,
+            precision=precision,
             side_by_side=side_by_side,
             on=on,
             cluster=cluster,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
+from streamgauge.cli_options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+)
 from streamgauge.errors import StreamgaugeError
 
 
@@ -45,28 +53,20 @@ def tune(
     study: Annotated[
         str | None, typer.Option(help="Its name in the storage [that of the folder].")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    engine: Annotated[
-        Literal["auto", "eager", "graph"], typer.Option(help="How steps execute, as in `run`.")
-    ] = "auto",
-    precision: Annotated[
-        Literal["fp32", "tf32", "fp16", "bf16"], typer.Option(help="Of evaluation on a GPU.")
-    ] = "fp16",
+    device: Device = "auto",
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
     side_by_side: Annotated[
         int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
     ] = None,
-    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images ahead [one a core].")
-    ] = None,
+    checkpoint: Checkpoint = 30.0,
+    workers: ReadAhead = None,
     on: On = "local",
     address: Address = None,
     gpus: Gpus = None,
     cpus: Cpus = None,
     store: StoreAt = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the answer for a program to read.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Choose a learner's settings on the beginning of a stream, and say what that took.
 

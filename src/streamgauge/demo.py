@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamgauge.report import Board, leaderboard, write_report
 from streamgauge.report.leaderboard import NEAR_FUTURE
-from streamgauge.report.terminal import Watcher, leaderboard_text
+from streamgauge.report.terminal import Watcher, board_text
 from streamgauge.runner import Experiment, run_all
 from streamgauge.streams import albums
 
@@ -46,8 +46,8 @@ def demo(out: Path, seeds: int) -> Path:
     (board,) = leaderboard(runs)
     sentence = meaning(accuracies(board, shift), shift)
     width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    print(f"\n{leaderboard_text(runs)}\n\n{textwrap.fill(sentence, width)}\n")
-    report = write_report(runs, out / "report.html").resolve()
+    print(f"\n{board_text(board)}\n\n{textwrap.fill(sentence, width)}\n")
+    report = write_report(runs, out / "report.html", [board]).resolve()
     print(f"Report: {report}")
     return report
 

@@ -123,15 +123,18 @@ def scatter_runs(
     work: Callable[..., Answer],
     asked: Sequence[Asked],
     how: Mapping[str, Any],
+    title: Callable[[Asked], str],
     *,
     out: str | Path,
     cluster: Cluster,
     device: str,
     side_by_side: int | None,
     said: Said,
-) -> Iterator[tuple[Asked, Run]]:
+) -> Iterator[Run]:
     """Have `work(group, how, elsewhere)` called on the cluster for all that is asked, in groups of
-    `side_by_side` where there are GPUs and one by one elsewhere; yields the runs as groups end."""
+    `side_by_side` where there are GPUs and one by one elsewhere; yields the runs as groups end, and
+    says the `title` of each."""
+    done = 0
     with connected(cluster) as ray, Shared(out) as shared:
         gpus = gpus_for(device, cluster, ray)
         size = side_by_side or 1 if gpus and how.get("engine") != "eager" else 1
@@ -152,7 +155,9 @@ def scatter_runs(
             for one, name in zip(groups[number], names, strict=True):
                 if cluster.store:
                     Store(cluster.store).get(Path(out) / name)
-                yield one, Run(Path(out) / name)
+                done += 1
+                said(f"[{done}/{len(asked)}] {title(one)}")
+                yield Run(Path(out) / name)
 
 
 @dataclass(frozen=True)
@@ -183,13 +188,17 @@ def run_all(
     checkpoint, workers, engine and precision."""
     planned, stream_settings = runner.plan(experiment, out)
     errands = [_errand(experiment, one, stream_settings) for one in planned]
-    made = scatter_runs(
-        _run_errands, errands, how, out=out, cluster=cluster, device=device,
-        side_by_side=side_by_side, said=said,
-    )  # fmt: skip
-    for number, (one, run) in enumerate(made, 1):
-        said(f"[{number}/{len(errands)}] {one.learner.partition('=')[0]}, seed {one.seed}")
-        yield run
+    yield from scatter_runs(
+        _run_errands,
+        errands,
+        how,
+        lambda one: f"{one.learner.partition('=')[0]}, seed {one.seed}",
+        out=out,
+        cluster=cluster,
+        device=device,
+        side_by_side=side_by_side,
+        said=said,
+    )
 
 
 def _errand(

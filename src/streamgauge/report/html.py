@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,15 @@ def plot(runs: Run | Iterable[Run], path: str | Path | None = None) -> Path:
     return write_report(several, path or "report.html")
 
 
-def write_report(runs: Iterable[Run], path: str | Path) -> Path:
-    """Leaderboard, curves, configuration and environment of all these runs."""
+def write_report(
+    runs: Iterable[Run], path: str | Path, boards: Sequence[Board] | None = None
+) -> Path:
+    """Leaderboard, curves, configuration and environment of all these runs; `boards` are theirs,
+    where someone has made them already."""
     runs = list(runs)
     if not runs:
         raise StreamgaugeError("There is no run to report on.")
-    return write_page(render(runs), path)
+    return write_page(render(runs, boards), path)
 
 
 def write_page(text: str, path: str | Path) -> Path:
@@ -47,13 +50,13 @@ def write_page(text: str, path: str | Path) -> Path:
     return path
 
 
-def render(runs: list[Run]) -> str:
+def render(runs: list[Run], boards: Sequence[Board] | None = None) -> str:
     """The page. Whatever comes from a run is escaped: names and settings may hold anything."""
-    boards = [(board, figures(board)) for board in leaderboard(runs)]
+    drawn = [(board, figures(board)) for board in boards or leaderboard(runs)]
     return page(
         "body.html",
-        " · ".join(dict.fromkeys(board.title for board, _ in boards)),
-        boards=[(board, found, summary(board, found)) for board, found in boards],
+        " · ".join(dict.fromkeys(board.title for board, _ in drawn)),
+        boards=[(board, found, summary(board, found)) for board, found in drawn],
         runs=[(run, _facts(run)) for run in runs],
         note=NOTE,
     )

@@ -52,6 +52,7 @@ class Row:
     runs: tuple[Run, ...]
     incomplete: tuple[Run, ...]
     scores: Mapping[str, Spread]
+    each: tuple[Mapping[str, float], ...] = ()  # the scores of each of `runs`
 
     @property
     def seeds(self) -> str:
@@ -220,6 +221,7 @@ def _row(name: str, runs: list[Run]) -> Row:
         runs=tuple(done),
         incomplete=tuple(run for run in runs if not run.done),
         scores={key: spread([one.get(key, math.nan) for one in scores]) for key in names},
+        each=tuple(scores),
     )
 
 

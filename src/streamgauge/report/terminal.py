@@ -34,10 +34,10 @@ STEP_COST = 4e-6
 
 def leaderboard_text(runs: Iterable[Run]) -> str:
     """A table for each stream, with the columns that its runs have."""
-    return "\n\n".join(_board_text(board) for board in leaderboard(runs))
+    return "\n\n".join(board_text(board) for board in leaderboard(runs))
 
 
-def _board_text(board: Board) -> str:
+def board_text(board: Board) -> str:
     table = _table()
     table.add_column("learner", overflow="fold")
     tied = board.ties.names
@@ -63,9 +63,9 @@ def _told(board: Board) -> list[str]:
     return [*([board.timing] if board.timing else []), *board.left_out]
 
 
-def compute_text(runs: Iterable[Run]) -> str:
+def compute_text(boards: Iterable[Board]) -> str:
     """Accuracy over the FLOPs of training, for each stream; nothing where logs do not hold them."""
-    found = ((board.title, compute(board)) for board in leaderboard(runs))
+    found = ((board.title, compute(board)) for board in boards)
     return "\n\n".join(_compute_text(title, one) for title, one in found if one is not None)
 
 

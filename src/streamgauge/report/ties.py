@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.metrics import leaderboard, score
-from streamgauge.metrics.compare import BLOCKS
+from streamgauge.metrics import leaderboard
+from streamgauge.metrics.compare import BLOCKS, compare
 from streamgauge.record import Run
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NEAR_FUTURE = "near_future_accuracy@"
 LEVEL = 0.05
+NAMED = 3  # learners that a sentence names; more are counted
 
 
 class Ties(NamedTuple):
@@ -35,15 +36,22 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     there = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
     if len(there) < 2:
         return NO_TIES
-    runs = {row.learner: {_pair(run): run for run in row.runs} for row in there}
-    shared = sorted(set.intersection(*(set(of) for of in runs.values())))
+    known = {
+        row.learner: {_pair(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
+        for row in there
+    }
+    shared = sorted(set.intersection(*(set(of) for of in known.values())))
     if not shared:
         return Ties(said="The learners share no seed, so they cannot be compared pair by pair.")
-    each = {name: [of[pair] for pair in shared] for name, of in runs.items()}
+    each = {name: [of[pair] for pair in shared] for name, of in known.items()}
     shift = _shift(order)
     if shift is None and len(shared) == 1:
         return Ties(said=f"By {title} one seed cannot tell which learners differ.")
-    results, blocks = _numbers(each, order) if shift is None else _stretches(each, shift)
+    results: dict[str, Any]
+    if shift is None:
+        results, blocks = {n: [of[order] for _, of in one] for n, one in each.items()}, 1
+    else:
+        results, blocks = _stretches({n: [run for run, _ in one] for n, one in each.items()}, shift)
     if not results:
         return Ties(said="The learners answered no samples in common, so they are not compared.")
     board = leaderboard(results, blocks, LEVEL)
@@ -56,7 +64,24 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
         how += "; other seeds may differ"
     if not tied:
         return Ties(said=f"{best} differs from every other learner ({how}).")
-    return Ties(frozenset({best, *tied}), f"= cannot be told apart from the best ({how}).")
+    # Where two seeds differ more than stretches do, their one difference is all there is to judge
+    # by: 27 points may be no proof then, and a mark that reads as "equal" would mislead.
+    unknown = {name for name in tied if _hangs_on_one(results[best], results[name], blocks)}
+    marked = [name for name in tied if name not in unknown]
+    told = [f"= cannot be told apart from the best ({how})."] if marked else []
+    if unknown:
+        names = [row.learner for row in there if row.learner in unknown]
+        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(there) - 1} others"]
+        why = "two seeds are too few" if len(shared) == 2 else "this is too little"
+        said = f"Whether {best} differs from {', '.join(others)} is not known"
+        told.append(f"{said}: {why}{'' if marked else f' ({how})'}; run three or more.")
+    return Ties(frozenset({best, *marked} if marked else ()), " ".join(told))
+
+
+def _hangs_on_one(best: Any, other: Any, blocks: int) -> bool:
+    """Whether a difference that was found is judged by less than two degrees of freedom."""
+    found = compare(best, other, blocks)
+    return found.freedom < 2 and abs(found.difference) > 1e-13
 
 
 def _mean(row: Row, order: str) -> float:
@@ -72,10 +97,6 @@ def _shift(order: str) -> int | None:
     if order == "online_accuracy":
         return 0
     return int(order.removeprefix(NEAR_FUTURE)) if order.startswith(NEAR_FUTURE) else None
-
-
-def _numbers(each: dict[str, list[Run]], order: str) -> tuple[dict[str, list[float]], int]:
-    return {name: [score(Run(run.path))[order] for run in runs] for name, runs in each.items()}, 1
 
 
 def _stretches(

@@ -11,10 +11,10 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,9 +28,21 @@ OPEN_FILES = 64  # shards held open at a time
 
 
 @dataclass(frozen=True)
-class Config(Arrangement):
-    """Settings of a packed stream."""
+class Config:
+    """Settings of a packed stream. Those of an arrangement are as they were packed unless given."""
 
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] | None = None
+    batch: int | None = None
+    step: Literal["batch", "album"] | None = None
+    tasks: int | None = None
+    overlap: float | None = None
+    held_out: float | None = None
+    held_out_by: Literal["time", "task", "random"] | None = None
+    preparation: float | None = None
+    seed: int | None = None
+    order_seed: int | None = None
+    class_seed: int | None = None
+    split_seed: int | None = None
     path: str = ""  # the folder that `streamgauge data pack` made
     size: int = 0  # pixels a side that kept images are decoded to; 0: as they were packed
     first: int = 0  # use only so many samples, from the first on; 0: all
@@ -39,19 +51,27 @@ class Config(Arrangement):
 
 def build(config: Config) -> Stream:
     """The stream of a configuration."""
-    if not config.path:
-        raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
+    config = complete(config)
     path = Path(config.path).expanduser()
     source = PackedSource(path, config.size, config.first, config.partial)
     settings = {**vars(config), "path": str(path.resolve())}  # found again from another folder
     return arrange(
         source,
-        config,
+        Arrangement(**{one.name: getattr(config, one.name) for one in fields(Arrangement)}),
         name=source.name,
         test=source.test,
         settings=settings,
         cache=path / "orders",
     )
+
+
+def complete(config: Config) -> Config:
+    """What is not given as it was packed, or as any stream has it where only samples were."""
+    if not config.path:
+        raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
+    packed = _request(Path(config.path).expanduser()).get("arrangement")
+    known = {**vars(Arrangement()), **(packed or {})}
+    return replace(config, **{k: v for k, v in known.items() if getattr(config, k) is None})
 
 
 class PackedSource:
@@ -188,6 +208,20 @@ def is_packed(path: str | Path) -> bool:
 
 def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """What was asked of the packer, and what came out: arrays are mapped, not read."""
+    request = _request(path)
+    if (path / "about.json").exists():
+        about = _json(path / "about.json")
+        about["columns"] = {
+            name: mapped(path / about["beside"] / f"{name}.npy") for name in request["columns"]
+        }
+        about["offset"] = mapped(path / "offset.npy") if request["form"] != "array" else None
+        about["test"] = mapped(path / "test.npy") if about["has_test"] else None
+        return request, about
+    return request, _unfinished(path, request, partial)
+
+
+def _request(path: Path) -> dict[str, Any]:
+    """What was asked of the packer."""
     if not is_packed(path):
         raise StreamgaugeError(
             f"'{path}' is not a packed folder: make one with `streamgauge data pack`."
@@ -198,15 +232,7 @@ def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
             f"'{path}' was packed in version {request.get('version')} of the format; this is "
             f"{VERSION}: pack it again."
         )
-    if (path / "about.json").exists():
-        about = _json(path / "about.json")
-        about["columns"] = {
-            name: mapped(path / about["beside"] / f"{name}.npy") for name in request["columns"]
-        }
-        about["offset"] = mapped(path / "offset.npy") if request["form"] != "array" else None
-        about["test"] = mapped(path / "test.npy") if about["has_test"] else None
-        return request, about
-    return request, _unfinished(path, request, partial)
+    return request
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -314,6 +340,7 @@ def info(path: str | Path) -> dict[str, Any]:
         "classes": request["classes"],
         "input_shape": request["input_shape"],
         "columns": request["columns"],
+        "arrangement": request.get("arrangement"),
         "shards": f"{len(there)} of {request['shards']}",
         "bytes": sum(shard["bytes"] for shard in there),
         "bad": bad,

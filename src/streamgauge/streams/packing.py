@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -38,6 +38,7 @@ from streamgauge.streams.packed import (
     sizes_file,
 )
 from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 Form = Literal["auto", "kept", "jpeg", "array"]
 OnBad = Literal["fatal", "skip"]
@@ -68,17 +69,20 @@ class Packing:
 
 
 def pack(
-    source: Source,
+    what: Source | Stream,
     out: str | Path,
     how: Packing | None = None,
     *,
-    name: str = "packed",
+    name: str | None = None,
     test: IntArray | None = None,
     on_bad: OnBad = "fatal",
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PackedSource:
     """Pack all samples of a source into a folder, or go on where an earlier call stopped.
+
+    Of a stream, the settings that arrange it, its name and which samples are its test set are
+    packed too, so that the packed stream is the same one, seed by seed.
 
     `on_bad`: what becomes of an image that cannot be used. `fatal` stops with a sentence; `skip`
     leaves it out, counts it and lists it with its reason in `bad.csv`. `workers` processes share
@@ -88,7 +92,15 @@ def pack(
     if on_bad not in get_args(OnBad):
         raise StreamgaugeError(f"on_bad cannot be {on_bad!r}; {nearest(on_bad, get_args(OnBad))}")
     folder = Path(out)
-    request = _request(source, how or Packing(), name, test)
+    source: Source
+    if isinstance(what, Stream):
+        source, arrangement = what.source, arrangement_of(what)
+        apart = what.splits.get("test")
+        name, test = name or what.name, test if apart is None else apart.index
+    else:
+        source, arrangement = what, None
+    request = _request(source, how or Packing(), name or "packed", test)
+    request["arrangement"] = arrangement
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder) as lock:
@@ -102,6 +114,32 @@ def pack(
     except OSError as error:
         raise _stopped(error, folder, request) from None
     return PackedSource(folder)
+
+
+def arrangement_of(stream: Stream) -> dict[str, Any] | None:
+    """The settings that make this stream of its source again. None where none do: the data came
+    with parts of their own, or a program made the stream in a way of its own.
+
+    A seed other than 0 was chosen by someone, so the packed stream keeps it whatever seed it is
+    opened with; 0 is what a stream has unless told otherwise, and leaves the seed open.
+    """
+    names = [one.name for one in fields(Arrangement)]
+    how = {name: value for name, value in stream.describe()["settings"].items() if name in names}
+    if len(how) < len(names):
+        return None
+    if how["order"] == "time" and "time" not in stream.source.columns:
+        how["order"] = "given"  # data that are known to lie in order of time may have no times
+    seeds = ("order_seed", "class_seed", "split_seed")
+    if how["seed"] and not all(how[name] is not None for name in seeds):
+        how |= {name: how["seed"] if how[name] is None else how[name] for name in seeds}
+    test = stream.splits.get("test")
+    try:
+        again = arrange(
+            stream.source, Arrangement(**how), test=None if test is None else np.sort(test.index)
+        )
+    except StreamgaugeError:
+        return None
+    return how if again.order_hash == stream.order_hash else None
 
 
 def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> dict[str, Any]:
@@ -153,20 +191,32 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
 def _begin(folder: Path, request: dict[str, Any]) -> None:
     if is_packed(folder):
         before = json.loads((folder / "pack.json").read_text())
-        different = [k for k in request if request[k] != before.get(k)]
+        old, new = _flat(before), _flat(request)
+        if "arrangement" not in before:  # packed by a version that did not keep it: keep it now
+            old = {**old, **{k: v for k, v in new.items() if k.startswith("stream.")}}
+        different = [k for k in {**new, **old} if new.get(k) != old.get(k)]
         if different:
             what = different[0]
-            was, now = _short(before.get(what)), _short(request[what])
+            was, now = _short(old.get(what)), _short(new.get(what))
             raise StreamgaugeError(
                 f"'{folder}' holds a pack of something else ('{what}' was {was} and is {now}): "
                 "choose another folder."
             )
+        if "arrangement" not in before:
+            _write(folder / "pack.json", json.dumps(request, indent=1).encode())
         return
     if any(entry.name != "lock" for entry in folder.iterdir()):
         raise StreamgaugeError(f"'{folder}' is not empty and no packed folder: choose another.")
     (folder / "shards").mkdir()
     (folder / "columns").mkdir()
     _write(folder / "pack.json", json.dumps(request, indent=1).encode())
+
+
+def _flat(request: dict[str, Any]) -> dict[str, Any]:
+    """With settings of the arrangement by the names they are given under."""
+    how = request.get("arrangement") or {}
+    rest = {name: value for name, value in request.items() if name != "arrangement"}
+    return {**rest, **{f"stream.{name}": value for name, value in how.items()}}
 
 
 def _short(value: Any) -> str:

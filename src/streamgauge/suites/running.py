@@ -97,13 +97,17 @@ def _on_ray(
         for job in left:
             if job.row.generated:
                 here.backbones(job)
-    made = scatter_runs(
-        _run_jobs, left, there, out=out, cluster=cluster, device=device,
-        side_by_side=side_by_side, said=said,
-    )  # fmt: skip
-    for number, (job, run) in enumerate(made, 1):
-        said(f"[{number}/{len(left)}] {job.row.title}, seed {job.seed}")
-        yield run
+    yield from scatter_runs(
+        _run_jobs,
+        left,
+        there,
+        lambda job: f"{job.row.title}, seed {job.seed}",
+        out=out,
+        cluster=cluster,
+        device=device,
+        side_by_side=side_by_side,
+        said=said,
+    )
 
 
 def _run_jobs(some: Sequence[Job], how: dict[str, Any], elsewhere: Elsewhere) -> Answer:
