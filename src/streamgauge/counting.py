@@ -1,6 +1,6 @@
 """Right answers counted by task, in tensor operations alone, so that nothing waits for a device.
 
-Counts are sums of whole numbers, which are exact and the same in any order they are added in.
+Counts are sums of zeros and ones in fp32, which are exact up to 16 million samples a task.
 """
 
 from __future__ import annotations
@@ -22,13 +22,8 @@ class Marks(NamedTuple):
     tasks: Tensor  # those that occur, in order
 
     def sums(self, values: Tensor) -> Tensor:
-        """How many of values [samples, ...] are true among the samples of each task."""
-        import torch
-
-        # Added where they belong: a mask of tasks by samples is 20 MB for 100 tasks and 50,000.
-        place = torch.searchsorted(self.tasks, self.task)
-        counts = values.new_zeros((len(self.tasks), *values.shape[1:]), dtype=torch.int32)
-        return counts.index_add_(0, place, values.to(torch.int32))
+        """Sums of values [samples, ...] over the samples of each task."""
+        return (self.task == self.tasks[:, None]).float() @ values.float()
 
 
 def right(prediction: Tensor, marks: Marks) -> Tensor:
@@ -37,7 +32,7 @@ def right(prediction: Tensor, marks: Marks) -> Tensor:
     >>> import torch
     >>> marks = Marks(torch.tensor([3, 3, 5]), torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
     >>> right(torch.tensor([3, 4, 5]), marks)
-    tensor([1, 1], dtype=torch.int32)
+    tensor([1., 1.])
     """
     return marks.sums(prediction == marks.label)
 
