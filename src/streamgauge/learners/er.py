@@ -118,6 +118,10 @@ class ER(Network):
         step(self.optimizer)
 
     def store(self, batch: Batch) -> None:
-        if batch.y is not self.met:  # a batch may be stored that is never trained on
-            self.model.head.see(batch.y)
+        self.meet(batch)
         self.memory.add(batch.index, batch.labels())
+
+    def meet(self, batch: Batch) -> None:
+        """The head may name the classes of what is stored, though it is never trained on."""
+        if batch.y is not self.met:
+            self.model.head.see(batch.y)

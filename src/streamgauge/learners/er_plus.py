@@ -59,7 +59,6 @@ class ERPlus(er.ER):
         steps = self.steps_of(self.progress.batches)
         if steps == 0:  # fewer steps than batches: this one is kept, and trained on when recalled
             self.progress.count(len(batch.y))
-            self.model.head.see(batch.y)
             self.store(batch)
             return {"recalled": 0, "memory": len(self.memory), "steps": 0}
         self.config = replace(self.config, passes=steps)

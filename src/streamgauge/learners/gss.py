@@ -84,7 +84,7 @@ class GSS(er.ER):
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""
         self.decide()
-        self.model.head.see(batch.y)
+        self.meet(batch)
         memory, label = self.memory, batch.labels()
         room = self.config.memory - len(memory)
         score = np.full(len(label), 0.1, np.float32)

@@ -49,7 +49,6 @@ class ReplayOnly(er.ER):
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.store(batch)
         self.model.train(self.config.train == "all" or self.config.as_published)
-        self.model.head.see(batch.y)
         for left in range(self.config.passes, 0, -1):
             self.left = left
             recalled = self.recall(batch)

@@ -32,7 +32,7 @@ from streamgauge.streams.stream import Arrangement
 from streamgauge.suites.finding import Found, Job, build_stream, distinct
 from streamgauge.suites.spec import Row
 
-FILL = 64  # samples in memory while measuring: what a job costs does not depend on how many
+FILL = 64  # samples in memory while measuring, or twice what a job draws if that is more
 MOST = 10  # samples of a batch while measuring; the rest is proportion
 BLOCK = 64  # samples answered at once while measuring; a run answers up to 512
 SIDE = 64  # pixels a side while measuring networks that average over any size
