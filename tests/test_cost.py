@@ -143,3 +143,16 @@ def test_the_command_prints_json(
     (found,) = json.loads(capsys.readouterr().out)["costs"]
     assert found["relative_flops"] == pytest.approx(4 / 3, rel=0.03)
     assert found["sample_bytes"] == 100 * 3 * 32 * 32
+
+
+def test_a_preset_is_measured_with_what_it_recalls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A-GEM in the survey: 10 new samples and 200 recalled ones, three times."""
+    words = ["streamgauge", "cost", "agem@survey-cifar100", "er", "--model", "cnn4", "--jobs", "1",
+             "--memory", "250", "--json"]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit):
+        cli.main()
+    agem, er = json.loads(capsys.readouterr().out)["costs"]
+    assert agem["flops"] / er["flops"] == pytest.approx(3 * 210 / 20)

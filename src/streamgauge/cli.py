@@ -395,8 +395,13 @@ def pretrain(
 def cost(
     context: typer.Context,
     learners: Annotated[list[str], typer.Argument(help="[ALIAS=]NAME, or FILE.py:Class.")],
-    model: Annotated[str, typer.Option(help="Network of all of them.")] = "slim_resnet18",
-    memory: Annotated[int, typer.Option(help="Samples in memory; filled before measuring.")] = 100,
+    model: Annotated[
+        str | None, typer.Option(help="Network of all of them [slim_resnet18, or the preset's].")
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(help="Samples in memory; filled first [100, or the preset's up to 1000]."),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Samples a batch.")] = 10,
     jobs: Annotated[int, typer.Option(help="Training jobs measured.")] = 4,
     device: Device = "cpu",
@@ -405,11 +410,14 @@ def cost(
     """Measure what one training job of a method costs, relative to ER on the same network.
 
     FLOPs forward and backward, seconds, bytes of memory, and energy where the machine can tell.
-    The result can drive the clock: --protocol.cost 8/3.
+    The result can drive the clock: --protocol.cost 8/3. As many samples are recalled as are new,
+    or as many as a preset says.
 
     Examples:
 
         streamgauge cost lwf mir gss
+
+        streamgauge cost mir@survey-cifar100
 
         streamgauge cost rwalk --rwalk.passes 2 --json
     """
@@ -423,7 +431,13 @@ def cost(
         prefix = f"{plain.name}."
         kind = catalogue.config_type_of(plain.kind)
         known = set() if kind is None else set(setting_types(kind))
-        asked = {"model": model, "memory": memory, "recall": batch, "warmup": 0}
+        preset = catalogue.presets().get(plain.where, {}).get(text.partition("@")[2], {})
+        asked = {
+            "model": model or preset.get("model", "slim_resnet18"),
+            "memory": min(preset.get("memory", 100), 1000) if memory is None else memory,
+            "recall": preset.get("recall", batch),
+            "warmup": 0,
+        }
         settings: dict[str, Any] = {k: v for k, v in asked.items() if k in known}
         settings |= {
             name.removeprefix(prefix): value

@@ -221,17 +221,18 @@ def as_dict(cost: Cost) -> dict[str, Any]:
 
 def cost_text(costs: list[Cost]) -> str:
     """A table for the terminal, and what could not be measured."""
-    lines = [f"{'learner':<14}{'FLOPs':>10}{'time':>9}{'GFLOP a job':>14}{'ms a job':>11}"
+    wide = max([14, *(len(one.learner) + 1 for one in costs)])
+    lines = [f"{'learner':<{wide}}{'FLOPs':>10}{'time':>9}{'GFLOP a job':>14}{'ms a job':>11}"
              f"{'memory held':>14}{'samples':>12}"]  # fmt: skip
     for one in costs:
         lines.append(
-            f"{one.learner:<14}{one.relative_flops:>9.3f}x{one.relative_seconds:>8.2f}x"
+            f"{one.learner:<{wide}}{one.relative_flops:>9.3f}x{one.relative_seconds:>8.2f}x"
             f"{one.flops / 1e9:>14.3f}{1e3 * one.seconds:>11.1f}"
             f"{_bytes(one.memory_bytes):>14}{_bytes(one.sample_bytes):>12}"
         )
         if len(one.by_kind) > 1:
             kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in one.by_kind.items())
-            lines.append(f"{'':<14}by kind of job: {kinds}")
+            lines.append(f"{'':<{wide}}by kind of job: {kinds}")
     lines.append("FLOPs and time relative to er with the same network, batch and memory.")
     for one in costs:
         if one.joules is not None and one.joules_above_idle is not None:
