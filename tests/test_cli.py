@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 MINE = '''
 """A learner of one's own, as CONTRIBUTING.md shows."""
@@ -71,6 +72,46 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
     assert json.loads(out)["first_step"] == 0
     assert call("resume", "runs")[0] == 0
     assert call("score", first)[0] == 0
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge.loop import Loop
+
+    words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
+    advance = Loop._advance
+
+    def until_interrupted(loop: Loop) -> None:
+        if loop.step == 12:
+            raise KeyboardInterrupt
+        advance(loop)
+
+    monkeypatch.setattr(Loop, "_advance", until_interrupted)
+    code, _, err = call(*words)
+    assert code == 130
+    assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
+    monkeypatch.setattr(Loop, "_advance", advance)
+    code, out, _ = call(*words)
+    assert code == 0
+    assert "goes on from step 12" in out
+
+
+def test_deterministic_refuses_what_is_not(call: Any, tmp_path: Path) -> None:
+    """Without it torch has no word to say on a processor."""
+    put = "self.counts.put_(batch.y, self.counts[batch.y])\n        return"
+    (tmp_path / "wild.py").write_text(MINE.replace('return {"total"', put + ' {"total"'))
+    words = ("run", *SMALL, "--learner", "wild.py:Fading")
+    try:
+        code, _, err = call(*words, "--deterministic")
+        assert code == 2
+        assert err.startswith("streamgauge: put_")
+        assert "--deterministic refuses it" in err
+        assert err.count("\n") == 1
+        assert call("run", *SMALL, "--learner", "er", "--deterministic")[0] == 0
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert call(*words)[0] == 0
 
 
 def test_the_same_from_a_toml_file_with_overrides(call: Any, tmp_path: Path) -> None:

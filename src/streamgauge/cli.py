@@ -58,6 +58,9 @@ Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are ma
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 
+INTERRUPTED = 130  # exit code
+
+
 def main() -> None:
     """Entry point: errors a user can mend become one sentence and exit code 2."""
     try:
@@ -69,8 +72,7 @@ def main() -> None:
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _complain("Interrupted. What was checkpointed is safe: run the same command to go on.")
-        code = 130
+        code = INTERRUPTED
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the
         # parser with a sentence of their own; anything else is our fault and keeps its traceback.
@@ -79,6 +81,8 @@ def main() -> None:
             raise
         _complain(sentence())
         code = 2
+    if code == INTERRUPTED:  # whichever way: newer versions of Typer return it
+        _complain("Interrupted. What was checkpointed is safe: run the same command to go on.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -171,6 +175,13 @@ def run(
     workers: ReadAhead = None,
     engine: Engine = "auto",
     precision: EvaluationPrecision = "fp16",
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Refuse what may differ from time to time; without, torch warns of it.",
+        ),
+    ] = False,
     side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
@@ -249,6 +260,7 @@ def run(
             "workers": workers,
             "engine": engine,
             "precision": precision,
+            "deterministic": deterministic,
             "side_by_side": side_by_side,
             "said": watcher.say,
         }

@@ -185,7 +185,7 @@ def run_all(
     **how: Any,
 ) -> Iterator[Run]:
     """As `runner.run_all`, on a cluster; what learners cost is measured here, before. `how` is
-    checkpoint, workers, engine and precision."""
+    checkpoint, workers, engine, precision and deterministic."""
     planned, stream_settings = runner.plan(experiment, out)
     errands = [_errand(experiment, one, stream_settings) for one in planned]
     yield from scatter_runs(

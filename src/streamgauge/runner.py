@@ -64,6 +64,7 @@ def run(
     workers: int | None = None,
     engine: engines.Name = "auto",
     precision: engines.Precision = "fp16",
+    deterministic: bool = False,
     said: Said = print,
     profile: Profile | None = None,
 ) -> Run:
@@ -74,7 +75,9 @@ def run(
     for `resume`. `notes` are kept in the configuration and change nothing. `workers` processes
     decode images ahead of time (by default one a core where the stream's samples are encoded
     images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
-    execute (see `streamgauge.engine`). A `profile` learns where the time went.
+    execute (see `streamgauge.engine`). The same run gives the same log again on the same machine,
+    unless its learner takes an operation that torch has no such algorithm for: torch warns of it,
+    and with `deterministic` it is an error. A `profile` learns where the time went.
     """
     path, begin = prepare(
         stream,
@@ -90,6 +93,7 @@ def run(
         workers=workers,
         engine=engine,
         precision=precision,
+        deterministic=deterministic,
         said=said,
         profile=profile,
     )
@@ -122,6 +126,7 @@ def prepare(
     engine: engines.Name,
     precision: engines.Precision,
     said: Said,
+    deterministic: bool = False,
     profile: Profile | None = None,
     path: Path | None = None,
 ) -> tuple[Path, Callable[[], Begun] | None]:
@@ -136,7 +141,7 @@ def prepare(
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     ranks = _ranks(recipe)
     place = _device(device) if ranks is None else ranks.device(device)
-    make_deterministic(place)
+    make_deterministic(place, deterministic)
     if ranks is not None:
         engine, profile = "eager", None
         if ranks.rank:
@@ -219,7 +224,7 @@ def prepare(
                 steps = _and_then(steps, lambda: said(near_future_text(Run(path), loop.lookahead)))
             if _looks_at_some(stream, protocol):
                 steps = _and_then(steps, lambda: said(continual_text(Run(path))))
-            return Begun(loop, steps, close.pop_all())
+            return Begun(loop, _in_words(steps), close.pop_all())
         raise AssertionError("unreachable")
 
     return path, begin
@@ -242,6 +247,20 @@ def _on_device(stream: Stream, device: torch.device) -> Stream:
 def _and_then(steps: Iterator[None], act: Callable[[], None]) -> Iterator[None]:
     yield from steps
     act()
+
+
+def _in_words(steps: Iterator[None]) -> Iterator[None]:
+    """What `deterministic` refuses is for a user to mend."""
+    try:
+        yield from steps
+    except RuntimeError as error:
+        what, said, _ = str(error).partition(" does not have a deterministic implementation")
+        if not said:
+            raise
+        raise StreamgaugeError(
+            f"{what} has no algorithm in torch that gives the same result every time, and"
+            " --deterministic refuses it; without, torch only warns."
+        ) from error
 
 
 def near_future_text(run: Run, lookahead: LookAhead) -> str:
@@ -312,16 +331,17 @@ def _build(
         raise StreamgaugeError(f"The learner {recipe.name} cannot be made: {reason}") from error
 
 
-def make_deterministic(device: str) -> None:
+def make_deterministic(device: str, strict: bool = False) -> None:
     """On a GPU, choose algorithms that give the same sums every time: a run that is repeated or
-    resumed there must have the same log."""
-    if device.startswith("cuda"):
+    resumed there must have the same log. Where torch has none it warns, or, if `strict`, refuses;
+    on a processor only then."""
+    if strict or device.startswith("cuda"):
         import torch
 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True, warn_only=not strict)
 
 
 def check_seed(seed: Any, name: str) -> int:
@@ -531,6 +551,7 @@ def carry_out(
     workers: int | None = None,
     engine: engines.Name = "auto",
     precision: engines.Precision = "fp16",
+    deterministic: bool = False,
     side_by_side: int | None = None,
     said: Said = print,
     profile: Profile | None = None,
@@ -569,6 +590,7 @@ def carry_out(
             workers=workers,
             engine=engine,
             precision=precision,
+            deterministic=deterministic,
             said=said,
             profile=profile,
         )
