@@ -48,12 +48,16 @@ def interference(
     return then - now
 
 
-def slope(model: nn.Module, state: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """The gradient of each sample's cross-entropy with respect to the sample, under this state."""
+def asked(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Samples, and what the model says of them under this state, for `slope`."""
     x = x.detach().requires_grad_()
     # A view, as torch's FLOP counter cannot follow `grad` down to the very input of a module.
-    loss = F.cross_entropy(functional_call(model, state, (x.view_as(x),)), y, reduction="sum")
-    return torch.autograd.grad(loss, x)[0]
+    return x, functional_call(model, state, (x.view_as(x),))
+
+
+def slope(x: Tensor, scores: Tensor, y: Tensor) -> Tensor:
+    """The gradient of each sample's cross-entropy with respect to the sample."""
+    return torch.autograd.grad(F.cross_entropy(scores, y, reduction="sum"), x)[0]
 
 
 def push_and_cut(start: Tensor, uphill: Tensor, epsilon: float, iterations: int) -> Tensor:

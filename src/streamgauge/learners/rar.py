@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from streamgauge.learners import er
 from streamgauge.learners._deal import NONE, Drawn, Hand, deal
-from streamgauge.learners._probe import ahead, push_and_cut, slope
+from streamgauge.learners._probe import ahead, asked, push_and_cut, slope
 from streamgauge.learners.base import Batch
 
 
@@ -78,7 +78,7 @@ class RAR(er.ER):
             mean, std, low, high = mean.new_zeros(()), std.new_ones(()), -torch.inf, torch.inf
         place, speed = x * std + mean, torch.zeros_like(x.flatten(1))
         for _ in range(config.iterations):
-            downhill = -slope(self.model, state, (place - mean) / std, target) / std
+            downhill = -slope(*asked(self.model, state, (place - mean) / std), target) / std
             speed = config.decay * speed + F.normalize(downhill.flatten(1), p=1)
             step = config.epsilon / config.iterations * free[:, None] * speed.sign()
             place = (place + step.view_as(x)).clamp(low, high)
@@ -88,17 +88,19 @@ class RAR(er.ER):
         """As published: other samples, in an order of the memory renewed only when used up, pushed
         away from the class farthest by logits, and cut to 0..1 although values are normalised."""
         config, old, state = self.config, self.others, ahead(self.model, self.config.virtual_lr)
-        start = self.view(old.x)
+        start, here = asked(self.model, state, self.view(old.x))
         with torch.no_grad():
-            here, there = (functional_call(self.model, state, (part,)) for part in (start, x))
-        same = old.y[:, None] == y
-        target = y[torch.cdist(here, there).masked_fill(same, -1).argmax(1)]
-        uphill = slope(self.model, state, start, target.masked_fill(same.all(1), 0))
-        return push_and_cut(start, uphill.sign(), config.epsilon, config.iterations), old.y
+            there = functional_call(self.model, state, (x,))
+            same = old.y[:, None] == y
+            target = y[torch.cdist(here, there).masked_fill(same, -1).argmax(1)]
+        uphill = slope(start, here, target.masked_fill(same.all(1), 0)).sign()
+        return push_and_cut(start.detach(), uphill, config.epsilon, config.iterations), old.y
 
     def update(self, loss: Tensor) -> None:
-        if loss.requires_grad:  # added to the gradient of ER's loss
-            loss.backward()  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # added to the gradient of ER's loss, all weights' at once
+            given = [(w, w.grad) for w in self.model.parameters() if w.grad is not None]
+            more = torch.autograd.grad(loss, [weight for weight, _ in given])
+            torch._foreach_add_([slopes for _, slopes in given], list(more))
         self.optimizer.step()
 
     def work(self) -> tuple[int, ...]:
