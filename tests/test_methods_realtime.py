@@ -676,6 +676,18 @@ def test_scores_are_cosines_of_each_samples_own_gradient() -> None:
             assert float(found[i]) == pytest.approx(max(cosines), abs=1e-4)
 
 
+def test_each_samples_own_gradient_is_in_float32_whatever_the_network_trains_in() -> None:
+    stream = small_stream(2, batch=7)
+    learner = build(stream, "gss", model="slim_resnet18", memory=14)
+    learner.model.eval()
+    batch = reveal(learner, stream, 0)
+    x, directions = pixels(batch.x), F.normalize(torch.randn(2, len(weights(learner.model))))
+    plain = _gradients.likeness(learner.model, x, batch.y, directions)
+    learner.model.precision = torch.bfloat16
+    assert torch.equal(_gradients.likeness(learner.model, x, batch.y, directions), plain)
+    assert learner.model.precision == torch.bfloat16
+
+
 def test_gss_compares_in_evaluation_mode_and_moves_no_statistics() -> None:
     stream = small_stream(8, batch=7)
     learner = build(stream, "gss", model="cnn4", lr=0.05, memory=14, subset=3, subsets=4)

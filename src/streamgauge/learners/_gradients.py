@@ -32,7 +32,8 @@ def gradient(model: Model, x: Tensor, y: Tensor) -> Tensor:
 
 def likeness(model: Model, x: Tensor, y: Tensor, directions: Tensor) -> Tensor:
     """[B]: the largest cosine of each sample's own gradient with `directions` [n, weights], which
-    have length 1. A few samples at a time, as each has a gradient as long as the model."""
+    have length 1. A few samples at a time, as each has a gradient as long as the model; in float32,
+    as torch cannot map batch norm over samples in mixed precision."""
     weights = {name: w.detach() for name, w in model.named_parameters() if w.requires_grad}
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -43,5 +44,9 @@ def likeness(model: Model, x: Tensor, y: Tensor, directions: Tensor) -> Tensor:
         own = torch.cat([part.flatten() for part in parts])
         return (directions @ F.normalize(own, dim=0)).max()
 
-    cosines: Tensor = vmap(one, chunk_size=16)(x, y)
+    own, model.precision = model.precision, torch.float32
+    try:
+        cosines: Tensor = vmap(one, chunk_size=16)(x, y)
+    finally:
+        model.precision = own
     return cosines
