@@ -644,6 +644,22 @@ def test_bfloat16_learns_as_float32_does() -> None:
     assert abs(replayed.mean() - plain.mean()) < 0.15 * plain.mean()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_learner_takes_what_may_differ_from_time_to_time(tmp_path: Any, device: str) -> None:
+    from streamgauge.runner import Experiment, run_all
+
+    settings = {f"k{i}.{n}": v for i, (_, how) in enumerate(LEARNERS) for n, v in how.items()}
+    settings |= {"learner.memory": 30, "learner.recall": 5, "stream.per_class": 8}
+    names = tuple(f"k{i}={name}" for i, (name, _) in enumerate(LEARNERS))
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        experiment = Experiment("blobs", names, settings=settings)
+        runs = list(run_all(experiment, out=tmp_path, device=device, deterministic=True))
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=True)
+    assert len(runs) == len(LEARNERS)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_runs_side_by_side_write_what_they_write_alone(tmp_path: Any) -> None:
