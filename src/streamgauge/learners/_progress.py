@@ -21,6 +21,10 @@ class Progress:
         self.batches += 1
         self.samples += samples
 
+    def warm(self, warmup: int) -> bool:
+        """Whether the next batch comes after the warm-up."""
+        return self.begun or self.samples >= max(warmup, 1)
+
     def due(self, warmup: int, every: int) -> bool:
         """Asked before a batch: whether something to hold on to (a teacher, an anchor) is due.
 
@@ -35,7 +39,7 @@ class Progress:
         >>> said
         [False, False, True, True, False, False, True]
         """
-        first = not self.begun and self.samples >= max(warmup, 1)
+        first = not self.begun and self.warm(warmup)
         again = self.begun and self.batches % every == 0
         self.begun = self.begun or first
         return first or again

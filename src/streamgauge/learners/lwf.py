@@ -65,12 +65,10 @@ class LwF(er.ER):
         return loss + config.alpha * kept
 
     def job_kind(self) -> str:
-        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
-        return super().job_kind() if begun else "warmup"
+        return super().job_kind() if self.progress.warm(self.config.warmup) else "warmup"
 
     def work(self) -> tuple[int, ...]:
-        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
-        return (*super().work(), int(begun))
+        return (*super().work(), int(self.progress.warm(self.config.warmup)))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "teacher": self.teacher.state_dict()}

@@ -110,12 +110,10 @@ class RWalk(er.ER):
             walk["score"].add_(walk["path"] / (distance + EPSILON))
 
     def job_kind(self) -> str:
-        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
-        return super().job_kind() if begun else "warmup"
+        return super().job_kind() if self.progress.warm(self.config.warmup) else "warmup"
 
     def work(self) -> tuple[int, ...]:
-        begun = self.progress.begun or self.progress.samples >= max(self.config.warmup, 1)
-        return (*super().work(), int(begun))
+        return (*super().work(), int(self.progress.warm(self.config.warmup)))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "walk": dict(self.walk), "steps": self.steps}
