@@ -40,7 +40,7 @@ from streamgauge.suites.planning import _price, estimate
 from streamgauge.suites.published import Published
 from streamgauge.suites.running import Worker, check_weights, run
 from streamgauge.suites.spec import DEFINED
-from streamgauge.suites.text import plan_text
+from streamgauge.suites.text import plan_text, table_text
 
 ROOT = Path(__file__).parent.parent
 SUITES = names()
@@ -189,6 +189,10 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method() -> None:
     assert ("GDumb", "AAA") not in cells  # neither published nor measured
     published_cells = [cell for cell in cells.values() if cell.published and not cell.defined]
     assert len(published_cells) == 35
+    shown = table_text(suite, list(cells.values()))
+    assert f"ER-ACE, {DEFINED}   Acc" in shown
+    assert f"Not run (add --both): DER++, {DEFINED}; ER + LwF, {DEFINED}; " in shown
+    assert shown.count(f"DER++, {DEFINED}") == 1
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:

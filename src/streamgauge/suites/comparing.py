@@ -72,7 +72,7 @@ def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
     verdict, why, difference, deviations = judge(number, values)
     if number is not None and row.defined:
         # The published number is of the code, so only the row that does as the code did is checked.
-        verdict, why = "", "as defined" if values else "as defined, not run: add --both"
+        verdict, why = "", "as defined" if values else "as defined, not run"
     elif number is not None and found is not None and found.earlier and len(values):
         verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
     return Cell(

@@ -37,7 +37,7 @@ def ledger_page(results: Path = RESULTS) -> str:
     cells = {suite.name: table(suite, found[suite.name]) for suite in suites}
     parts = [HEAD, _summary(suites, cells)]
     for suite in suites:
-        # What nobody ran as defined is no line of its own here; `suite table` has it.
+        # What nobody ran as defined is no line of its own here; `suite table` names it.
         shown = [
             cell
             for cell in cells[suite.name]

@@ -82,8 +82,10 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
 
 def table_text(suite: Suite, cells: Sequence[Cell], with_runs: bool = True) -> str:
     parts = [suite.title + (" (generated data: no paper's numbers)" if suite.generated else "")]
+    run = {cell.title for cell in cells if cell.ours is not None}
+    missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
     for part in dict.fromkeys(cell.part for cell in cells):
-        mine = [cell for cell in cells if cell.part == part]
+        mine = [cell for cell in cells if cell.part == part and cell.title not in missing]
         compared = any(cell.published for cell in mine)
         table = _table()
         table.add_column("row", overflow="fold")
@@ -113,6 +115,8 @@ def table_text(suite: Suite, cells: Sequence[Cell], with_runs: bool = True) -> s
         )
         parts += ["", *([part] if part else []), *sources, _as_text(table)]
     parts += ["", *_counts(cells)]
+    if missing:
+        parts.append(f"Not run (add --both): {'; '.join(missing)}.")
     if with_runs:
         parts += _commands(cells)
     return "\n".join([*parts, *suite.notes])
