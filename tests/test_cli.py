@@ -97,21 +97,36 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert "goes on from step 12" in out
 
 
-def test_deterministic_refuses_what_is_not(call: Any, tmp_path: Path) -> None:
-    """Without it torch has no word to say on a processor."""
-    put = "self.counts.put_(batch.y, self.counts[batch.y])\n        return"
-    (tmp_path / "wild.py").write_text(MINE.replace('return {"total"', put + ' {"total"'))
+@pytest.mark.parametrize(
+    "where", ["self.decay = config.decay", "return torch.log", 'return {"total"']
+)
+def test_deterministic_refuses_what_is_not(call: Any, tmp_path: Path, where: str) -> None:
+    """When the learner is made, when it answers and when it learns; and in that run only."""
+    put = "torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))\n        "
+    (tmp_path / "wild.py").write_text(MINE.replace(where, put + where))
     words = ("run", *SMALL, "--learner", "wild.py:Fading")
-    try:
-        code, _, err = call(*words, "--deterministic")
-        assert code == 2
-        assert err.startswith("streamgauge: put_")
-        assert "--deterministic refuses it" in err
-        assert err.count("\n") == 1
-        assert call("run", *SMALL, "--learner", "er", "--deterministic")[0] == 0
-    finally:
-        torch.use_deterministic_algorithms(False)
+    code, _, err = call(*words, "--deterministic")
+    assert code == 2
+    assert err.startswith("streamgauge: put_")
+    assert "--deterministic refuses it" in err
+    assert err.count("\n") == 1
+    assert call("run", *SMALL, "--learner", "er", "--deterministic")[0] == 0
+    assert torch.are_deterministic_algorithms_enabled()
     assert call(*words)[0] == 0
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_an_interrupted_command_promises_only_what_it_keeps(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge import catalogue
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "names", interrupted)
+    code, _, err = call("list", "learners")
+    assert (code, err) == (130, "streamgauge: Interrupted.\n")
 
 
 def test_the_same_from_a_toml_file_with_overrides(call: Any, tmp_path: Path) -> None:

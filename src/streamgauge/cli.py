@@ -59,6 +59,7 @@ RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders 
 
 
 INTERRUPTED = 130  # exit code
+GO_ON = ("demo", "run", "realtime", "resume", "suite", "tune")  # commands that can
 
 
 def main() -> None:
@@ -82,7 +83,8 @@ def main() -> None:
         _complain(sentence())
         code = 2
     if code == INTERRUPTED:  # whichever way: newer versions of Typer return it
-        _complain("Interrupted. What was checkpointed is safe: run the same command to go on.")
+        safe = " What was checkpointed is safe: run the same command to go on."
+        _complain("Interrupted." + (safe if words[:1] and words[0] in GO_ON else ""))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -179,7 +181,7 @@ def run(
         bool,
         typer.Option(
             "--deterministic",
-            help="Refuse what may differ from time to time; without, torch warns of it.",
+            help="Refuse, in what is still to run, operations that may differ each time.",
         ),
     ] = False,
     side_by_side: SideBySide = None,

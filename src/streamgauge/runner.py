@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -76,8 +76,8 @@ def run(
     decode images ahead of time (by default one a core where the stream's samples are encoded
     images, none elsewhere); their number changes no result. `engine` and `precision` say how steps
     execute (see `streamgauge.engine`). The same run gives the same log again on the same machine,
-    unless its learner takes an operation that torch has no such algorithm for: torch warns of it,
-    and with `deterministic` it is an error. A `profile` learns where the time went.
+    unless its learner takes an operation that torch has no such algorithm for, of which torch warns
+    on a GPU; with `deterministic` that is an error. A `profile` learns where the time went.
     """
     path, begin = prepare(
         stream,
@@ -173,11 +173,12 @@ def prepare(
     if done if ranks is None else ranks.told(done):
         said(f"{path} is complete already; nothing to do.")
         return path, None
-    chosen = suitable_threads(
-        lambda gate: _build(recipe, stream, gate, seed, torch.device(place)),
-        stream,
-        torch.device(place),
-    )
+    with _in_words():
+        chosen = suitable_threads(
+            lambda gate: _build(recipe, stream, gate, seed, torch.device(place)),
+            stream,
+            torch.device(place),
+        )
     header["environment"]["threads"] = chosen
     if ranks is not None:
         header["environment"]["ranks"] = ranks.count
@@ -186,7 +187,7 @@ def prepare(
         absent -= {"task"}
 
     def begin() -> Begun:
-        with ExitStack() as close:
+        with _in_words(), ExitStack() as close:
             seen = close.enter_context(reading_ahead(stream, workers))
             seen = _on_device(seen, torch.device(place))
             writer = partial(Recorder, path, header, frozenset(absent))
@@ -224,7 +225,7 @@ def prepare(
                 steps = _and_then(steps, lambda: said(near_future_text(Run(path), loop.lookahead)))
             if _looks_at_some(stream, protocol):
                 steps = _and_then(steps, lambda: said(continual_text(Run(path))))
-            return Begun(loop, _in_words(steps), close.pop_all())
+            return Begun(loop, _worded(steps), close.pop_all())
         raise AssertionError("unreachable")
 
     return path, begin
@@ -249,18 +250,24 @@ def _and_then(steps: Iterator[None], act: Callable[[], None]) -> Iterator[None]:
     act()
 
 
-def _in_words(steps: Iterator[None]) -> Iterator[None]:
+@contextmanager
+def _in_words() -> Iterator[None]:
     """What `deterministic` refuses is for a user to mend."""
     try:
-        yield from steps
+        yield
     except RuntimeError as error:
         what, said, _ = str(error).partition(" does not have a deterministic implementation")
         if not said:
             raise
         raise StreamgaugeError(
             f"{what} has no algorithm in torch that gives the same result every time, and"
-            " --deterministic refuses it; without, torch only warns."
+            " --deterministic refuses it; without, it is taken."
         ) from error
+
+
+def _worded(steps: Iterator[None]) -> Iterator[None]:
+    with _in_words():
+        yield from steps
 
 
 def near_future_text(run: Run, lookahead: LookAhead) -> str:
@@ -324,24 +331,32 @@ def _build(
     ranks: Ranks | None = None,
 ) -> Learner:
     try:
-        learner = recipe.build(stream.spec, gate, seed, device)
+        with _in_words():
+            learner = recipe.build(stream.spec, gate, seed, device)
         return learner if ranks is None else ranks.share(learner)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise StreamgaugeError(f"The learner {recipe.name} cannot be made: {reason}") from error
 
 
+_SWITCHED = [False]  # whether torch was told by us, in this process
+
+
 def make_deterministic(device: str, strict: bool = False) -> None:
     """On a GPU, choose algorithms that give the same sums every time: a run that is repeated or
     resumed there must have the same log. Where torch has none it warns, or, if `strict`, refuses;
-    on a processor only then."""
-    if strict or device.startswith("cuda"):
-        import torch
+    on a processor only then. It holds until the next run says otherwise."""
+    import torch
 
+    if strict or device.startswith("cuda"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.use_deterministic_algorithms(True, warn_only=not strict)
+        _SWITCHED[0] = True
+    elif _SWITCHED[0]:
+        torch.use_deterministic_algorithms(False)
+        _SWITCHED[0] = False
 
 
 def check_seed(seed: Any, name: str) -> int:

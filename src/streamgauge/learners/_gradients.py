@@ -44,9 +44,9 @@ def likeness(model: Model, x: Tensor, y: Tensor, directions: Tensor) -> Tensor:
         own = torch.cat([part.flatten() for part in parts])
         return (directions @ F.normalize(own, dim=0)).max()
 
-    own, model.precision = model.precision, torch.float32
+    before, model.precision = model.precision, torch.float32
     try:
         cosines: Tensor = vmap(one, chunk_size=16)(x, y)
     finally:
-        model.precision = own
+        model.precision = before
     return cosines

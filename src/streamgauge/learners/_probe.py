@@ -48,7 +48,7 @@ def interference(
     return then - now
 
 
-def asked(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+def scored(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """Samples, and what the model says of them under this state, for `slope`."""
     x = x.detach().requires_grad_()
     # A view, as torch's FLOP counter cannot follow `grad` down to the very input of a module.

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from streamgauge.learners import er
 from streamgauge.learners._deal import NONE, Drawn, Hand, deal
-from streamgauge.learners._probe import ahead, asked, push_and_cut, slope
+from streamgauge.learners._probe import ahead, push_and_cut, scored, slope
 from streamgauge.learners.base import Batch
 
 
@@ -78,7 +78,7 @@ class RAR(er.ER):
             mean, std, low, high = mean.new_zeros(()), std.new_ones(()), -torch.inf, torch.inf
         place, speed = x * std + mean, torch.zeros_like(x.flatten(1))
         for _ in range(config.iterations):
-            downhill = -slope(*asked(self.model, state, (place - mean) / std), target) / std
+            downhill = -slope(*scored(self.model, state, (place - mean) / std), target) / std
             speed = config.decay * speed + F.normalize(downhill.flatten(1), p=1)
             step = config.epsilon / config.iterations * free[:, None] * speed.sign()
             place = (place + step.view_as(x)).clamp(low, high)
@@ -88,7 +88,7 @@ class RAR(er.ER):
         """As published: other samples, in an order of the memory renewed only when used up, pushed
         away from the class farthest by logits, and cut to 0..1 although values are normalised."""
         config, old, state = self.config, self.others, ahead(self.model, self.config.virtual_lr)
-        start, here = asked(self.model, state, self.view(old.x))
+        start, here = scored(self.model, state, self.view(old.x))
         with torch.no_grad():
             there = functional_call(self.model, state, (x,))
             same = old.y[:, None] == y
