@@ -162,7 +162,10 @@ def _measured(row: str, values: dict[str, tuple[float, ...]], **more: Any) -> Me
     return Measured(more.pop("part", ""), row, tuple(range(count)), values, "command", **more)
 
 
-def test_the_table_shows_what_is_missing_and_both_ways_of_a_method() -> None:
+def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # narrower, names are broken
     suite = load("survey-cifar100")
     found = [
         _measured("ER", {"Acc": (28.0, 29.0, 30.0), "AAA": (50.0, 50.0, 50.0)}, runs=("a", "b")),
