@@ -59,7 +59,7 @@ RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders 
 
 
 INTERRUPTED = 130  # exit code
-GO_ON = ("demo", "run", "realtime", "resume", "suite", "tune")  # commands that can
+GO_ON = {"demo", "run", "realtime", "resume", "suite", "tune"}  # commands that can
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
         code = 2
     if code == INTERRUPTED:  # whichever way: newer versions of Typer return it
         safe = " What was checkpointed is safe: run the same command to go on."
-        _complain("Interrupted." + (safe if words[:1] and words[0] in GO_ON else ""))
+        _complain("Interrupted." + (safe if {*words[:1]} & GO_ON else ""))
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -255,7 +255,7 @@ def table(
     """Published numbers beside ours: seeds, mean, deviation, difference, and whether they agree.
 
     Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
-    not run.
+    not run, and those as defined, which only --both runs, are named in one line.
 
     Examples:
 

@@ -116,9 +116,8 @@ def table_text(suite: Suite, cells: Sequence[Cell], with_runs: bool = True) -> s
         parts += ["", *([part] if part else []), *sources, _as_text(table)]
     parts += ["", *_counts(cells)]
     if missing:
-        parts.append(
-            f"Not run: {'; '.join(missing)}. `streamgauge suite run {suite.name} --both` runs them."
-        )
+        how = f"{suite.name}{' --generated' if suite.generated else ''} --both"
+        parts.append(f"Not run: {'; '.join(missing)}. `streamgauge suite run {how}` runs them.")
     if with_runs:
         parts += _commands(cells)
     return "\n".join([*parts, *suite.notes])
