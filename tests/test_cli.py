@@ -313,4 +313,4 @@ def test_import_and_help_do_not_load_torch() -> None:
         [sys.executable, "-X", "importtime", "-m", "streamgauge.cli", "list"],
         check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert time.perf_counter() - began < 20  # a hang, not a benchmark: see benchmarks/start.py
+    assert time.perf_counter() - began < 20  # a hang, not a benchmark

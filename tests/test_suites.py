@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from streamgauge import catalogue, metrics, runner
@@ -454,6 +455,25 @@ def test_the_commands(demo: Path, tmp_path: Path) -> None:
     assert "35 published numbers" in shown
     call("ledger", "--to", str(tmp_path / "ledger.md"))
     assert (tmp_path / "ledger.md").read_text() == ledger_page()
+
+
+def test_a_suite_can_refuse_what_may_differ_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge.learners.ncm import NCM
+
+    learn = NCM.learn
+
+    def wild(self: NCM, *inputs: Any) -> Any:
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+        return learn(self, *inputs)
+
+    monkeypatch.setattr(NCM, "learn", wild)
+    words = ["suite", "run", "demo", "--generated", "--only", "NCM", "--seeds", "1"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--deterministic"], obj={})
+    assert str(done.exception).startswith("put_ has no algorithm in torch")
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], obj={})
+    assert done.exception is None
 
 
 def test_any_number_can_be_written_and_read_again(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from streamgauge.cli_data import data
 from streamgauge.cli_options import (
     AsJson,
     Checkpoint,
+    Deterministic,
     Device,
     Engine,
     EvaluationPrecision,
@@ -177,13 +178,7 @@ def run(
     workers: ReadAhead = None,
     engine: Engine = "auto",
     precision: EvaluationPrecision = "fp16",
-    deterministic: Annotated[
-        bool,
-        typer.Option(
-            "--deterministic",
-            help="Refuse, in what is still to run, operations that may differ each time.",
-        ),
-    ] = False,
+    deterministic: Deterministic = False,
     side_by_side: SideBySide = None,
     checkpoint: Checkpoint = 30.0,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,

@@ -16,6 +16,13 @@ EvaluationPrecision = Annotated[
     Literal["fp32", "tf32", "fp16", "bf16"],
     typer.Option(help="Of evaluation on a GPU; the share of answers that changes is logged."),
 ]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="Refuse, in what is still to run, operations that may differ each time.",
+    ),
+]
 SideBySide = Annotated[
     int | None, typer.Option(min=1, help="Runs at once on a GPU [as many as fit].")
 ]

@@ -13,6 +13,7 @@ from streamgauge.cli_cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli_options import (
     AsJson,
     Checkpoint,
+    Deterministic,
     Device,
     Engine,
     EvaluationPrecision,
@@ -157,6 +158,7 @@ def run(
     workers: ReadAhead = None,
     engine: Engine = "auto",
     precision: EvaluationPrecision = "fp16",
+    deterministic: Deterministic = False,
     side_by_side: SideBySide = None,
     on: On = "local",
     address: Address = None,
@@ -206,6 +208,7 @@ def run(
             workers=workers,
             engine=engine,
             precision=precision,
+            deterministic=deterministic,
             side_by_side=side_by_side,
             on=on,
             cluster=cluster,

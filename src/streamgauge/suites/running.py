@@ -133,11 +133,13 @@ class Worker:
         workers: int | None = None,
         engine: engines.Name = "auto",
         precision: engines.Precision = "fp16",
+        deterministic: bool = False,
         watch: Watch | None = None,
         said: Said = print,
     ) -> None:
         self.out, self.device, self.checkpoint = Path(out), device, checkpoint
         self.workers, self.engine, self.precision = workers, engine, precision
+        self.deterministic = deterministic
         # Where first weights lie is part of a run's configuration: the same from any folder.
         self.weights = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
         self.watch, self.said = watch, said
@@ -170,6 +172,7 @@ class Worker:
             workers=self.workers,
             engine=self.engine,
             precision=self.precision,
+            deterministic=self.deterministic,
             said=self.said,
         )
 
