@@ -37,6 +37,7 @@ ON_GPU = [
 DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
 ENGINES = [("operations", "cpu"), ("graph", "cpu"), pytest.param("graph", "cuda", marks=ON_GPU)]
 
+# `cost` is the protocol's: batches are dropped, and a learner may look at them.
 LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("er", {}),
     ("er", {"passes": 3, "policy": "class_balanced", "wait": True, "augment": "crop_flip"}),
@@ -63,7 +64,9 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("er_batch", {"train_batch": 5}),
     ("rwalk", {"warmup": 30, "refresh": 7, "path_steps": 3}),
     ("rwalk", {"warmup": 30, "refresh": 6, "path_steps": 3, "passes": 2, "momentum": 0.9}),
+    ("rwalk", {"warmup": 30, "refresh": 8, "path_steps": 3, "as_published": True, "stride": 2}),
     ("polrs", {"rate_interval": 50, "passes": 2}),
+    ("polrs", {"rate_interval": 40, "judge": "answers", "as_published": True, "cost": 3}),
     ("polrs", {"rate_interval": 40, "judge": "answers", "as_published": True, "momentum": 0.9}),
     ("mir", {"as_published": True, "code": "realtime", "candidates": 12, "momentum": 0.9}),
     ("mir", {"as_published": True, "code": "realtime", "candidates": 9, "passes": 2}),
@@ -138,6 +141,8 @@ def go(
 ) -> tuple[Shelf, Loop]:
     """The engine `operations` is `graph` with the tape above."""
     stream, place = a_stream(), torch.device(device)
+    slow = {"cost": settings["cost"], "as_published": True} if "cost" in settings else {}
+    settings = {name: value for name, value in settings.items() if name != "cost"}
     if name not in ("ncm",):
         settings = {"model": model, "memory": 30, "lr": 0.02, "recall": 5, **settings}
     recipe = sg.learner(name, **settings)
@@ -145,7 +150,7 @@ def go(
     loop = Loop(
         stream,
         lambda gate: recipe.build(stream.spec, gate, 0, place),
-        Protocol(evaluate=1, shifts=(14,)),
+        Protocol(evaluate=1, shifts=(14,), **slow),
         shelf,
         place,
         make("graph" if engine == "operations" else engine, place, "fp32"),  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue, reference
 from streamgauge.conformance import _CHECKS
+from streamgauge.errors import StreamgaugeError
 from streamgauge.learners import _gradients, polrs, rwalk
 from streamgauge.learners._losses import ace_mask
 from streamgauge.learners.base import Batch
@@ -373,6 +374,50 @@ def test_rwalk_by_hand() -> None:
     assert learner.steps == steps == 17
     biggest = np.abs(score).max()
     np.testing.assert_allclose(learner.walk["score"].numpy(), score, atol=2e-3 * biggest)
+
+
+def test_rwalk_as_published_by_hand() -> None:
+    """Weight by weight in plain floats of 64 bits, by the rules of the published code: what it
+    remembers, at which steps, and by which counter."""
+    stream = small_stream(30, batch=4)
+    how = {"lr": 0.2, "strength": 3.0, "alpha": 0.8, "path_steps": 2, "warmup": 12, "refresh": 8}
+    learner = build(stream, "rwalk", model="linear", recall=3, as_published=True, stride=3, **how)
+    theta = weights(learner.model).double().numpy()
+    start, path, score, counter = theta, 0 * theta, 0 * theta, 0
+    fisher = kept = penalty = anchor = None
+    consolidated = []
+    for step in range(30):
+        batch = reveal(learner, stream, step)
+        twin = copy.deepcopy(learner.model)
+        twin.head.see(batch.y)
+        old = recalled_next(learner)
+        loss = F.cross_entropy(twin(pixels(batch.x, old.x)), torch.cat([batch.y, old.y]))
+        slopes = torch.autograd.grad(loss, list(twin.parameters()))
+        slope = torch.cat([s.flatten() for s in slopes]).double().numpy()
+        theta = weights(twin).double().numpy()
+        pull = 0 if penalty is None else 2 * 3.0 * penalty * (theta - anchor)
+        learner.learn(batch, None)
+        after = weights(learner.model).double().numpy()
+        np.testing.assert_allclose(after, theta - 0.2 * (slope + pull), atol=2e-5)
+        if step < 3:  # 12 samples
+            continue
+        fisher = slope**2 if fisher is None else 0.8 * slope**2 + 0.2 * fisher
+        path = path - slope * (after - theta)
+        if counter == 0 or (counter + 1) % 2 == 0:
+            score = score + path / (0.5 * fisher * (after - start) ** 2 + rwalk.EPSILON)
+            start, path = after, 0 * theta
+        if counter == 0 or (counter + 1) % 8 == 0:
+            kept = score if kept is None else (kept + score) / 2
+            penalty = fisher / fisher.max() + np.maximum(kept, 0) / kept.max()
+            anchor, score, counter = after, 0 * theta, 3 * step
+            consolidated.append(step)
+        counter += 1
+        found = learner.walk["penalty"].double().numpy()
+        np.testing.assert_allclose(found, penalty, atol=5e-3, err_msg=str(step))
+    # The counter is 9, 27, 39 and 63 there, and goes on by one a step to 15, 31, 47 and 71.
+    assert consolidated == [3, 9, 13, 21, 29]
+    with pytest.raises(StreamgaugeError, match="counts batches: take one pass over each, not 2"):
+        build(stream, "rwalk", as_published=True, passes=2)
 
 
 def test_rwalk_is_er_until_it_is_warm_and_without_strength() -> None:
