@@ -307,6 +307,20 @@ def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
     assert not fits(one, Job(trained, 0))
 
 
+def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: Path) -> None:
+    row = next(row for row in load("demo", generated=True).rows if row.name == "NCM")
+    one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
+    cases = [("learner", "distance", True), ("protocol", "label_delay", True)]
+    for part, name, has_it in [*cases, ("protocol", "shifts", False)]:
+        place = tmp_path / f"{part}-{name}"
+        shutil.copytree(one.path, place)
+        header = json.loads((place / "run.json").read_text())
+        config = header["config"][part]
+        del config.get("settings", config)[name]
+        (place / "run.json").write_text(json.dumps(header))
+        assert fits(Run(place), Job(row, 0)) == has_it, name
+
+
 def test_the_table_of_a_suite_is_the_mean_over_its_runs(demo: Path) -> None:
     suite = load("demo", generated=True)
     for row in suite.choose(["blind", "NCM"]):

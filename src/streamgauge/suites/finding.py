@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +151,8 @@ def distinct(some: Iterable[Job]) -> list[Job]:
 
 
 def as_wanted(run: Run) -> dict[str, Any]:
-    """The same of a stored run, in the same form."""
+    """The same of a stored run, in the same form. A setting that the run knows nothing of came
+    later, and has its default; that the code is another is said beside the row."""
     config = run.header["config"]
     stream, learner = config["stream"], config["learner"]
     return {
@@ -160,12 +162,19 @@ def as_wanted(run: Run) -> dict[str, Any]:
         },
         "learner": {
             "where": learner["where"],
-            "settings": _without_places(learner["settings"]),
+            "settings": _without_places({**_defaults(learner["where"]), **learner["settings"]}),
             "trained": bool(learner["settings"].get("weights")),
         },
-        "protocol": config["protocol"],
+        "protocol": {**as_plain(Protocol()), **config["protocol"]},
         "seed": config["seed"],
     }
+
+
+@cache
+def _defaults(where: str) -> Mapping[str, Any]:
+    """None of a learner in a file: finding its runs is no reason to execute that."""
+    known = where in catalogue.names("learners")
+    return as_plain(catalogue.learner(where).config) if known else {}
 
 
 def _without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
