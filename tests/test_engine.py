@@ -259,6 +259,7 @@ def compare(called: tuple[Shelf, Loop], replayed: tuple[Shelf, Loop], device: st
     [
         ("er", {"augment": "crop_flip"}),
         ("rwalk", {"warmup": 30, "refresh": 7, "path_steps": 4}),
+        ("rwalk", {"warmup": 30, "refresh": 9, "path_steps": 3, "as_published": True}),
         ("polrs", {"rate_interval": 50, "momentum": 0.9}),
         ("mir", {"as_published": True, "code": "realtime", "candidates": 12}),
         ("er_cosine", {"momentum": 0.9}),
