@@ -330,6 +330,17 @@ def test_lwf_as_published_differs_in_the_teachers_mode_and_the_scale() -> None:
 # RWalk
 
 
+def before_the_step(learner: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """Weights, and the gradient of ER's loss on the batch and what will be recalled."""
+    twin = copy.deepcopy(learner.model)
+    twin.head.see(batch.y)
+    old = recalled_next(learner)
+    loss = F.cross_entropy(twin(pixels(batch.x, old.x)), torch.cat([batch.y, old.y]))
+    slopes = torch.autograd.grad(loss, list(twin.parameters()))
+    slope = torch.cat([s.flatten() for s in slopes])
+    return weights(twin).double().numpy(), slope.double().numpy()
+
+
 def test_rwalk_by_hand() -> None:
     """Weight by weight in plain floats of 64 bits, gradients by autograd."""
     stream = small_stream(20, batch=4)
@@ -347,13 +358,7 @@ def test_rwalk_by_hand() -> None:
             relevant = np.maximum(kept, 0)
             penalty = fisher / (fisher.max() or 1) + relevant / (relevant.max() or 1)
             anchor = weights(learner.model).double().numpy()
-        twin = copy.deepcopy(learner.model)
-        twin.head.see(batch.y)
-        old = recalled_next(learner)
-        loss = F.cross_entropy(twin(pixels(batch.x, old.x)), torch.cat([batch.y, old.y]))
-        slopes = torch.autograd.grad(loss, list(twin.parameters()))
-        slope = torch.cat([s.flatten() for s in slopes]).double().numpy()
-        theta = weights(twin).double().numpy()
+        theta, slope = before_the_step(learner, batch)
         moved = theta - anchor
         pulled = 3.0 * float((penalty * moved**2).sum())
         new = theta - 0.2 * (slope + 2 * 3.0 * penalty * moved)
@@ -388,13 +393,7 @@ def test_rwalk_as_published_by_hand() -> None:
     consolidated = []
     for step in range(30):
         batch = reveal(learner, stream, step)
-        twin = copy.deepcopy(learner.model)
-        twin.head.see(batch.y)
-        old = recalled_next(learner)
-        loss = F.cross_entropy(twin(pixels(batch.x, old.x)), torch.cat([batch.y, old.y]))
-        slopes = torch.autograd.grad(loss, list(twin.parameters()))
-        slope = torch.cat([s.flatten() for s in slopes]).double().numpy()
-        theta = weights(twin).double().numpy()
+        theta, slope = before_the_step(learner, batch)
         pull = 0 if penalty is None else 2 * 3.0 * penalty * (theta - anchor)
         learner.learn(batch, None)
         after = weights(learner.model).double().numpy()
