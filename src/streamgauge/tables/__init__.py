@@ -1,0 +1,1 @@
+"""One reader for every table: files and data frames to columns, columns to values."""
