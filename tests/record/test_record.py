@@ -68,7 +68,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
         crashes += child.exitcode == 9
         resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, said=lambda text: None)
         assert same_log(whole, resumed), f"after a crash at write {call}"
-        assert not list(out.rglob("*.aside"))
+        assert not list(out.rglob("*.part"))
         if child.exitcode == 0:
             break
     assert crashes > 20
