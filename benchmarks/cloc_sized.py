@@ -84,7 +84,7 @@ def generate(folder: Folder) -> str:
 
 def pack(folder: Folder) -> str:
     """Everything but images into a packed folder: columns that are mapped when it is opened."""
-    from streamgauge.streams.packing import pack as write
+    from streamgauge.streams.pack.packing import pack as write
 
     write(Columns(folder), folder.path / "packed", name="cloc_sized")
     return "columns packed"
@@ -177,8 +177,8 @@ def images(folder: Folder) -> str:
     """Small images of the first million, packed as arrays; JPEG files for some, packed as they
     are by two processes."""
     from streamgauge.streams import ArraySource
-    from streamgauge.streams.images import ImageSource
-    from streamgauge.streams.packing import pack as write
+    from streamgauge.streams.images.image_source import ImageSource
+    from streamgauge.streams.pack.packing import pack as write
 
     n = folder.first
     rng = np.random.default_rng(5)
@@ -233,7 +233,7 @@ def features(folder: Folder) -> str:
 
 def feature_stream(folder: Folder) -> Any:
     import streamgauge as sg
-    from streamgauge.features import with_features
+    from streamgauge.models.features import with_features
 
     settings = {"order": "time", "batch": 64, "held_out": 0.01, "preparation": 0.05}
     stream = sg.stream("packed", path=str(folder.path / "small_packed"), **settings)

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from streamgauge.learners._augment import augment
-from streamgauge.streams.ahead import Ahead
-from streamgauge.streams.images import ImageSource
-from streamgauge.streams.packing import pack
+from streamgauge.models.augment import augment
+from streamgauge.streams.images.image_source import ImageSource
+from streamgauge.streams.pack.packing import pack
+from streamgauge.streams.prefetch import Ahead
 
 FILES, SIDE, BATCH, CORES, ROUNDS = 400, 224, 20, 2, 25
 

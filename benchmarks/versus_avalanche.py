@@ -91,7 +91,7 @@ def chosen_works(
 
 
 def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
-    from streamgauge.runner import Experiment, run_all
+    from streamgauge.running.runner import Experiment, run_all
 
     turn = _Turn(options, work.longer)
     steps = turn.warm_up + options.turns * turn.count + 1  # the last ends with a checkpoint

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from streamgauge import models
-from streamgauge.learners import er
+from streamgauge.learners.replay import er
 from streamgauge.streams import Arrangement, ArraySource, Split, Stream
 
 CLASSES, TASKS, HELD_OUT = 100, 20, 25  # the survey holds back 5 %: 25 a class, 125 a task

@@ -18,8 +18,8 @@ import torch
 import typer
 
 import streamgauge as sg
-from streamgauge.features import with_features
-from streamgauge.pretrain import pretrain
+from streamgauge.models.features import with_features
+from streamgauge.models.pretrain import pretrain
 from streamgauge.report import write_report
 from streamgauge.report.terminal import leaderboard_text
 

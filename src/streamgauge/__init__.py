@@ -13,7 +13,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from streamgauge.versions import VERSION, install
+
+__version__ = VERSION
+install()
 
 # Name here -> where it lives.
 _LAZY = {
@@ -21,16 +24,16 @@ _LAZY = {
     "Arrangement": "streamgauge.streams",
     "Batch": "streamgauge.learners.base",
     "ImageSource": "streamgauge.streams",
-    "Protocol": "streamgauge.loop",
+    "Protocol": "streamgauge.running.loop",
     "Run": "streamgauge.record",
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
-    "resume": "streamgauge.runner",
-    "run": "streamgauge.runner",
-    "schedule": "streamgauge.clock",
+    "resume": "streamgauge.running.runner",
+    "run": "streamgauge.running.runner",
+    "schedule": "streamgauge.cost.clock",
     "score": "streamgauge.metrics",
 }
 
@@ -38,16 +41,16 @@ __all__ = [*_LAZY, "stream"]
 
 if TYPE_CHECKING:
     from streamgauge.catalogue import learner as learner
-    from streamgauge.clock import schedule as schedule
+    from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError
     from streamgauge.learners.base import Batch as Batch
-    from streamgauge.loop import Protocol as Protocol
     from streamgauge.metrics import score as score
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
     from streamgauge.report import plot as plot
-    from streamgauge.runner import resume as resume
-    from streamgauge.runner import run as run
+    from streamgauge.running.loop import Protocol as Protocol
+    from streamgauge.running.runner import resume as resume
+    from streamgauge.running.runner import run as run
     from streamgauge.streams import Arrangement as Arrangement
     from streamgauge.streams import ArraySource as ArraySource
     from streamgauge.streams import ImageSource as ImageSource

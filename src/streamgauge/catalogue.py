@@ -1,7 +1,7 @@
 """What there is, by name: streams and learners, built in or from a file of one's own.
 
-There is no registry: a name is the name of a file in `streams/` or `learners/`, and anything else
-is `FILE.py:Class` (a learner) or `FILE.py` (a stream).
+There is no registry: a name is the name of a file in a folder of `streams/` or `learners/`, and
+anything else is `FILE.py:Class` (a learner) or `FILE.py` (a stream).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
+from streamgauge.versions import VERSION
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 _ROOMS = Path(__file__).parent
+# Every file in these folders is a learner, or, if it has a `build`, a stream.
+_FOLDERS = {
+    "streams": ("named", "own", "pack"),
+    "learners": ("replay", "adaptive", "gradient_free"),
+}
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) 
     if where.endswith(".py") and built.name == "arrays":  # a file that did not choose a name
         built = dataclasses.replace(built, name=Path(where).stem)
     if features:
-        from streamgauge.features import Config, with_features
+        from streamgauge.models.features import Config, with_features
 
         chosen = vars(configure(Config, features, "features"))
         chosen["weights"] = found_from_anywhere(chosen["weights"])
@@ -194,27 +199,35 @@ def _stream_module(where: str) -> ModuleType:
             raise StreamgaugeError(f"`Config` of {where} must be a dataclass.")
         return module
     _check_name(where, names("streams"), "stream")
-    return importlib.import_module(f"streamgauge.streams.{where}")
+    return _built_in("streams", where)
+
+
+@cache
+def _files(room: str) -> dict[str, Path]:
+    """The file of every built-in stream or learner, by name."""
+    files = [f for folder in _FOLDERS[room] for f in (_ROOMS / room / folder).glob("[a-z]*.py")]
+    if room == "streams":
+        files = [f for f in files if "\ndef build(" in f.read_text()]
+    return {file.stem: file for file in files}
+
+
+def _built_in(room: str, name: str) -> ModuleType:
+    inside = _files(room)[name].relative_to(_ROOMS).with_suffix("")
+    return importlib.import_module(".".join(("streamgauge", *inside.parts)))
 
 
 def names(room: str) -> list[str]:
-    """The names of all built-in streams (files with a `build`) or learners (files with a learner;
-    what they share begins with an underscore)."""
-    if room == "protocol":
-        return ["protocol"]
-    files = [f for f in (_ROOMS / room).glob("[a-z]*.py") if f.stem != "base"]
-    if room == "streams":
-        files = [f for f in files if "\ndef build(" in f.read_text()]
-    return sorted(f.stem for f in files)
+    """The names of all built-in streams or learners."""
+    return ["protocol"] if room == "protocol" else sorted(_files(room))
 
 
 def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
     if room == "protocol":
-        tree = ast.parse((_ROOMS / "loop.py").read_text())
+        tree = ast.parse((_ROOMS / "running" / "loop.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
         return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
-    tree = ast.parse((_ROOMS / room / f"{name}.py").read_text())
+    tree = ast.parse(_files(room)[name].read_text())
     facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
     facts["settings"] = _static_settings(tree)
     if room == "learners":
@@ -248,13 +261,11 @@ def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
             for base in reversed([ast.unparse(base) for base in part.bases]):
                 file, _, above = base.rpartition(".")
                 if base == "Arrangement":
-                    file, above = "streams/stream", base
+                    file, above = "stream", base
                 if not file:  # of the same file
                     found |= _static_settings(tree, above)
-                for room in ("learners/", "streams/", ""):
-                    path = _ROOMS / f"{room}{file}.py"
-                    if file and path.is_file():
-                        found |= _static_settings(ast.parse(path.read_text()), above)
+                for path in _ROOMS.rglob(f"{file}.py") if file else ():
+                    found |= _static_settings(ast.parse(path.read_text()), above)
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
                     found[ast.unparse(node.target)] = ast.unparse(node.value)
@@ -268,7 +279,7 @@ def _find_class(where: str) -> tuple[type, str]:
             module, name = _load_file(Path(where)), Path(where).stem
         else:
             _check_name(where, names("learners"), "learner")
-            module, name = importlib.import_module(f"streamgauge.learners.{where}"), where
+            module, name = _built_in("learners", where), where
         return _only_learner(module, where), name
     module = _load_file(Path(file)) if file.endswith(".py") else _import(file)
     if not hasattr(module, class_name):
@@ -343,12 +354,12 @@ def _load_file(path: Path) -> ModuleType:
 def _code_hash(kind: type) -> str:
     """Of what one edits between two runs: the files of the class and of what it inherits from, and
     of our networks, memories and parts that learners share. Libraries are not looked into."""
-    digest = hashlib.blake2b(__version__.encode(), digest_size=8)
+    digest = hashlib.blake2b(VERSION.encode(), digest_size=8)
     for part in kind.__mro__:
         library = part.__module__.partition(".")[0]
         if library != "torch" and library not in sys.stdlib_module_names:
             digest.update(_code(part))
-    for pattern in ("models/*.py", "memory/*.py", "learners/_*.py"):
+    for pattern in ("models/*.py", "memory/*.py", "learners/parts/*.py"):
         for file in sorted(_ROOMS.glob(pattern)):
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -385,7 +396,7 @@ def _weights_hash(config: Any, stream: Stream | None) -> str | None:
     if path.is_dir() and stream is not None and hasattr(config, "model"):
         import torch
 
-        from streamgauge.features import weights_file
+        from streamgauge.models.features import weights_file
         from streamgauge.streams import Gate
 
         gate = Gate(stream.source, stream.preparation, torch.device("cpu"))

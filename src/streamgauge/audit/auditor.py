@@ -255,7 +255,7 @@ def audit(
     Logs of up to ``hold`` rows are held in memory; longer ones are read twice, in pieces, and what
     needs all rows at once (users, inputs, durations) is left out with a note. Such a log may be
     counted in pieces of ``rows`` rows side by side: ``spread`` calls a function for each of them
-    (see `streamgauge.cluster.spreading`); the answer is the same.
+    (see `streamgauge.running.executors.cluster.spreading`); the answer is the same.
     """
     columns = {"label": label, "prediction": prediction, "time": time, "user": user}
     columns |= {"album": album, "shift": shift, "age": age}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamgauge.audit.sources import Source, open_source
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.lines import place
+from streamgauge.tables.lines import place
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int32]

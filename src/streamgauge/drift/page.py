@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamgauge.drift.compare import Curve, Drift
-from streamgauge.sheet import Drawing, Sheet, Table
+from streamgauge.pages.sheet import Drawing, Sheet, Table
 
 # Numbers below are no dates but counters of their own.
 _FIRST_DATE = 100_000_000

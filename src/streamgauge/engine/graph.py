@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from streamgauge.counting import right
+from streamgauge.cost.flops import counting
+from streamgauge.engine.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
-from streamgauge.flops import counting
 from streamgauge.models.folded import Folded, foldable
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from streamgauge.cost.flops import counting
 from streamgauge.errors import StreamgaugeError
-from streamgauge.flops import counting
 
 WARM = 2  # times that a function is run before it is recorded: libraries choose their kernels then
 MOST = 96  # recordings; what comes after them is run as it is

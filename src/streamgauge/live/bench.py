@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from streamgauge.catalogue import Recipe
-from streamgauge.flops import Meter
+from streamgauge.cost.flops import Meter
 from streamgauge.learners.base import Batch
 from streamgauge.live.answers import inputs
 from streamgauge.live.desk import Ints, Job, Update

@@ -17,7 +17,6 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.features import device_named
 from streamgauge.live.bench import NOTHING, Setup, gate_for, memories, room, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.door import Door, Lines, largest_message, refuse_far
@@ -28,9 +27,10 @@ from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
-from streamgauge.loop import Protocol
+from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import read_header, write_json
+from streamgauge.running.loop import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 

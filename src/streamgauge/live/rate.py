@@ -16,7 +16,6 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.features import device_named
 from streamgauge.live.answers import inputs
 from streamgauge.live.desk import Job
 from streamgauge.live.journal import Journal
@@ -24,6 +23,7 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.models.features import device_named
 from streamgauge.record import Recorder
 from streamgauge.streams import Stream
 

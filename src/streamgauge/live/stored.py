@@ -18,19 +18,19 @@ import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
+from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import Evaluator
-from streamgauge.features import device_named
-from streamgauge.flops import Meter
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.trainer import Kind, Worker, hire
-from streamgauge.loop import Protocol
+from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import write_json
+from streamgauge.running.evaluation import Evaluator
+from streamgauge.running.loop import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 

@@ -7,7 +7,7 @@ from streamgauge.models.build import BACKBONES, HEADS, build
 from streamgauge.models.closed import closed_form, slopes
 from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
 from streamgauge.models.inputs import to_float
-from streamgauge.models.layout import has_bfloat16, suit
+from streamgauge.models.placement import has_bfloat16, suit
 from streamgauge.models.weights import Loaded, load_weights
 
 __all__ = [

@@ -8,10 +8,10 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM
+from streamgauge.pages.sheet import Drawing, Sheet, Table
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
 from streamgauge.places.map import cell_text, cell_traces, map_layout
 from streamgauge.places.points import Labelling, Points, classes_of, label_points
-from streamgauge.sheet import Drawing, Sheet, Table
 
 
 def run_classes(

@@ -9,14 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from streamgauge import __version__
+from streamgauge.versions import VERSION
 
 
 def environment(device: str) -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {
-        "streamgauge": __version__,
+        "streamgauge": VERSION,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine(),

@@ -11,12 +11,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from streamgauge import __version__
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import Figures, figures
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 from streamgauge.report.ties import NEAR_FUTURE
+from streamgauge.versions import VERSION
 
 
 def plot(runs: Run | Iterable[Run], path: str | Path | None = None) -> Path:
@@ -80,7 +80,7 @@ def page(template: str, title: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     body = environment.get_template(template).render(
-        title=title, number=number, percent=percent, version=__version__, **content
+        title=title, number=number, percent=percent, version=VERSION, **content
     )
     room = files("streamgauge.report")
     return environment.get_template("page.html").render(

@@ -21,8 +21,8 @@ from streamgauge.report.compute import FLOPS, Compute, compute, scaled
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
 if TYPE_CHECKING:
-    from streamgauge.loop import Loop
-    from streamgauge.runner import Planned
+    from streamgauge.running.loop import Loop
+    from streamgauge.running.runner import Planned
     from streamgauge.streams import Stream
 
 # Scores whose names hold one of these are shares of one.

@@ -7,7 +7,7 @@ function `build(config)` that makes the stream. Adding a data set is adding such
 from __future__ import annotations
 
 from streamgauge.streams.gate import Gate, Leak
-from streamgauge.streams.images import BadImage, ImageSource
+from streamgauge.streams.images.image_source import BadImage, ImageSource
 from streamgauge.streams.source import ArraySource, Source, Spec
 from streamgauge.streams.stream import Arrangement, Batch, Split, Stream, arrange
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.streams import kept
 from streamgauge.streams import order as orders
+from streamgauge.streams import stored_order as kept
 from streamgauge.streams.source import Array, IntArray, Source, Spec
 
 

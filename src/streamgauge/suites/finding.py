@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge import catalogue, runner
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
-from streamgauge.loop import Protocol
 from streamgauge.record import Run
+from streamgauge.running import runner
+from streamgauge.running.loop import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row

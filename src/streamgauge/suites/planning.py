@@ -20,12 +20,12 @@ import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.clock import as_cost
+from streamgauge.cost.clock import as_cost
 from streamgauge.errors import StreamgaugeError
-from streamgauge.evaluation import Due, Heldout
-from streamgauge.features import device_named
 from streamgauge.learners.base import Batch
-from streamgauge.loop import Protocol
+from streamgauge.models.features import device_named
+from streamgauge.running.evaluation import Due, Heldout
+from streamgauge.running.loop import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement

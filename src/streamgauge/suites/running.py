@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge import catalogue, runner
+from streamgauge import catalogue
 from streamgauge import engine as engines
-from streamgauge.cluster import Cluster, check_place
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.features import device_named
-from streamgauge.pretrain import pretrain
+from streamgauge.models.features import device_named
+from streamgauge.models.pretrain import pretrain
 from streamgauge.record import Run
-from streamgauge.remote import Answer, Elsewhere, Start, scatter_runs
-from streamgauge.runner import Planned, Progress, Said
+from streamgauge.running import runner
+from streamgauge.running.executors.cluster import Cluster, check_place
+from streamgauge.running.executors.interleaved import Begun, take_turns
+from streamgauge.running.executors.on_ray import Answer, Elsewhere, Start, scatter_runs
+from streamgauge.running.runner import Planned, Progress, Said
 from streamgauge.streams import Stream
 from streamgauge.suites.finding import Job, build_stream, distinct, find, gather, jobs
 from streamgauge.suites.spec import Row, Suite
-from streamgauge.together import Begun, take_turns
 
 EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 Watch = Callable[[Planned, Stream], Progress | None]

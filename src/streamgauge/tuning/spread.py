@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamgauge.cluster import (
+from streamgauge.errors import StreamgaugeError
+from streamgauge.running.executors.cluster import (
     Calls,
     Cluster,
     Shared,
@@ -27,8 +28,7 @@ from streamgauge.cluster import (
     has_no_room,
     room,
 )
-from streamgauge.errors import StreamgaugeError
-from streamgauge.remote import Elsewhere, put_away, taken_up
+from streamgauge.running.executors.on_ray import Elsewhere, put_away, taken_up
 from streamgauge.tuning.trial import Report, Result, Said, Standing, Task, attempt
 
 if TYPE_CHECKING:

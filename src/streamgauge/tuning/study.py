@@ -20,18 +20,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge import catalogue, runner
+from streamgauge import catalogue
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
-from streamgauge.cluster import Cluster, check_place
 from streamgauge.errors import StreamgaugeError
-from streamgauge.features import device_named
+from streamgauge.models.features import device_named
 from streamgauge.record.writer import write_json
-from streamgauge.runner import Experiment
+from streamgauge.running import runner
+from streamgauge.running.executors.cluster import Cluster, check_place
+from streamgauge.running.executors.interleaved import Begun, take_turns
+from streamgauge.running.runner import Experiment
 from streamgauge.settings import coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
-from streamgauge.together import Begun, take_turns
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.space import Space
 from streamgauge.tuning.trial import (

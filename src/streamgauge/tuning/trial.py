@@ -18,16 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge import catalogue, runner
+from streamgauge import catalogue
 from streamgauge import engine as engines
-from streamgauge.cluster import Misplaced
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics import score, training_flops
 from streamgauge.record import Run
-from streamgauge.runner import Experiment
+from streamgauge.running import runner
+from streamgauge.running.executors.cluster import Misplaced
+from streamgauge.running.executors.interleaved import Begun
+from streamgauge.running.runner import Experiment
 from streamgauge.streams import Leak, Stream
 from streamgauge.streams.prefix import prefix
-from streamgauge.together import Begun
 
 PARTS = 10  # of a stream without tasks, after which a trial says how it stands
 SHORT = {"held_out": "retained_accuracy", "online": "online_accuracy"}

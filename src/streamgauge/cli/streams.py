@@ -1,0 +1,199 @@
+"""`streamgauge data classes` and `streamgauge data shift`: commands that look at a stream one has.
+
+They are plain functions; `cli_data` makes commands of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge.cli.options import AsJson
+from streamgauge.errors import StreamgaugeError
+
+if TYPE_CHECKING:
+    from streamgauge.streams import Stream
+
+Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
+
+
+def classes(
+    context: typer.Context,
+    table: Annotated[
+        Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, .npy, or a folder of .npy files.")
+    ],
+    out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json"),
+    use: Annotated[
+        Path | None, typer.Option(help="Use the classes of this file; build none.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Write labelled points: .parquet, .csv or .npy.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with a map here.")] = None,
+    preparation: Annotated[
+        float, typer.Option(help="Share of the points, the earliest, to build from.")
+    ] = 0.05,
+    split_above: Annotated[
+        int, typer.Option(help="Divide a cell while it holds more points than this.")
+    ] = 10_000,
+    keep_from: Annotated[int, typer.Option(help="Drop cells with fewer points than this.")] = 50,
+    max_level: Annotated[int, typer.Option(help="Never divide a cell of this level.")] = 30,
+    latitude: Column = None,
+    longitude: Column = None,
+    time: Column = None,
+    user: Column = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
+    ] = None,
+    calendar: Annotated[
+        bool, typer.Option("--calendar", help="Write time of day, week and year with labels.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads [all].")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make classes of places: S2 cells, small where there are many points.
+
+    As the CLOC paper does: divide a cell while it holds more than 10,000 points of the first 5 %,
+    drop cells of fewer than 50. Points in no class are dropped and counted.
+
+    Examples:
+
+        streamgauge data classes photos.csv --labels labelled.parquet --report map.html
+
+        streamgauge data classes points/ --split-above 500 --keep-from 20 --preparation 0.2
+
+        streamgauge data classes later.csv --use classes.json --labels later.parquet
+    """
+    _no_settings(context)
+    from streamgauge.places.command import run_classes
+
+    if threads is not None and threads < 1:
+        raise StreamgaugeError(f"--threads must be at least 1, not {threads}.")
+    found = run_classes(
+        table,
+        out=out,
+        use=use,
+        labels=labels,
+        report=report,
+        preparation=preparation,
+        split_above=split_above,
+        keep_from=keep_from,
+        max_level=max_level,
+        keep=keep or (),
+        calendar=calendar,
+        threads=threads,
+        latitude=latitude,
+        longitude=longitude,
+        time=time,
+        user=user,
+    )
+    if as_json:
+        print_json(found)
+        return
+    for sentence in found["words"]:
+        print(sentence)
+
+
+def shift(
+    context: typer.Context,
+    table: Annotated[
+        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with a label a row.")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
+    label: Column = None,
+    time: Column = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="Column of the input, or an NPZ array; repeatable.")
+    ] = None,
+    periods: Annotated[int | None, typer.Option(help="Periods of equally many samples.")] = None,
+    period: Annotated[int | None, typer.Option(help="The one to draw [the middle one].")] = None,
+    gap: Annotated[
+        int | None, typer.Option(help="Samples between learnt and tested [correlation length].")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="At most so many for each model.")] = 20_000,
+    chance: Annotated[float, typer.Option(help="Rate of false alarms.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Of the samples and permutations drawn.")] = 0,
+    report: Annotated[Path | None, typer.Option(help="Write a page with a picture here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a stream changes at all: a model of one period against one of the whole range.
+
+    As Figure 2 of the CLOC paper, with a test. Settings of a stream are --stream.X. Without inputs
+    the models know only how frequent each class was.
+
+    Examples:
+
+        streamgauge data shift photos.csv --label place --time taken --report shift.html
+
+        streamgauge data shift elec2.csv --label class --feature nswprice --feature nswdemand
+
+        streamgauge data shift --stream albums --stream.drift 0
+    """
+    from streamgauge.drift import stream_drift, table_drift
+    from streamgauge.drift.page import how, sheet
+
+    options: dict[str, Any] = {
+        "periods": periods,
+        "shown": period,
+        "gap": gap,
+        "samples": samples,
+        "chance": chance,
+        "seed": seed,
+    }
+    if (table is None) == (stream is None):
+        raise StreamgaugeError("Name one thing to look at: a table, or --stream NAME.")
+    if stream is not None:
+        if label or time or feature:
+            raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
+        found = stream_drift(stream_of(stream, context), **options)
+    else:
+        _no_settings(context)
+        assert table is not None
+        found = table_drift(table, features=feature or (), label=label, time=time, **options)
+    written = None if report is None else sheet(found).write(report)
+    if as_json:
+        print_json({**found.to_dict(), "report": None if written is None else str(written)})
+        return
+    print(found.words)
+    print(how(found))
+    for note in found.notes:
+        print(f"Note: {note}")
+    if written is not None:
+        print(f"Report: {written}")
+
+
+def stream_of(name: str, context: typer.Context) -> Stream:
+    """The stream of a command, with its settings --stream.X."""
+    from streamgauge import catalogue
+
+    settings = {}
+    for dotted, value in context.obj.items():
+        group, _, setting = dotted.partition(".")
+        if group != "stream":
+            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
+        settings[setting] = value
+    return catalogue.stream(name, **settings)
+
+
+def _no_settings(context: typer.Context) -> None:
+    if context.obj:
+        raise StreamgaugeError(f"--{next(iter(context.obj))} has no meaning here.")
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(_plain(value), indent=1, allow_nan=False, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it: an undefined number becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,364 @@
+"""`streamgauge suite`: the papers' tables and figures by one command."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge.cli.cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
+from streamgauge.cli.options import (
+    AsJson,
+    Checkpoint,
+    Deterministic,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+    SideBySide,
+    Threads,
+)
+from streamgauge.errors import StreamgaugeError
+
+if TYPE_CHECKING:
+    from streamgauge.suites.measured import Measured
+    from streamgauge.suites.spec import Suite
+
+app = typer.Typer(
+    help="Reproduce a paper's tables and figures, and set our numbers beside the published ones.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(help="A suite; see `streamgauge suite list`.")]
+Only = Annotated[list[str] | None, typer.Option(help="A row, a part, or 'PART: ROW'; repeatable.")]
+Seeds = Annotated[str | None, typer.Option(help="5 (0 to 4), 3-4 or 0,2; else what is published.")]
+Both = Annotated[
+    bool, typer.Option("--both", help="Also as defined, where the published code did otherwise.")
+]
+Generated = Annotated[
+    bool, typer.Option("--generated", help="On generated data that stand in for the real ones.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
+Runs = Annotated[
+    list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
+]
+
+
+def _no_settings(context: typer.Context) -> None:
+    if context.obj:
+        name = next(iter(context.obj))
+        raise StreamgaugeError(
+            f"--{name} has no meaning here: a suite's settings are what it reproduces. For others, "
+            f"use `streamgauge run`."
+        )
+
+
+def _folder(suite: Suite, out: Path | None) -> Path:
+    return out or Path("runs") / (f"{suite.name}-generated" if suite.generated else suite.name)
+
+
+@app.command("list")
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the suites there are."""
+    _no_settings(context)
+    from streamgauge.suites import load, names
+    from streamgauge.suites.text import list_text
+
+    if as_json:
+        suites = [load(name) for name in names()]
+        _print_json(
+            [
+                {
+                    "name": s.name,
+                    "title": s.title,
+                    "what": s.what,
+                    "rows": [r.title for r in s.rows],
+                }
+                for s in suites
+            ]
+        )
+    else:
+        print(list_text())
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    name: Name,
+    only: Only = None,
+    seeds: Seeds = None,
+    both: Both = False,
+    generated: Generated = False,
+    out: Out = None,
+    runs: Runs = None,
+    device: Device = "auto",
+    measure: Annotated[bool, typer.Option(help="Measure what a step costs here.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Say what would be run, and estimate time, memory and FLOPs; nothing is run.
+
+    Example:
+
+        streamgauge suite plan survey-cifar100 --only ER
+    """
+    _no_settings(context)
+    from streamgauge.models.features import device_named
+    from streamgauge.suites import load
+    from streamgauge.suites.finding import find, gather, jobs, parse_seeds
+    from streamgauge.suites.planning import estimate
+    from streamgauge.suites.text import plan_text
+
+    suite = load(name, generated)
+    rows, chosen = suite.choose(only or (), both), parse_seeds(seeds)
+    found = find(jobs(rows, chosen), gather([_folder(suite, out), *(runs or ())]))
+    estimates = estimate(rows, found, chosen, device, measure)
+    if as_json:
+        _print_json(
+            [
+                {
+                    "row": one.row.title,
+                    "complete": one.complete,
+                    "missing": one.missing,
+                    "to_run": one.to_run,
+                    "steps": one.work.steps,
+                    "jobs": one.work.jobs,
+                    "answers": one.work.answered + one.work.evaluated,
+                    "flops_a_run": one.flops,
+                    "seconds_a_run": one.seconds,
+                    "bytes": one.memory,
+                    "basis": one.work.basis,
+                }
+                for one in estimates
+            ]
+        )
+    else:
+        print(plan_text(suite, estimates, str(device_named(device))))
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    name: Name,
+    only: Only = None,
+    seeds: Seeds = None,
+    both: Both = False,
+    generated: Generated = False,
+    out: Out = None,
+    runs: Runs = None,
+    weights: Annotated[
+        list[str] | None, typer.Option(help="BACKBONE=FILE, for suites that name one; repeatable.")
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    checkpoint: Checkpoint = 30.0,
+    workers: ReadAhead = None,
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    deterministic: Deterministic = False,
+    side_by_side: SideBySide = None,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
+) -> None:
+    """Run what is missing of a suite, and show the table.
+
+    The same command again goes on where it stopped. What other machines ran counts once their run
+    folders lie in --out or are named with --runs.
+
+    Examples:
+
+        streamgauge suite run demo
+
+        streamgauge suite run survey-cifar100 --only ER --only ER-ACE --seeds 5 --device cuda
+
+        streamgauge suite run near-future --generated
+
+        streamgauge suite run survey-cifar100 --on ray --gpus 0.25 --out /shared/runs
+    """
+    _no_settings(context)
+    from streamgauge.report.terminal import Watcher
+    from streamgauge.suites import load
+    from streamgauge.suites.finding import parse_seeds
+    from streamgauge.suites.running import run as run_suite
+
+    suite = load(name, generated)
+    folder = _folder(suite, out)
+    cluster = cluster_of(on, address, gpus, cpus, store)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(max(1, threads))
+    with Watcher() as watcher:
+        for _ in run_suite(
+            suite,
+            only=only or (),
+            seeds=parse_seeds(seeds),
+            both=both,
+            out=folder,
+            runs=runs or (),
+            weights=_weights(weights or []),
+            device=device,
+            checkpoint=checkpoint,
+            workers=workers,
+            engine=engine,
+            precision=precision,
+            deterministic=deterministic,
+            side_by_side=side_by_side,
+            on=on,
+            cluster=cluster,
+            watch=watcher.watch,
+            said=watcher.say,
+        ):
+            pass
+    from streamgauge.suites.comparing import table as compare
+    from streamgauge.suites.text import table_text
+
+    print(table_text(suite, compare(suite, _measured(suite, folder, runs)), with_runs=False))
+    more = " --generated" if generated else ""
+    at = f" --out {out}" if out else ""
+    print(f"\nFor the figures: streamgauge suite figures {name}{more}{at}")
+
+
+def _weights(given: list[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        backbone, equals, file = one.partition("=")
+        if not equals or not file:
+            raise StreamgaugeError(f"'{one}' is no BACKBONE=FILE, such as imagenet1k=resnet50.pt.")
+        found[backbone] = file
+    return found
+
+
+def _measured(
+    suite: Suite, folder: Path, runs: list[Path] | None, results: Path | None = None
+) -> list[Measured]:
+    from streamgauge.suites.finding import gather
+    from streamgauge.suites.measured import RESULTS, from_runs, recorded, together
+
+    mine = from_runs(suite, gather([folder, *(runs or ())]))
+    before = [] if suite.generated else recorded(suite.name, results or RESULTS)
+    return together(before, mine)
+
+
+@app.command()
+def table(
+    context: typer.Context,
+    name: Name,
+    generated: Generated = False,
+    out: Out = None,
+    runs: Runs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Published numbers beside ours: seeds, mean, deviation, difference, and whether they agree.
+
+    Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
+    not run, and those as defined, which only --both runs, are named in one line.
+
+    Examples:
+
+        streamgauge suite table survey-cifar100
+
+        streamgauge suite table survey-cifar100 --runs machine-a/ --runs machine-b/ --json
+    """
+    _no_settings(context)
+    from streamgauge.suites import load
+    from streamgauge.suites.comparing import as_dict
+    from streamgauge.suites.comparing import table as compare
+    from streamgauge.suites.text import table_text
+
+    suite = load(name, generated)
+    cells = compare(suite, _measured(suite, _folder(suite, out), runs))
+    if as_json:
+        _print_json([as_dict(cell) for cell in cells])
+    else:
+        print(table_text(suite, cells))
+
+
+@app.command()
+def figures(
+    context: typer.Context,
+    name: Name,
+    generated: Generated = False,
+    out: Out = None,
+    runs: Runs = None,
+    to: Annotated[Path | None, typer.Option(help="The HTML file [NAME.html].")] = None,
+) -> None:
+    """Draw the paper's figures from the runs there are, in one HTML file.
+
+    Example:
+
+        streamgauge suite figures demo --to demo.html
+    """
+    _no_settings(context)
+    from streamgauge.suites import load
+    from streamgauge.suites.drawing import write_figures
+    from streamgauge.suites.finding import gather
+
+    suite = load(name, generated)
+    there = gather([_folder(suite, out), *(runs or ())])
+    print(f"Figures: {write_figures(suite, there, to or Path(f'{name}.html')).resolve()}")
+
+
+@app.command()
+def record(
+    context: typer.Context,
+    name: Name,
+    out: Out = None,
+    runs: Runs = None,
+    to: Annotated[Path, typer.Option(help="Folder of result files.")] = Path("results"),
+) -> None:
+    """Write what the runs here gave into a results file, from which the ledger is made.
+
+    What the file has for rows without runs here is kept.
+    """
+    _no_settings(context)
+    from streamgauge.suites import load
+    from streamgauge.suites.measured import write
+
+    suite = load(name)
+    found = _measured(suite, _folder(suite, out), runs, to)
+    if not found:
+        raise StreamgaugeError(f"There are no complete runs of {name} in {_folder(suite, out)}.")
+    print(f"Results: {write(name, found, to / f'{name}.toml')}")
+
+
+@app.command()
+def ledger(
+    context: typer.Context,
+    to: Annotated[Path, typer.Option(help="The page to write.")] = Path("ledger.md"),
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of result files [those that come with it].")
+    ] = None,
+) -> None:
+    """Write the page with every published number and ours beside it."""
+    _no_settings(context)
+    from streamgauge.suites.measured import RESULTS
+    from streamgauge.suites.page import ledger_page
+
+    page = ledger_page(results or RESULTS)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StreamgaugeError(f"Cannot write {to}: {error.strerror}.") from None
+    print(f"Ledger: {to}")
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # NaN is not JSON
+    return value

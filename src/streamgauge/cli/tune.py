@@ -1,0 +1,130 @@
+"""`streamgauge tune`: a learner's settings, chosen on the beginning of a stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgauge.cli.cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
+from streamgauge.cli.options import (
+    AsJson,
+    Checkpoint,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    ReadAhead,
+)
+from streamgauge.errors import StreamgaugeError
+
+
+def tune(
+    context: typer.Context,
+    stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")],
+    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")],
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help="LEARNER.X=log:LOW:HIGH, =LOW:HIGH or =a,b,c; repeatable."),
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="A paper's protocol and search: survey or realtime.")
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="What trials see: '4 tasks', '5 %', '5 % of time' or preparation."),
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="held_out, online, or another accuracy by its name.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None,
+    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None,
+    prune: Annotated[
+        str | None, typer.Option(help="Give up trials early: median, halving or none [median].")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study [studies/STREAM-LEARNER].")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="URL of another storage, such as postgresql://...")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Its name in the storage [that of the folder].")
+    ] = None,
+    device: Device = "auto",
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    side_by_side: Annotated[
+        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
+    ] = None,
+    checkpoint: Checkpoint = 30.0,
+    workers: ReadAhead = None,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose a learner's settings on the beginning of a stream, and say what that took.
+
+    Trials see the given prefix of the stream and nothing after it. The same command goes on where
+    it stopped. Settings that stay are given by their dotted names, as for `run`; with no --search,
+    what the paper of the preset searched is taken.
+
+    Examples:
+
+        streamgauge tune --stream blobs --learner er --search er.lr=log:0.001:1 --trials 20
+
+        streamgauge tune --stream split_cifar100 --learner er@survey-cifar100 --like survey
+
+        streamgauge tune --stream realtime_cifar10 --learner mir@realtime-cifar10 --like realtime
+
+        streamgauge tune --stream blobs --learner er --search er.lr=log:0.001:1 --on ray
+
+        streamgauge run --tuned studies/blobs-er --seeds 5
+    """
+    from streamgauge.tuning.study import Ask
+    from streamgauge.tuning.study import tune as search_for
+    from streamgauge.tuning.text import summary_text
+
+    def say(sentence: str) -> None:
+        if not as_json:
+            print(sentence, flush=True)
+
+    ask = Ask(
+        stream,
+        learner,
+        tuple(search or ()),
+        dict(context.obj),
+        like,
+        prefix,
+        objective,
+        sampler,
+        prune,
+        trials,
+        seed,
+    )
+    found = search_for(
+        ask,
+        out=out,
+        storage=storage,
+        study=study,
+        device=device,
+        engine=engine,
+        precision=precision,
+        checkpoint=checkpoint,
+        workers=workers,
+        side_by_side=side_by_side,
+        on=on,
+        cluster=cluster_of(on, address, gpus, cpus, store),
+        said=say,
+    )
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        print(f"\n{summary_text(found)}")
+    if found["choice"] is None:
+        raise StreamgaugeError("The search found nothing to choose: no trial gave a value.")

@@ -1,0 +1,1 @@
+"""What training costs and when it happens: event clock, FLOP counter, energy counters."""

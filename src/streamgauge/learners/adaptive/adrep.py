@@ -1,0 +1,101 @@
+"""ADRep: ER whose FIFO memory doubles or halves until replay is as hard as the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.window import Window
+from streamgauge.learners.replay import er
+from streamgauge.memory import Fifo
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.streams import Gate, Spec
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    policy: Literal["fifo"] = "fifo"
+    size_interval: int = 40_000  # samples from one decision to the next
+    tolerance: float = 0.005  # difference of accuracies that changes nothing
+    largest: int | None = None  # limit of the memory's size; none = it may grow with the stream
+    as_published: bool = False  # as CLOC's code: see the class
+
+
+class ADRep(er.ER):
+    """Adaptive replay memory (Cai et al. 2021, Algorithm 2): where the mean accuracy on new samples
+    exceeds that on recalled ones, both before they are learnt, halve the memory; where it falls
+    short of it, double it. Both come from the training pass.
+
+    In CLOC's code the first is of the scored answers, in evaluation mode, and the memory a window
+    on everything, so that a wider one has old samples again at once."""
+
+    config: Config
+    memory: Fifo | Window
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        self.unbounded = config.largest is None or config.as_published
+        self.size = config.memory
+        self.sums = torch.zeros(2, device=device)  # of accuracies: stream, replay
+        self.compared = 0
+        self.answered = torch.zeros((), device=device)  # as published: accuracy of the answers
+
+    def build_memory(self, seed: int) -> Fifo | Window:
+        kind = Window if self.config.as_published else Fifo
+        return kind(self.config.memory, seed)
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        if self.config.as_published:
+            answers = self.predict(batch.x) if predicted is None else predicted
+            self.answered.copy_((answers.argmax(1) == batch.y).float().mean())
+        said = super().learn(batch, predicted)
+        self.compared += "replay_accuracy" in said
+        if self.progress.passed(self.config.size_interval, len(batch.y)) and self.compared:
+            self.decide()
+            self.resize()
+        return {**said, "memory_size": self.size}
+
+    def loss(self, batch: Batch, recalled: Batch) -> Tensor:
+        scores = self.scores(self.view(torch.cat([batch.x, recalled.x])))
+        y = torch.cat([batch.y, recalled.y])
+        if "replay_accuracy" not in self.scalars:  # the first pass over the batch
+            self.watch((scores.detach().argmax(1) == y).float(), len(batch.y))
+        return F.cross_entropy(scores, y)
+
+    def watch(self, right: Tensor, new: int) -> None:
+        """Which of the new and the recalled samples it got right before learning them, 1 or 0."""
+        if len(right) > new:  # there is something to compare with
+            stream = self.answered.clone() if self.config.as_published else right[:new].mean()
+            replay = right[new:].mean()
+            self.sums += torch.stack([stream, replay])
+            self.scalars |= {"stream_accuracy": stream, "replay_accuracy": replay}
+
+    def decide(self) -> None:
+        stream, replay = (self.sums / self.compared).tolist()
+        if stream > replay + self.config.tolerance:
+            self.size = max(1, self.size // 2)
+        elif stream < replay - self.config.tolerance:
+            self.size = min(2 * self.size, self.config.largest or 2 * self.size)
+        self.sums.zero_()
+        self.compared = 0
+
+    def resize(self) -> None:
+        self.memory.resize(self.size)
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {"size": self.size, "sums": self.sums, "compared": self.compared}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.size, self.compared = state["size"], state["compared"]
+        self.sums.copy_(state["sums"])

@@ -1,0 +1,104 @@
+"""PoLRS: three ER models at three learning rates; the best answers, and is copied now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.population import Population
+from streamgauge.learners.replay import er
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.streams import Gate, Spec
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    rate_interval: int = 2_000_000  # samples from one adjustment of the rates to the next
+    # What a model is judged by: its hits on new samples in the training pass, which cost nothing,
+    # or its answers to them in evaluation mode, which take one forward pass more of each model.
+    judge: Literal["training", "answers"] = "training"
+    # An adjustment before the first step; ties go to the highest rate; and, where the protocol is
+    # as published too, models are also judged by their answers to batches that are dropped.
+    as_published: bool = False
+
+
+class PoLRS(er.ER):
+    """Population learning rate search (Cai et al. 2021, Algorithm 1) at rates 2l, l and l/2.
+    `model` is a copy of the one with most hits since the last adjustment, counted before a batch is
+    learnt; ties keep the middle one. An adjustment makes all three copies of the best, with rates
+    around its rate and no momentum."""
+
+    config: Config
+    published_start = True  # as_published adjusts before the first step: the real-time paper's code
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        self.pool = Population(self.model, config, prefer_middle=not config.as_published)
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        if self.config.as_published and self.published_start and self.progress.batches == 0:
+            self.pool.choose()
+            self.pool.recentre()
+        if self.config.judge == "answers":
+            self.execute(self.examine, batch.x, batch.y)
+        said = super().learn(batch, predicted)
+        if self.progress.passed(self.config.rate_interval, len(batch.y)):
+            self.pool.recentre()
+        return said
+
+    def examine(self, x: Tensor, y: Tensor) -> None:
+        """Count each model's right answers."""
+        with torch.no_grad():
+            answers = self.pool.scores(self.normalise(x), train=False).argmax(2)
+        self.pool.hits += (answers == y).sum(1)
+
+    def skipped(self, batch: Batch) -> None:
+        if self.config.as_published and self.config.judge == "answers":
+            self.execute(self.reconsider, batch.x, batch.y)
+
+    def reconsider(self, x: Tensor, y: Tensor) -> None:
+        self.examine(x, y)
+        self.pool.choose()
+        self.pool.copy_best(self.model)
+
+    def train(self, x: Tensor, y: Tensor, *others: Any) -> dict[str, Any]:
+        self.pool.see(y)
+        said = super().train(x, y, *others)
+        said["loss"] = self.pool.of_best(said["loss"])
+        self.pool.choose()
+        self.pool.copy_best(self.model)
+        return said
+
+    def loss(self, batch: Batch, recalled: Batch) -> Tensor:
+        """Of each model, on the same view of the same samples."""
+        x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
+        scores = self.pool.scores(x, train=True)
+        if "lr" not in self.scalars:  # the first pass over the batch
+            self.watch(scores.detach().argmax(2) == y, len(batch.y))
+        self.scalars["lr"] = self.pool.of_best(self.pool.rates)
+        self.scalars["chosen"] = self.pool.best[0].clone()  # the best is chosen anew, in place
+        return F.cross_entropy(scores.mT, y.expand(3, -1), reduction="none").mean(1)
+
+    def watch(self, right: Tensor, new: int) -> None:
+        """Which of the new and the recalled samples each model got right before learning them."""
+        if self.config.judge == "training":
+            self.pool.hits += right[:, :new].sum(1)
+
+    def update(self, loss: Tensor) -> None:
+        self.pool.step(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "pool": self.pool.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.pool.load_state_dict(state["pool"])

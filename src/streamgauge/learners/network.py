@@ -1,0 +1,161 @@
+"""What every learner with a network and a memory has: the parts, views of data, a checkpoint.
+
+Nothing here is a method; a method says how these parts change (see `er.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from streamgauge import memory, models
+from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.progress import Progress
+from streamgauge.learners.parts.replay_batch import Drawn, Sizes
+from streamgauge.models.augment import augment
+from streamgauge.models.features import weights_file
+from streamgauge.streams.gate import to_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.replay import er
+    from streamgauge.streams import Gate, Spec
+
+
+class Network:
+    """A model, its optimiser, a memory of addresses and a random generator of its own.
+
+    `execute(function, *inputs)` runs the heavy part of a step, a function of tensors and of plain
+    values that say which operations it takes: called here, replayed where an engine put itself in.
+    Within `asking()` the network is only asked, so an engine may ask another that is quicker.
+    """
+
+    eager = ""  # why a step cannot be replayed; empty: it can
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: er.Config
+    ) -> None:
+        if config.passes < 1 or config.recall < 0:
+            raise StreamgaugeError(
+                f"passes must be at least 1 and recall at least 0, not {config.passes} and "
+                f"{config.recall}."
+            )
+        self.config, self.source, self.device = config, source, device
+        self.model = self.build_model(spec, seed).to(device)
+        models.suit(self.model, device, config.precision)
+        self.optimizer = torch.optim.SGD(
+            [p for p in self.model.parameters() if p.requires_grad],
+            lr=config.lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+        self.memory = self.build_memory(seed)
+        self.unbounded = not self.memory.bounded
+        # Features that are inputs, or of a frozen network: see `base.py`.
+        self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.no_slots = torch.empty(0, dtype=torch.int64, device=device)
+        self.progress = Progress()
+        self.execute: Callable[..., Any] = call
+        self.asking: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.scalars: dict[str, Any] = {}
+
+    def build_model(self, spec: Spec, seed: int) -> models.Model:
+        config = self.config
+        model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
+        if config.weights:
+            file = weights_file(config.weights, config.model, self.source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
+        return model
+
+    def build_memory(self, seed: int) -> memory.Memory:
+        return memory.make(self.config.policy, self.config.memory, seed)
+
+    def predict(self, x: Tensor) -> Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            return self.scores(self.normalise(x))
+
+    def read(self, index: Any) -> Batch:
+        """Samples by address, from the source."""
+        return Batch(*self.source.samples(index), index)
+
+    def bring(self, drawn: list[Drawn]) -> tuple[Tensor, Tensor, Tensor, Sizes]:
+        """What all passes drew, read at once: inputs, labels, slots, and how to deal them out."""
+        index = np.concatenate([part for one in drawn for part in one.parts])
+        slots = [one.slots for one in drawn if len(one.slots)]
+        sizes = tuple(tuple(len(part) for part in one.parts) for one in drawn)
+        x, y, _, _ = self.read(index)
+        on_device = to_device(np.concatenate(slots), self.device) if slots else self.no_slots
+        return x, y, on_device, sizes
+
+    def view(self, x: Tensor) -> Tensor:
+        """A fresh random view, normalised: what the network trains on."""
+        config = self.config
+        return self.normalise(augment(x, config.augment, self.generator, config.padding))
+
+    def normalise(self, x: Tensor) -> Tensor:
+        return models.to_float(x, self.mean, self.std)
+
+    def scores(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.model(x)
+        return scores
+
+    def features(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What a linear probe sees: the layer below the head, of x or of a random view of it."""
+        if generator is not None:
+            x = augment(x, self.config.augment, generator, self.config.padding)
+        self.model.eval()
+        with torch.no_grad():
+            return self.model.features(self.normalise(x))
+
+    def job_kind(self) -> str:
+        """Of the next training job, for a clock that charges kinds differently."""
+        return "filling" if len(self.memory) < self.config.recall else "steady"
+
+    def work(self) -> tuple[int, ...]:
+        """What the FLOPs of the next job depend on beside its batch: how many it will recall. A
+        method whose jobs differ in more says so here, or marks the part (see `flops.py`)."""
+        return (min(len(self.memory), self.config.recall),)
+
+    def memory_bytes(self) -> int:
+        return self.memory.nbytes()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "memory": self.memory.state_dict(),
+            "generator": self.generator.get_state(),
+            "progress": self.progress.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.memory.load_state_dict(state["memory"])
+        restore(self.generator, state["generator"].cpu())
+        self.progress.load_state_dict(state["progress"])
+
+
+def call(function: Callable[..., Any], *inputs: Any) -> Any:
+    """What runs a step where no engine does it another way."""
+    return function(*inputs)
+
+
+def restore(generator: torch.Generator, state: Tensor) -> None:
+    """Put a generator where it was. Generators of different devices have states of different kinds:
+    there the new one begins at a place that follows from the old one's."""
+    if state.shape == generator.get_state().shape:
+        generator.set_state(state)
+    else:
+        digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=7).digest()
+        generator.manual_seed(int.from_bytes(digest))

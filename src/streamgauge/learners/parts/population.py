@@ -1,0 +1,103 @@
+"""Copies of a model that learn side by side at different rates (PoLRS, Cai et al. 2021)."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from streamgauge.learners.parts.gradients import flat
+from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
+from streamgauge.learners.parts.sgd import forget_gradients
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.replay import er
+    from streamgauge.models import Model
+
+
+class Population:
+    """Three models at rates 2l, l and l/2, their hits, and which is best. The best is an index on
+    the device, so that no step waits for it; only `recentre` does. All of it stays where it is, so
+    that a recorded step finds it."""
+
+    def __init__(self, model: Model, config: er.Config, prefer_middle: bool) -> None:
+        device = next(model.parameters()).device
+        self.models = [copy.deepcopy(model) for _ in range(3)]
+        self.config = config
+        self.tie = torch.tensor([1, 2, 0] if prefer_middle else [0, 0, 0], device=device)
+        self.hits = torch.zeros(3, dtype=torch.int64, device=device)
+        self.best = torch.tensor([1], device=device)
+        self.rates = torch.zeros(3, dtype=torch.float64, device=device)
+        self.optimizers = [movable_sgd(m.parameters(), config, config.lr) for m in self.models]
+        self._set_rates(config.lr)
+
+    def see(self, y: Tensor) -> None:
+        for model in self.models:
+            model.head.see(y)
+
+    def scores(self, x: Tensor, train: bool) -> Tensor:
+        """[3, B, C]"""
+        return torch.stack([model.train(train)(x) for model in self.models])
+
+    def step(self, losses: Tensor) -> None:
+        """One gradient step of each model on its own loss."""
+        for optimizer in self.optimizers:
+            forget_gradients(optimizer)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def choose(self) -> None:
+        """The best is the one with most hits; hits are whole, so a tie is settled below them."""
+        self.best.copy_((4 * self.hits + self.tie).argmax(0, keepdim=True))
+
+    def of_best(self, three: Tensor) -> Tensor:
+        """The best one's row."""
+        return three.index_select(0, self.best)[0]
+
+    def copy_best(self, to: Model) -> None:
+        """All arrays of a type as one vector: one by one they are more calls than a step has."""
+        arrays = [list(model.state_dict().values()) for model in (to, *self.models)]
+        for kind in dict.fromkeys(array.dtype for array in arrays[0]):
+            target, *three = ([a for a in some if a.dtype == kind] for some in arrays)
+            best = self.of_best(flat(array for some in three for array in some).view(3, -1))
+            parts = torch.split_with_sizes(best, [array.numel() for array in target])
+            shaped = [part.view_as(array) for part, array in zip(parts, target, strict=True)]
+            torch._foreach_copy_(target, shaped)
+
+    def recentre(self) -> None:
+        """All become the best one, at rates around its rate; hits and momentum begin anew."""
+        rate = float(self.of_best(self.rates))
+        for model in self.models:
+            self.copy_best(model)
+        for optimizer in self.optimizers:
+            forget_speed(optimizer)
+        self._set_rates(rate)
+        self.hits.zero_()
+        self.best.fill_(1)
+
+    def _set_rates(self, middle: float) -> None:
+        for place, factor in enumerate((2.0, 1.0, 0.5)):
+            self.rates[place] = factor * middle
+            set_rate(self.optimizers[place], factor * middle)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "hits": self.hits,
+            "best": self.best,
+            "rates": self.rates,
+            "models": [model.state_dict() for model in self.models],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in ("hits", "best", "rates"):
+            getattr(self, name).copy_(state[name])
+        for model, own in zip(self.models, state["models"], strict=True):
+            model.load_state_dict(own)
+        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
+            settle(optimizer, self.hits.device)

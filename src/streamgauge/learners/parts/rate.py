@@ -1,0 +1,55 @@
+"""SGD whose learning rate lies on the device, in one place: a recorded step takes the rate that it
+finds there.
+
+Torch's fused kernel reads a rate without fetching it. It rounds elsewhere than torch's plain step,
+so the last digit of a weight may differ from that (on a processor: with momentum only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.learners.replay import er
+
+
+def movable_sgd(weights: Iterable[Tensor], config: er.Config, rate: float) -> torch.optim.SGD:
+    trained = [weight for weight in weights if weight.requires_grad]
+    return torch.optim.SGD(
+        trained,
+        lr=torch.tensor(rate, dtype=torch.float32, device=trained[0].device),
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def set_rate(optimizer: torch.optim.SGD, rate: float) -> None:
+    """In place."""
+    for group in optimizer.param_groups:
+        group["lr"].fill_(rate)
+
+
+def forget_speed(optimizer: torch.optim.SGD) -> None:
+    """Momentum begins anew: 0 in the place where it lies, as a first step would have it."""
+    for state in optimizer.state.values():
+        if state.get("momentum_buffer") is not None:
+            state["momentum_buffer"].zero_()
+
+
+def settle(optimizer: torch.optim.SGD, device: torch.device) -> None:
+    """After a checkpoint was loaded. The optimiser leaves the rate on the device it was saved on,
+    and shares it with the checkpoint; and it leaves momentum in the layout it was saved in, while
+    the fused kernel takes it to lie as the weights do here."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device, copy=True)
+        group["fused"] = True
+    for weight, state in optimizer.state.items():
+        if state.get("momentum_buffer") is not None:
+            speed = torch.empty_like(weight, requires_grad=False)
+            state["momentum_buffer"] = speed.copy_(state["momentum_buffer"])

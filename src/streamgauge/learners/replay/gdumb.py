@@ -1,0 +1,99 @@
+"""GDumb: store greedily, balanced by class; before an evaluation train on the memory alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streamgauge.cost.flops import part
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
+from streamgauge.learners.replay import er
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from streamgauge.streams import Gate, Spec
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    policy: Literal["reservoir", "class_balanced", "fifo", "ring", "everything", "mixed"] = (
+        "class_balanced"
+    )
+    epochs: int = 10  # over the memory, at each training
+    batch: int = 16
+    lowest_lr: float = 5e-4  # where the cosine from `lr` ends
+    drop_last: bool = False  # leave a short last batch of an epoch out
+
+
+class GDumb(er.ER):
+    """Prabhu et al. 2020: nothing is learnt on the way. `prepare` begins again from the first
+    weights, and takes SGD steps on shuffled passes over the memory with a cosine learning rate.
+
+    What a training draws depends on the seed and the number of samples stored, so an evaluation
+    more or less changes no other. If nothing was stored since the last, there is none.
+    """
+
+    config: Config
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        self.seed = seed
+        self.stored = self.trained = 0  # samples seen by now, and by the last training
+        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
+        self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        self.store(batch)
+        return {"recalled": 0, "memory": len(self.memory)}
+
+    def store(self, batch: Batch) -> None:
+        self.memory.add(batch.index, batch.labels())  # its classes are met in `prepare`
+        self.stored += len(batch.y)
+
+    def prepare(self) -> None:
+        if self.stored == self.trained:
+            return
+        self.trained = self.stored
+        self.generator.manual_seed(((self.seed << 32) + self.stored) % 2**63)
+        order = np.random.default_rng([self.seed, self.stored])
+        self.model.load_state_dict(self.first)
+        forget_speed(self.optimizer)
+        slots, batch = self.memory.slots(), self.config.batch
+        whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
+        self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
+        self.model.train()
+        for epoch in range(self.config.epochs):
+            self._set_rate(epoch / self.config.epochs)
+            shuffled = self.memory.index[order.permutation(slots)][:whole]
+            for start in range(0, len(shuffled), batch):
+                some = self.read(shuffled[start : start + batch])
+                with part("fit", len(some.y)):
+                    self.execute(self.fit, some.x, some.y)
+
+    def work(self) -> tuple[int, ...]:
+        return ()  # nothing is recalled on the way
+
+    def fit(self, x: Tensor, y: Tensor) -> None:
+        self.model.train()
+        self.update(F.cross_entropy(self.scores(self.view(x)), y))
+
+    def _set_rate(self, done: float) -> None:
+        low, high = self.config.lowest_lr, self.config.lr
+        set_rate(self.optimizer, low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"stored": self.stored, "trained": self.trained}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.stored, self.trained = state["stored"], state["trained"]
+        settle(self.optimizer, self.device)

@@ -1,0 +1,376 @@
+"""Frozen features: a network that never changes, and a stream whose inputs are what it computes.
+
+A backbone maps inputs to features in evaluation mode, so that a sample's features depend on that
+sample alone. That is why they can be computed once and kept: `with_features` gives the same stream
+with features for inputs, read from disk, and a learner on it is the same learner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from streamgauge import models
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import Gate, Source, Spec, Stream
+from streamgauge.streams.prefetch import Ahead, workers_for
+from streamgauge.streams.source import Array, IntArray
+from streamgauge.streams.stored_order import mapped
+
+SHARD_BYTES = 64 << 20  # of features in one file
+BATCH = 256  # samples in one forward pass
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which frozen network makes the features; settings of every learner that has one."""
+
+    model: str = "linear"  # "linear" is the input itself; else a network, frozen in eval mode
+    weights: str = ""  # its weights: a file, or a folder of `pretrain`'s; none: as initialised
+    embedding: int = 0  # size of the embedding that `pretrain` stored in that file; 0: without it
+    mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
+    std: tuple[float, ...] = (0.25,)
+
+
+class Backbone:
+    """A frozen network: inputs [B, ...] to features [B, size]. `source` is needed where the weights
+    are to be found in a folder.
+
+    >>> backbone = Backbone(Spec((3, 8, 8), classes=4), Config(model="cnn4"), seed=0)
+    >>> backbone.size, backbone(torch.zeros(5, 3, 8, 8, dtype=torch.uint8)).shape
+    (128, torch.Size([5, 128]))
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        config: Config,
+        seed: int = 0,
+        device: torch.device | None = None,
+        source: Gate | None = None,
+    ) -> None:
+        if config.embedding and not config.weights:
+            raise StreamgaugeError(
+                "An embedding is learnt and needs a file: give `weights`, which `streamgauge "
+                "pretrain` makes, or set `embedding` to 0."
+            )
+        model = models.build(config.model, spec.input_shape, 1, seed)
+        if config.embedding:
+            add_embedding(model, config.embedding, seed)
+        if config.weights:
+            file = weights_file(config.weights, config.model, source)
+            models.load_weights(model, file, mean=config.mean, std=config.std)
+        self.config = config
+        self.model = model.to(device or torch.device("cpu")).eval().requires_grad_(False)
+        self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.size = config.embedding or model.feature_size
+
+    def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The generator, with which a linear probe asks for a random view, is not used: features
+        that are computed once have no views."""
+        with torch.no_grad():
+            return embed(self.model, models.to_float(x, self.mean, self.std))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides what the features are, but for the inputs."""
+        config = self.config
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((config.model, config.embedding, config.mean, config.std)).encode())
+        for name, array in self.model.state_dict().items():
+            if not name.startswith("fc."):
+                digest.update(f"{name}{array.dtype}{tuple(array.shape)}".encode())
+                digest.update(np.ascontiguousarray(array.cpu().numpy()).data)
+        return digest.hexdigest()
+
+
+def weights_file(weights: str | Path, model: str, source: Gate | None) -> Path:
+    """A file as it is; of a folder, the one file that `pretrain` made of this network for this
+    stream, known by a hash of the samples that the stream gives to prepare on.
+
+    So one setting serves every seed of a stream, each with the backbone of its own."""
+    path = Path(weights)
+    if source is None or not path.is_dir():
+        return path
+    fitting = sorted(path.glob(f"*-{model}-{preparation_hash(source)}-*.pt"))
+    if len(fitting) != 1:
+        there = f"{len(fitting)} backbones" if fitting else "no backbone"
+        raise StreamgaugeError(
+            f"There is {there} of the model '{model}' for this stream in '{path}': "
+            + ("name the file." if fitting else "make it with `streamgauge pretrain`.")
+        )
+    return fitting[0]
+
+
+def preparation_hash(source: Gate) -> str:
+    """Of the inputs and labels that a stream gives to prepare on, in their order."""
+    digest = hashlib.blake2b(f"{source.spec}".encode(), digest_size=4)
+    for start in range(0, len(source.preparation), 4096):
+        index = source.preparation[start : start + 4096]
+        for part in (source.read(index), source.label(index)):
+            digest.update(np.ascontiguousarray(part.cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+def add_embedding(model: models.Model, size: int, seed: int) -> None:
+    """A layer of `size` features on top of a network's own, as the near-future paper's code has it
+    for ACM: linear, batch norm, ReLU."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        linear = nn.Linear(model.feature_size, size)
+        model.embedding = nn.Sequential(linear, nn.BatchNorm1d(size), nn.ReLU())
+
+
+def embed(model: models.Model, x: Tensor) -> Tensor:
+    """Features of normalised floats, through the embedding where the network has one."""
+    features = model.features(x)
+    layer = getattr(model, "embedding", None)
+    return features if layer is None else layer(features)
+
+
+class FeatureSource:
+    """A source whose inputs are features in a folder of `.npy` files, mapped into memory; labels,
+    columns and names are those of the source they were computed from."""
+
+    def __init__(self, source: Source, folder: Path, size: int, fingerprint: str) -> None:
+        self.spec = Spec((size,), source.spec.classes)
+        self.label, self.columns = source.label, source.columns
+        self.class_names, self.fingerprint = source.class_names, fingerprint
+        self.rows = rows_in_a_shard(size)
+        self._shard = cache(lambda number: mapped(shard_file(folder, number)))
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def read(self, index: IntArray) -> Array:
+        shard, row = np.divmod(np.asarray(index, np.int64), self.rows)
+        features = np.empty((len(row), *self.spec.input_shape), np.float32)
+        for number in np.unique(shard).tolist():
+            here = shard == number
+            features[here] = self._shard(number)[row[here]]
+        return features
+
+
+def with_features(
+    stream: Stream,
+    model: str = "cnn4",
+    weights: str | Path = "",
+    *,
+    embedding: int = 0,
+    mean: tuple[float, ...] = (0.5,),
+    std: tuple[float, ...] = (0.25,),
+    seed: int = 0,
+    out: str | Path = "features",
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
+) -> Stream:
+    """The same stream, with the features of a frozen network for inputs.
+
+    Features of all samples of the source are computed once and kept in `out`, in a folder named
+    by a hash of the data and the network: what is there already is not computed again, whoever
+    asks, and a computation that was killed goes on at the block of samples it stopped in. `seed`
+    matters only where there are no weights. `progress` is told how many samples of how many are
+    done. `workers` processes decode ahead where the samples are encoded images.
+    """
+    place = device_named(device)
+    config = Config(model, str(weights), embedding, mean, std)
+    gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
+    backbone = Backbone(stream.spec, config, seed, place, gate)
+    print_of = hashlib.blake2b(
+        f"features 1 {stream.source.fingerprint} {backbone.fingerprint}".encode(), digest_size=16
+    ).hexdigest()
+    folder = Path(out) / print_of
+    _compute(stream.source, backbone, folder, place, progress, workers)
+    source = FeatureSource(stream.source, folder, backbone.size, print_of)
+    return replace(
+        stream,
+        name=f"{stream.name}-features",
+        source=source,
+        settings={
+            **stream.settings,
+            "features": {
+                "model": model,
+                "weights": str(weights),
+                "embedding": embedding,
+                "mean": list(mean),
+                "std": list(std),
+            },
+        },
+    )
+
+
+def _compute(
+    source: Source,
+    backbone: Backbone,
+    folder: Path,
+    device: torch.device,
+    progress: Callable[[int, int], None] | None,
+    workers: int | None,
+) -> None:
+    """Every shard that is not there yet; each appears under its name only when it is whole."""
+    rows, size = rows_in_a_shard(backbone.size), backbone.size
+    shards = -(-len(source) // rows)
+    ends = [min((number + 1) * rows, len(source)) for number in range(shards)]
+    missing = [
+        number
+        for number in range(shards)
+        if not _is_whole(shard_file(folder, number), (ends[number] - number * rows, size))
+    ]
+    if not missing:
+        if progress is not None:
+            progress(len(source), len(source))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"samples": len(source), "size": size, "model": backbone.config.model}
+    write_aside(folder / "about.json", lambda file: file.write_text(json.dumps(about, indent=1)))
+    with _alone(folder), _ahead(source, workers) as reader:
+        for number in missing:
+            part = (number * rows, ends[number])
+            _shard(reader, backbone, folder, part, device, progress)
+
+
+def _shard(
+    source: Source,
+    backbone: Backbone,
+    folder: Path,
+    part: tuple[int, int],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """One file, written block by block beside its place, so that only a block is in memory and a
+    computation that was killed goes on after the last block that is whole."""
+    start, end = part
+    size = backbone.size
+    file = shard_file(folder, start // rows_in_a_shard(size))
+    aside = begun_file(file)
+    header = npy_header((end - start, size))
+    done = blocks_done(aside, header, size) * BATCH
+    with aside.open("r+b" if done else "wb") as opened:
+        opened.truncate(len(header) + 4 * size * done)
+        opened.seek(0)
+        opened.write(header)
+        opened.seek(0, os.SEEK_END)
+        blocks = [
+            np.arange(first, min(first + BATCH, end)) for first in range(start + done, end, BATCH)
+        ]
+        told = 0
+        for number, index in enumerate(blocks):
+            while isinstance(source, Ahead) and source.hungry and told < len(blocks):
+                if told >= number:
+                    source.announce(blocks[told])
+                told += 1
+            features = backbone(torch.from_numpy(source.read(index)).to(device)).cpu().numpy()
+            if not np.isfinite(features).all():
+                bad = int(index[0]) + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+                raise StreamgaugeError(
+                    f"The features of sample {bad} hold a NaN or an infinity: check the weights, "
+                    f"mean and std."
+                )
+            opened.write(np.ascontiguousarray(features, np.float32).data)
+            opened.flush()
+            if progress is not None and number + 1 < len(blocks):
+                progress(int(index[-1]) + 1, len(source))
+        os.fsync(opened.fileno())
+    aside.replace(file)
+    if progress is not None:
+        progress(end, len(source))
+
+
+@contextmanager
+def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
+    count = workers_for(source, workers)
+    if count == 0:
+        yield source
+        return
+    reader = Ahead(source, count)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two processes that compute the same features would write into one file."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StreamgaugeError(
+            f"Another process is computing the features in '{folder}': wait for it, or stop it."
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def npy_header(shape: tuple[int, int]) -> bytes:
+    text = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(text, about)
+    return text.getvalue()
+
+
+def begun_file(file: Path) -> Path:
+    return file.with_name(f"{file.name}.begun")
+
+
+def blocks_done(aside: Path, header: bytes, size: int) -> int:
+    """Whole blocks in a file that was begun; the last one is not trusted, as its bytes may not have
+    reached the disk."""
+    try:
+        with aside.open("rb") as opened:
+            same = opened.read(len(header)) == header
+        written = aside.stat().st_size - len(header)
+    except OSError:
+        return 0
+    return max(0, written // (4 * size * BATCH) - 1) if same else 0
+
+
+def _is_whole(file: Path, shape: tuple[int, int]) -> bool:
+    try:
+        return bool(np.load(file, mmap_mode="r").shape == shape)
+    except (OSError, ValueError, EOFError):
+        return False
+
+
+def write_aside(file: Path, write: Callable[[Path], Any]) -> None:
+    """Write under another name, then rename: a file is there whole or not at all."""
+    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
+    write(aside)
+    aside.replace(file)
+
+
+def rows_in_a_shard(size: int) -> int:
+    return max(1, SHARD_BYTES // (4 * size))
+
+
+def shard_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}.npy"
+
+
+def device_named(device: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise StreamgaugeError(f"There is no device '{device}'; use auto, cpu or cuda.") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise StreamgaugeError("This machine has no CUDA device; use --device cpu.")
+    return place

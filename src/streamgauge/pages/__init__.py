@@ -1,0 +1,1 @@
+"""One HTML template, one palette and one set of plot functions for every page."""

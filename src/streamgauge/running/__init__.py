@@ -1,0 +1,1 @@
+"""Runs: protocol, loop, evaluation, and the executors that carry out planned runs."""

@@ -1,0 +1,412 @@
+"""The contract of a learner, tested: what `streamgauge check` runs and every learner here passes.
+
+Each check drives the learner through the real loop on small generated data and compares logs, so
+that what is tested is what is measured. A broken promise is answered with a sentence.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamgauge.catalogue import Recipe
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.writer import from_plain, to_plain
+from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.runner import make_deterministic
+from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
+
+if TYPE_CHECKING:
+    import torch
+
+STEPS, BATCH, CLASSES, NEVER = 24, 4, 4, 2  # the last two classes never arrive
+
+
+class Result(NamedTuple):
+    """passed is None where a check could not be made; why then says what is missing."""
+
+    name: str
+    passed: bool | None
+    why: str = ""
+
+
+class Broken(Exception):
+    """A broken promise, in a sentence."""
+
+
+def check_learner(recipe: Recipe, device: str = "cpu") -> list[Result]:
+    """All checks, in an order in which the first failure is the most telling."""
+    import torch
+
+    place = torch.device(device)
+    make_deterministic(device)
+    results: list[Result] = []
+    for name, check in _CHECKS.items():
+        if results and results[0].passed is False:  # the rest would fail for the same reason
+            results.append(Result(name, None, "not tried"))
+            continue
+        try:
+            why = check(recipe, place)
+            results.append(Result(name, None if why else True, why or ""))
+        except Broken as broken:
+            results.append(Result(name, False, str(broken)))
+        except StreamgaugeError as error:
+            results.append(Result(name, False, str(error)))
+        except Exception as error:
+            results.append(Result(name, False, f"it raised {_first_line(error)}"))
+    return results
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}" + (f": {text[0]}" if text else "")
+
+
+class _Memo:
+    """A recorder that keeps its rows in memory."""
+
+    full = False
+
+    def __init__(self, absent: frozenset[str]) -> None:
+        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+
+    def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
+        pass
+
+    def log(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """All tables but timing, as arrays."""
+        return {
+            name: {c: rows.peek(c) for c in rows.columns}
+            for name, rows in self.rows.items()
+            if name != "timing"
+        }
+
+
+class _Drive:
+    """The loop, on a small stream, with its log kept."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        device: torch.device,
+        stream: Stream,
+        protocol: Protocol | None = None,
+    ) -> None:
+        self.memo = _Memo(frozenset({"task"} if stream.task is None else ()))
+        self.loop = Loop(
+            stream,
+            lambda gate: recipe.build(stream.spec, gate, 7, device),
+            protocol or Protocol(evaluate=6),
+            self.memo,
+            device,
+        )
+
+    def to(self, step: int) -> _Drive:
+        self.loop.run(checkpoint_seconds=float("inf"), until=step)
+        return self
+
+    def end(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        self.to(len(self.loop.stream))
+        return self.memo.log()
+
+    def state(self) -> Any:
+        return self.loop.learner.state_dict()
+
+
+def _source(steps: int = STEPS, changed_from: int | None = None) -> ArraySource:
+    """Images of a few easy classes. From step `changed_from` on labels are others, and two
+    steps later inputs too."""
+    rng = np.random.default_rng(3)
+    count = steps * BATCH
+    label = rng.integers(0, CLASSES, count)
+    prototype = rng.integers(60, 196, (CLASSES, 3, 8, 8))
+    x = (prototype[label] + rng.integers(-40, 41, (count, 3, 8, 8))).astype(np.uint8)
+    if changed_from is not None:
+        label[changed_from * BATCH :] = (label[changed_from * BATCH :] + 1) % CLASSES
+        x[(changed_from + 2) * BATCH :] = 255 - x[(changed_from + 2) * BATCH :]
+    columns: dict[str, Any] = {"time": np.arange(count), "user": np.arange(count) // 3}
+    return ArraySource(x, label, classes=CLASSES + NEVER, **columns)
+
+
+def _stream(source: ArraySource | None = None, batch: int = BATCH, tasks: int = 3) -> Stream:
+    """In the given order, with task boundaries at thirds and a little held-out data."""
+    source = source or _source()
+    stream = arrange(source, Arrangement(batch=batch, held_out=0.1, held_out_by="time"))
+    if tasks == 1:
+        return stream
+    steps = len(stream)
+    task = np.arange(steps) * tasks // steps
+    split = stream.splits["held_out"]
+    home = task[np.searchsorted(stream.starts, split.position, side="right") - 1]
+    return replace(stream, task=task, splits={"held_out": replace(split, task=home)})
+
+
+def _predictions(log: dict[str, Any], before: int | None = None) -> dict[str, Any]:
+    """The online rows, up to and without a step; version and task are the loop's, not its."""
+    rows = log["predictions"]
+    keep = rows["shift"] == 0
+    if before is not None:
+        keep &= rows["step"] < before
+    return {c: rows[c][keep] for c in ("step", "sample", "prediction", "confidence")}
+
+
+def _parting(a: dict[str, Any], b: dict[str, Any]) -> int | None:
+    """The first step at which two sets of rows differ."""
+    first = None
+    for column in a:
+        x, y = a[column], b[column]
+        size = min(len(x), len(y))
+        unequal = (x[:size] != y[:size]) & ~((x[:size] != x[:size]) & (y[:size] != y[:size]))
+        places = np.flatnonzero(unequal)
+        if len(places) or len(x) != len(y):
+            place = int(places[0]) if len(places) else max(0, size - 1)
+            step = int(a["step"][place]) if len(a["step"]) else 0
+            first = step if first is None else min(first, step)
+    return first
+
+
+def _state_bytes(state: Any) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(to_plain(state), buffer)
+    return buffer.getvalue()
+
+
+def _through_disk(state: Any, place: torch.device) -> Any:
+    import torch
+
+    buffer = io.BytesIO(_state_bytes(state))
+    try:
+        return from_plain(torch.load(buffer, map_location=place, weights_only=True))
+    except Exception as error:
+        raise Broken(
+            f"its state cannot be stored: {_first_line(error)}; a state is made of dicts, lists, "
+            "numbers, text, tensors and arrays"
+        ) from error
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two states are equal, tensor by tensor."""
+    import torch
+
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.shape == b.shape and bool(torch.equal(a.cpu(), b.cpu()))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def _runs(recipe: Recipe, device: torch.device) -> None:
+    _Drive(recipe, device, _stream()).end()
+
+
+def _predict_is_pure(recipe: Recipe, device: torch.device) -> None:
+    drive = _Drive(recipe, device, _stream()).to(8)
+    learner, stream = drive.loop.learner, drive.loop.stream
+    before = _through_disk(learner.state_dict(), device)
+    x = drive.loop.inputs(stream.index(9))
+    first, second = learner.predict(x).clone(), learner.predict(x)
+    if not _same(first, second):
+        raise Broken("predict answers the same inputs differently the second time")
+    if not _same(before, _through_disk(learner.state_dict(), device)):
+        raise Broken("predict changes the learner's state")
+    more = _Drive(recipe, device, _stream(), Protocol(evaluate=6, shifts=(8,))).end()
+    step = _parting(_predictions(_Drive(recipe, device, _stream()).end()), _predictions(more))
+    if step is not None:
+        raise Broken(f"predicting more often changes what it learns, from step {step} on")
+
+
+def _repeats(recipe: Recipe, device: torch.device) -> None:
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        first = _Drive(recipe, device, _stream())
+        answers = _predictions(first.end())
+        torch.manual_seed(2)
+        second = _Drive(recipe, device, _stream())
+        step = _parting(answers, _predictions(second.end()))
+    if step is not None or not _same(first.state(), second.state()):
+        where = "end differently" if step is None else f"part at step {step}"
+        raise Broken(
+            f"two runs with the same seed {where}; draw random numbers from a generator made from "
+            "the seed, not from a global one"
+        )
+
+
+def _state_round_trip(recipe: Recipe, device: torch.device) -> None:
+    drive = _Drive(recipe, device, _stream()).to(10)
+    state = _through_disk(drive.loop.learner.state_dict(), device)
+    other = _Drive(recipe, device, _stream())
+    other.loop.load_state_dict({**drive.loop.state_dict(), "learner": state})
+    if not _same(state, _through_disk(other.loop.learner.state_dict(), device)):
+        raise Broken("a state that is loaded and taken again is not the same")
+    x = drive.loop.inputs(drive.loop.stream.index(11))
+    if not _same(drive.loop.learner.predict(x), other.loop.learner.predict(x)):
+        raise Broken("after its state is loaded into a new learner, it predicts something else")
+
+
+def _resumes(recipe: Recipe, device: torch.device) -> None:
+    whole = _Drive(recipe, device, _stream())
+    answers = _predictions(whole.end())
+    for stop in (1, STEPS // 2):
+        begun = _Drive(recipe, device, _stream()).to(stop)
+        rest = _Drive(recipe, device, _stream())
+        rest.loop.load_state_dict(_through_disk(begun.loop.state_dict(), device))
+        expected = {column: values[answers["step"] >= stop] for column, values in answers.items()}
+        step = _parting(expected, _predictions(rest.end()))
+        if step is not None or not _same(whole.state(), rest.state()):
+            where = "ends in another state than" if step is None else f"parts at step {step} from"
+            raise Broken(
+                f"a run interrupted after {stop} steps and resumed {where} one that ran through: "
+                "something it needs is not in its state"
+            )
+
+
+def _is_bounded(recipe: Recipe, device: torch.device) -> str | None:
+    sizes = {}
+    drive = _Drive(recipe, device, _stream(_source(2000), 40, 1), Protocol(evaluate="never"))
+    if getattr(drive.loop.learner, "unbounded", False):
+        return None
+    for samples in (2000, 4000, 7000):
+        drive.to(samples // 40)
+        sizes[samples] = len(_state_bytes(drive.loop.learner.state_dict()))
+    if sizes[7000] - sizes[4000] > 3000:
+        memory = getattr(drive.loop.learner, "memory", None)
+        if memory is not None and len(memory) < (getattr(memory, "capacity", None) or 0):
+            return "its memory was not full yet after 7,000 samples; check it with a smaller one"
+        raise Broken(
+            f"its state still grows after 4,000 samples ({sizes[4000]:,} to {sizes[7000]:,} bytes "
+            "at 7,000); bound it, declare `unbounded = True`, or check it with a smaller memory"
+        )
+    return None
+
+
+def _batch_of_one(recipe: Recipe, device: torch.device) -> None:
+    try:
+        log = _Drive(recipe, device, _stream(batch=1)).end()
+    except Exception as error:
+        raise Broken(f"a batch of one sample fails: {_first_line(error)}") from error
+    if not np.isfinite(log["predictions"]["confidence"]).all():
+        raise Broken("a batch of one sample gives scores that are not finite")
+
+
+def _class_never_seen(recipe: Recipe, device: torch.device) -> None:
+    drive = _Drive(recipe, device, _stream()).to(12)
+    import torch
+
+    rng = np.random.default_rng(5)
+    strange = torch.from_numpy(rng.integers(0, 256, (5, 3, 8, 8)).astype(np.uint8)).to(device)
+    if not getattr(drive.loop.learner, "sees_input", True):
+        strange = torch.empty((5, 0), device=device)
+    scores = drive.loop.learner.predict(strange)
+    if tuple(scores.shape) != (5, CLASSES + NEVER):
+        raise Broken(
+            f"predict returns scores of shape {tuple(scores.shape)}, where one column for each of "
+            f"the {CLASSES + NEVER} classes that may come is needed, seen or not"
+        )
+    if torch.isnan(scores).any():
+        raise Broken("scores hold a NaN when there are classes that were never seen")
+    won = scores.argmax(1) >= CLASSES
+    if won.any():
+        raise Broken("a class that was never seen wins over those that were")
+
+
+def _moves_device(recipe: Recipe, device: torch.device) -> str | None:
+    import torch
+
+    drive = _Drive(recipe, device, _stream()).to(8)
+    scores = drive.loop.learner.predict(drive.loop.inputs(drive.loop.stream.index(9)))
+    if scores.device.type != device.type:
+        raise Broken(f"it was given the device {device} and answers from {scores.device}")
+    if not torch.cuda.is_available():
+        return "this machine has one kind of device only"
+    other = torch.device("cuda" if device.type == "cpu" else "cpu")
+    moved = _Drive(recipe, other, _stream())
+    moved.loop.load_state_dict(_through_disk(drive.loop.state_dict(), other))
+    moved.end()
+    return None
+
+
+def _no_peeking(recipe: Recipe, device: torch.device) -> None:
+    at = 10
+    true = _Drive(recipe, device, _stream()).end()
+    other = _Drive(recipe, device, _stream(_source(changed_from=at))).end()
+    # The first step with a changed label is answered before its labels are due: it counts too.
+    last = int(np.searchsorted(_stream().order, at * BATCH)) // BATCH + 1
+    step = _parting(_predictions(true, last), _predictions(other, last))
+    if step is not None:
+        raise Broken(f"what it answers at step {step} depends on samples or labels that come later")
+
+
+def _declares_needs(recipe: Recipe, device: torch.device) -> None:
+    drive = _Drive(recipe, device, _stream())
+    needs = drive.loop.needs
+    if needs and not hasattr(drive.loop.learner, "tell"):
+        raise Broken(f"it declares that it needs {sorted(needs)} but has no `tell` to receive it")
+    base = _predictions(drive.end())
+    kept = len(drive.loop.stream)
+    if "horizon" not in needs:
+        longer = _Drive(recipe, device, _longer(_stream())).end()
+        step = _parting(base, _predictions(longer, kept))
+        if step is not None:
+            raise Broken(
+                f"its answers at step {step} depend on how long the stream is, which `needs` does "
+                "not declare (horizon)"
+            )
+    if "boundaries" not in needs:
+        flat = _Drive(recipe, device, _stream(tasks=1)).end()
+        step = _parting(base, _predictions(flat))
+        if step is not None:
+            raise Broken(
+                f"its answers at step {step} depend on task boundaries, which `needs` does not "
+                "declare (boundaries)"
+            )
+
+
+def _longer(stream: Stream) -> Stream:
+    """The same stream with its second half once more at the end, and a source twice as long."""
+    assert stream.task is not None
+    once = stream.source
+    everything = np.arange(len(once))
+    columns: dict[str, Any] = {
+        name: np.concatenate([c, c + c.max() + 1]) for name, c in once.columns.items()
+    }
+    source = ArraySource(
+        np.concatenate([once.read(everything), 255 - once.read(everything)]),
+        np.concatenate([once.label, once.label[::-1]]),
+        classes=once.spec.classes,
+        **columns,
+    )
+    return replace(
+        stream,
+        source=source,
+        order=np.concatenate([stream.order, stream.order + len(once)]),
+        starts=np.concatenate([stream.starts, stream.starts[1:] + stream.samples]),
+        task=np.concatenate([stream.task, stream.task + stream.tasks]),
+    )
+
+
+_CHECKS: dict[str, Callable[[Recipe, Any], str | None]] = {
+    "runs from end to end": _runs,
+    "predict changes nothing": _predict_is_pure,
+    "same seed, same result": _repeats,
+    "state survives a round trip": _state_round_trip,
+    "a resumed run is identical": _resumes,
+    "memory is bounded, or declared not to be": _is_bounded,
+    "a batch of one": _batch_of_one,
+    "a class never seen": _class_never_seen,
+    "moves to another device": _moves_device,
+    "no sample or label used before it is due": _no_peeking,
+    "nothing used that `needs` does not declare": _declares_needs,
+}

@@ -1,0 +1,1 @@
+"""Ways to carry out a list of planned runs: sequentially, interleaved on one GPU, Ray, torchrun."""

@@ -1,0 +1,164 @@
+"""Where the time of a run goes, so that its user sees what to change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.running.loop import Loop
+
+# Methods of a learner that are a part of their own, where it has them.
+LEARNER = {
+    "draw": "recall",
+    "bring": "recall",
+    "choose": "recall",
+    "view": "augment",
+    "loss": "forward",
+    "update": "backward",
+    "store": "store",
+    "prepare": "prepare",
+}
+WHAT = {
+    "read": "inputs fetched by the loop",
+    "predict": "answers before learning",
+    "recall": "choosing and fetching what is replayed",
+    "augment": "random views, normalised",
+    "forward": "network and loss, learning",
+    "backward": "gradients and the optimiser's step",
+    "store": "batches into memory",
+    "learn": "learning, the rest of it",
+    "prepare": "work before an evaluation",
+    "evaluate": "held-out samples answered and counted",
+    "record": "log and checkpoints",
+    "loop": "everything else",
+}
+ADVICE = {
+    "read": "keep the data in memory or on a local disk",
+    "predict": "--protocol.predict false leaves answers out",
+    "recall": "a smaller --learner.recall, or data in memory",
+    "augment": "--learner.augment none leaves random views out",
+    "forward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
+    "where the device has it, another --threads",
+    "backward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
+    "where the device has it, another --threads",
+    "store": "another --learner.policy",
+    "learn": "what is special to this learner",
+    "prepare": "--protocol.evaluate with a larger number evaluates less often",
+    "evaluate": "--protocol.evaluate with a larger number evaluates less often",
+    "record": "--checkpoint with a larger number writes less often",
+    "loop": "a larger --stream.batch makes fewer steps",
+}
+
+
+class Profile:
+    """Seconds by part over one run or several. A part within a part counts for itself alone, so
+    that the parts add up to the whole.
+
+    On a GPU every part waits for the device before and after, which slows the run: read shares,
+    not speed. Nothing is measured, and nothing costs, in a run that was not attached.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.total = 0.0
+        self.steps = 0
+        self.waits = False
+        self._wait: Callable[[], None] = _nothing
+        self._inner: list[float] = []  # by open part, what parts within it took
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self._wait()
+        start = time.perf_counter()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            self._wait()
+            took = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - self._inner.pop()
+            if self._inner:
+                self._inner[-1] += took
+
+    @contextmanager
+    def attached(self, loop: Loop) -> Iterator[None]:
+        """Measure what a loop does in this block."""
+        self._wait = _waiting(loop.device)
+        self.waits = self._wait is not _nothing
+        timed, before = loop._timed, loop.step
+
+        @contextmanager
+        def both(part: str) -> Iterator[None]:
+            with self.part(part), timed(part):
+                yield
+
+        loop._timed = both  # type: ignore[method-assign]
+        for method, part in LEARNER.items():
+            self._watch(loop.learner, method, part)
+        for rows in loop.recorder.rows.values():
+            self._watch(rows, "append", "record")
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.total += time.perf_counter() - start
+            self.steps += loop.step - before
+
+    def _watch(self, owner: Any, method: str, part: str) -> None:
+        call = getattr(owner, method, None)
+        if call is None:
+            return
+
+        @wraps(call)
+        def timed(*args: Any, **named: Any) -> Any:
+            with self.part(part):
+                return call(*args, **named)
+
+        setattr(owner, method, timed)
+
+    def shares(self) -> dict[str, float]:
+        """Part by part, in order of time; they add up to 1."""
+        parts = {**self.seconds, "loop": max(0.0, self.total - sum(self.seconds.values()))}
+        whole = sum(parts.values())
+        ordered = sorted(parts.items(), key=lambda item: -item[1])
+        return {name: seconds / whole for name, seconds in ordered if whole > 0}
+
+    def text(self) -> str:
+        """A table, and what could be changed about the largest part."""
+        if not self.steps:
+            return "There is nothing to profile: every run was complete already."
+        shares = self.shares()
+        lines = [f"Where the time went: {self.steps:,} steps in {self.total:.1f} s."]
+        for name, share in shares.items():
+            each = 1e3 * share * self.total / self.steps
+            lines.append(f"  {name:<9}{share:>7.1%}{each:>11.3f} ms a step   {WHAT.get(name, '')}")
+        largest = next(iter(shares))
+        if largest in ADVICE:
+            lines.append(f"To spend less on {largest}: {ADVICE[largest]}.")
+        if self.waits:
+            lines.append(
+                "Each part waited for the GPU, so this run was slower than one without --profile."
+            )
+        return "\n".join(lines)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _waiting(device: torch.device) -> Callable[[], None]:
+    if device.type != "cuda":
+        return _nothing
+    import torch
+
+    def wait() -> None:
+        if not torch.cuda.is_current_stream_capturing():  # nothing runs while a graph is captured
+            torch.cuda.synchronize(device)
+
+    return wait

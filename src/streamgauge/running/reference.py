@@ -1,0 +1,133 @@
+"""The ceiling: a model trained offline on the whole stream, shuffled, and then evaluated.
+
+It is no learner. It sees every sample before it answers any, as often as it likes and in any order,
+which is just what a learner must not; so it has no place in the loop, and no online accuracy.
+
+    python -m streamgauge.running.reference blobs epochs=5 lr=0.1 stream.classes=20
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import typer
+from numpy.typing import NDArray
+
+from streamgauge import catalogue
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners.adaptive import er_cosine
+from streamgauge.learners.base import Batch
+from streamgauge.learners.replay import er
+from streamgauge.settings import configure
+from streamgauge.streams import Gate, Stream
+from streamgauge.streams.gate import fetch
+
+BLOCK = 512  # held-out samples answered at once
+
+
+@dataclass(frozen=True)
+class Config(er.Config):
+    recall: int = 0
+    memory: int = 1
+    epochs: int = 1
+    batch: int = 10
+    schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate, over all epochs
+
+
+class Reference(NamedTuple):
+    """What came out. `accuracy` and `answers` have one entry for each held-out split."""
+
+    accuracy: dict[str, float]
+    answers: dict[str, NDArray[np.int64]]  # by place in the split
+    loss: list[float]  # mean training loss of each epoch
+    steps: int  # gradient steps taken
+
+
+def offline(
+    stream: Stream, config: Config | None = None, seed: int = 0, device: str = "auto"
+) -> Reference:
+    """Train on all samples of a stream in `epochs` shuffled passes and answer what it holds out.
+
+    The supervised reference of CLOC (Cai et al. 2021, Figure 8: 1 and 5 epochs). Network, optimiser
+    and augmentation are those of ER with the same settings, so that the two can be compared.
+    """
+    config = config or Config()
+    if not stream.splits:
+        raise StreamgaugeError(
+            "The stream holds nothing out to evaluate on: give it a share, such as held_out=0.1."
+        )
+    if config.epochs < 1 or config.batch < 1:
+        raise StreamgaugeError("epochs and batch must be 1 or more.")
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch.device(found if device == "auto" else device)
+    gate = Gate(stream.source, stream.preparation, place)
+    gate.reveal(stream.order)
+    gate.label_due(stream.order)
+    shared = {f.name: getattr(config, f.name) for f in fields(er.Config)}
+    learner: er.ER
+    if config.schedule == "cosine":
+        learner = er_cosine.ERCosine(stream.spec, gate, seed, place, er_cosine.Config(**shared))
+        learner.tell(horizon=config.epochs * -(-stream.samples // config.batch))
+    else:
+        learner = er.ER(stream.spec, gate, seed, place, er.Config(**shared))
+    rng = np.random.default_rng(seed)
+    losses, steps = [], 0
+    for _ in range(config.epochs):
+        said = [learner.learn(batch, None)["loss"] for batch in _epoch(stream, gate, config, rng)]
+        losses.append(float(torch.stack(said).mean()))
+        steps += len(said) * config.passes
+    answers = {name: _answers(learner, stream, split.index) for name, split in
+               stream.splits.items()}  # fmt: skip
+    accuracy = {name: float(np.mean(said == stream.source.label[stream.splits[name].index]))
+                for name, said in answers.items()}  # fmt: skip
+    return Reference(accuracy, answers, losses, steps)
+
+
+def _epoch(stream: Stream, gate: Gate, config: Config, rng: np.random.Generator) -> Iterator[Batch]:
+    order = rng.permutation(stream.order).astype(np.int64)
+    for start in range(0, len(order), config.batch):
+        index = order[start : start + config.batch]
+        yield Batch(gate.read(index), gate.label(index), index)
+
+
+def _answers(learner: er.ER, stream: Stream, index: NDArray[Any]) -> NDArray[np.int64]:
+    blocks = (index[start : start + BLOCK] for start in range(0, len(index), BLOCK))
+    said = [learner.predict(fetch(stream.source, block, learner.device)) for block in blocks]
+    answers: NDArray[np.int64] = torch.cat(said).argmax(1).cpu().numpy()
+    return answers
+
+
+def main(
+    stream: Annotated[str, typer.Argument(help="Name of a stream, or FILE.py.")],
+    settings: Annotated[list[str] | None, typer.Argument(help="NAME=VALUE; stream.NAME=VALUE.")]
+    = None,
+    preset: Annotated[str | None, typer.Option(help="A paper's settings, such as cloc.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, shuffling and augmentation.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:  # fmt: skip
+    """Train offline on a whole stream and print the accuracy on what it holds out, as JSON."""
+    known = catalogue.presets().get("offline", {})
+    if preset is not None and preset not in known:
+        raise StreamgaugeError(f"There is no preset 'offline@{preset}'; {nearest(preset, known)}")
+    own: dict[str, Any] = dict(known[preset]) if preset is not None else {}
+    of_stream: dict[str, Any] = {}
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise StreamgaugeError(f"'{setting}' is no setting: write NAME=VALUE.")
+        (of_stream if name.startswith("stream.") else own)[name.removeprefix("stream.")] = value
+    data = catalogue.stream(stream, **of_stream)
+    found = offline(data, configure(Config, own, "offline"), seed, device)
+    print(json.dumps({"accuracy": found.accuracy, "loss": found.loss, "steps": found.steps}))
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except StreamgaugeError as error:
+        raise SystemExit(f"streamgauge: {error}") from None

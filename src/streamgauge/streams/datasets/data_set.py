@@ -1,0 +1,406 @@
+"""Data sets: what is known of each, and how files of a person's become arrays that streams open.
+
+A data set is a file in this room that has `DATA = DataSet(...)`; there is no registry. What was
+taken in lies in a folder of its own as memory-mapped arrays beside `about.json`, which says what it
+is, where it came from and how it was verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.streams.datasets.archive import Files, md5_of
+from streamgauge.streams.datasets.download import Progress, download
+from streamgauge.streams.source import Array, ArraySource, IntArray
+
+_STREAMS = Path(__file__).parents[1]
+_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file at its official address. `md5` None: the contents are verified instead."""
+
+    name: str
+    urls: tuple[str, ...]
+    md5: str | None
+    megabytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a data set's reader made of files."""
+
+    arrays: Mapping[str, Array]  # as they are stored; `label` is always among them
+    form: str  # which published form it was, in words
+    classes: int
+    class_names: Sequence[str] | None = None
+    checksums: Mapping[str, str] = field(default_factory=dict)  # part: md5
+    streamed: int | None = None  # samples before the official test set, which comes last
+    verified: str = ""  # how, where it is not by `checksums`
+    more: Mapping[str, Any] = field(default_factory=dict)  # what else its streams must know
+
+
+Reader = Callable[[Files, Path, "Asked"], Contents | None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for beside the files themselves."""
+
+    images: Path | None = None  # where the images lie, if not beside the metadata
+    progress: Progress | None = None
+
+    def tell(self, what: str, done: int, total: int | None) -> None:
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """All that is known of a data set."""
+
+    name: str
+    title: str
+    revision: str
+    licence: str
+    citation: str
+    home: str
+    forms: str  # what `add` takes
+    read: Reader  # None from it: these files are something else
+    remotes: tuple[Remote, ...] = ()
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    by_hand: str = ""  # how to get it, where it cannot be fetched
+
+    @property
+    def how_to_get(self) -> str:
+        if self.remotes:
+            return f"streamgauge data fetch {self.name}"
+        return f"{self.by_hand} Then: streamgauge data add {self.name} PATH"
+
+
+def data_folder(given: Path | None = None) -> Path:
+    """Where data sets lie: the folder given, $STREAMGAUGE_DATA, or the user's data folder."""
+    if given is not None:
+        return given.expanduser()
+    if chosen := os.environ.get("STREAMGAUGE_DATA"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "streamgauge"
+
+
+@cache
+def _files() -> dict[str, Path]:
+    """The files that have a `DATA`, by name."""
+    files = [f for folder in ("datasets", "named") for f in (_STREAMS / folder).glob("[a-z]*.py")]
+    return {file.stem: file for file in files if "\nDATA = " in file.read_text()}
+
+
+def names() -> list[str]:
+    """The names of all data sets."""
+    return sorted(_files())
+
+
+def find(name: str) -> DataSet:
+    if name not in _files():
+        raise StreamgaugeError(f"There is no data set '{name}'; {nearest(name, names())}")
+    folder = _files()[name].parent.name
+    data: DataSet = importlib.import_module(f"streamgauge.streams.{folder}.{name}").DATA
+    return data
+
+
+class Stored:
+    """A data set in the data folder: its arrays, memory-mapped, and what is known of them."""
+
+    def __init__(self, data: DataSet, folder: Path | None = None) -> None:
+        self.data = data
+        self.folder = data_folder(folder) / data.name
+        try:
+            self.about: dict[str, Any] = json.loads((self.folder / "about.json").read_text())
+        except FileNotFoundError:
+            have = f", or with files you have: streamgauge data add {data.name} PATH"
+            raise StreamgaugeError(
+                f"The data set {data.name} is not in {self.folder.parent}. Get it:"
+                f" {data.how_to_get}{have if data.remotes else ''}."
+            ) from None
+        except (OSError, ValueError) as error:
+            raise self._damaged(f"about.json cannot be read ({error})") from None
+        self.arrays = {name: self._open(name) for name in self.about["arrays"]}
+
+    def __len__(self) -> int:
+        return len(self.arrays["label"])
+
+    @property
+    def test(self) -> IntArray:
+        """Addresses of the official test set."""
+        return np.arange(self.about["streamed"], len(self))
+
+    def source(self) -> ArraySource:
+        """The whole data set as a source, official test set last."""
+        own = {k: v for k, v in self.arrays.items() if k not in ("x", "label")}
+        made = ArraySource(
+            self.arrays["x"],
+            self.arrays["label"],
+            classes=self.about["classes"],
+            class_names=self.about["class_names"],
+            **own,
+        )
+        made.x_hash = self.about["arrays"]["x"]["md5"]
+        return made
+
+    def _open(self, name: str) -> Array:
+        """The array, if it is still the one that was stored. Its checksum is only computed again
+        where size or time of the file are not those of the record (a copied folder)."""
+        file, known = self.folder / f"{name}.npy", self.about["arrays"][name]
+        try:
+            found = file.stat()
+            if [found.st_size, found.st_mtime_ns] != [known["bytes"], known["changed"]]:
+                if found.st_size != known["bytes"] or array_md5(file) != known["md5"]:
+                    raise self._damaged(f"{file.name} is not what was stored")
+                known["changed"] = found.st_mtime_ns
+                _write_about(self.folder, self.about)
+            mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise self._damaged(f"{file.name} is missing") from None
+        except (OSError, ValueError) as error:
+            raise self._damaged(f"{file.name} cannot be read ({error})") from None
+        return mapped
+
+    def _damaged(self, why: str) -> StreamgaugeError:
+        return StreamgaugeError(
+            f"The data set in {self.folder} is damaged, {why}: remove that folder and get it again:"
+            f" {self.data.how_to_get}."
+        )
+
+
+def array_md5(file: Path) -> str:
+    """Of the numbers in a stored array, without the header of the file."""
+    mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+    digest = hashlib.md5(usedforsecurity=False)
+    for start in range(0, len(mapped), step := max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
+        digest.update(np.ascontiguousarray(mapped[start : start + step]).data)
+    return digest.hexdigest()
+
+
+def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """A data folder that cannot be written to is no reason not to read it."""
+    aside = folder / f"about.{os.getpid()}.json"
+    try:
+        aside.write_text(json.dumps(about, indent=1))
+        aside.replace(folder / "about.json")
+    except OSError:
+        aside.unlink(missing_ok=True)
+
+
+def add(
+    data: DataSet,
+    path: Path,
+    folder: Path | None = None,
+    *,
+    other_contents: bool = False,
+    images: Path | None = None,
+    progress: Progress | None = None,
+) -> Stored:
+    """Take in files of a data set in any form its reader knows, from a folder or an archive."""
+    base = data_folder(folder)
+    home = base / data.name
+    if path.expanduser().resolve().is_relative_to(home.resolve()):
+        raise StreamgaugeError(f"{path} is the stored data set itself; nothing is to be added.")
+    scratch = base / f".{data.name}.{os.getpid()}"
+    try:
+        _tidy(base, data.name)
+        scratch.mkdir(parents=True)
+        found, where = _read(data, path.expanduser(), scratch, Asked(images, progress))
+        verified = _verify(data, found, where, other_contents)
+        about = _store(data, found, scratch)
+        about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
+        (scratch / "about.json").write_text(json.dumps(about, indent=1))
+        shutil.rmtree(home, ignore_errors=True)
+        scratch.replace(home)
+    except OSError as error:
+        raise StreamgaugeError(
+            f"{data.name} cannot be stored in {base}: {error.strerror or error}. Another folder is"
+            " chosen with --data-folder or $STREAMGAUGE_DATA."
+        ) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Stored(data, folder)
+
+
+def _tidy(base: Path, name: str) -> None:
+    """Remove what processes that no longer run have left half-made."""
+    for left in base.glob(f".{name}.*"):
+        number = left.name.rpartition(".")[2]
+        if number == str(os.getpid()) or (os.name == "posix" and not _runs(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(number: str) -> bool:
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def fetch(
+    data: DataSet,
+    folder: Path | None = None,
+    *,
+    progress: Progress | None = None,
+    tries: int = 4,
+    wait: float = 1.0,
+) -> Stored:
+    """Download a data set from its official address and take it in."""
+    if not data.remotes:
+        raise StreamgaugeError(f"{data.name} cannot be fetched by a program. {data.how_to_get}.")
+    place = data_folder(folder) / "downloads" / data.name
+    for number, remote in enumerate(data.remotes):
+        try:
+            download(remote.urls, place / remote.name, remote.md5, progress, tries, wait)
+        except StreamgaugeError as problem:
+            rest = "; ".join(f"{one.name} from {one.urls[0]}" for one in data.remotes[number:])
+            raise StreamgaugeError(
+                f"{problem} Without a network: get {rest} on another machine, put it into {place}"
+                f" and run the same command, or run: streamgauge data add {data.name} PATH."
+            ) from None
+        except OSError as error:
+            raise StreamgaugeError(
+                f"{remote.name} cannot be written to {place}: {error.strerror or error}."
+            ) from None
+    stored = add(data, place, folder, progress=progress)
+    shutil.rmtree(place)  # what was made of it is verified and stored
+    return stored
+
+
+def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
+    """What is known of a data set and of the copy that is here, for `list` and `info`."""
+    facts: dict[str, Any] = {
+        "name": data.name,
+        "title": data.title,
+        "revision": data.revision,
+        "licence": data.licence,
+        "citation": data.citation,
+        "home": data.home,
+        "forms": data.forms,
+        "get": data.how_to_get,
+        "files": [vars(remote) for remote in data.remotes],
+        "checksums": dict(data.checksums),
+        "here": (data_folder(folder) / data.name / "about.json").is_file(),
+    }
+    if facts["here"]:
+        try:
+            stored = Stored(data, folder)
+        except StreamgaugeError as problem:
+            return facts | {"here": False, "problem": str(problem)}
+        bytes_ = sum(entry["bytes"] for entry in stored.about["arrays"].values())
+        facts |= {
+            "folder": str(stored.folder),
+            "samples": len(stored),
+            "test": len(stored.test),
+            "megabytes": round(bytes_ / 1e6, 1),
+            "classes": stored.about["classes"],
+            **{key: stored.about[key] for key in ("form", "from", "verified", "more")},
+            "columns": sorted(set(stored.arrays) - {"x"}),
+        }
+    return facts
+
+
+def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Contents, Path]:
+    """What the reader finds at a path, or in an archive that lies in the folder."""
+    files = Files(path)
+    tried = [files]
+    if files.kind == "folder":
+        tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
+    broken: StreamgaugeError | None = None
+    for one in tried:
+        try:
+            _ = one.names  # a folder of downloads may hold broken archives of other things
+        except StreamgaugeError as error:
+            if one is files:
+                raise
+            broken = broken or error
+            continue
+        found = data.read(one, scratch, asked)
+        if found is not None:
+            return found, one.path
+    if broken is not None:
+        raise broken
+    raise StreamgaugeError(
+        f"{path} holds no {data.title} in a form that is known. Known are: {data.forms}."
+    )
+
+
+def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -> str:
+    """How the contents were verified; refused where a checksum is another."""
+    for part, expected in data.checksums.items():
+        got = found.checksums.get(part)
+        if got is not None and got != expected:
+            if other_contents:
+                return f"no, {part} has md5 {got} where {expected} is expected, and was accepted"
+            raise StreamgaugeError(
+                f"{where} is not {data.title} as published: {part} has md5 {got} where {expected}"
+                " is expected. Get the file again, or take it as it is with --other-contents."
+            )
+    compared = sorted(set(data.checksums) & set(found.checksums))
+    if compared:
+        return f"yes, by the md5 of {', '.join(compared)}"
+    return found.verified or "no, no checksum of this form is published"
+
+
+def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
+    arrays = {}
+    for name, array in found.arrays.items():
+        file = scratch / f"{name}.npy"
+        if not file.exists():  # a reader of something large has written it already
+            np.save(file, array, allow_pickle=False)
+        elif isinstance(array, np.memmap):
+            array.flush()
+        status = file.stat()
+        arrays[name] = {
+            "bytes": status.st_size,
+            "changed": status.st_mtime_ns,
+            "md5": array_md5(file),
+        }
+    count = len(found.arrays["label"])
+    return {
+        "format": 1,
+        "name": data.name,
+        "revision": data.revision,
+        "arrays": arrays,
+        "classes": found.classes,
+        "class_names": None if found.class_names is None else list(found.class_names),
+        "streamed": count if found.streamed is None else found.streamed,
+        "checksums": dict(found.checksums),
+        "more": dict(found.more),
+    }
+
+
+def archive_verified(data_remotes: tuple[Remote, ...], files: Files) -> tuple[str, dict[str, str]]:
+    """For data whose published checksum is that of the archive: how it was verified, and its md5
+    under the archive's name."""
+    if files.kind == "folder":
+        return "by its counts only, since no checksum of the unpacked files is published", {}
+    known = {remote.name for remote in data_remotes}
+    name = files.path.name if files.path.name in known else next(iter(known), files.path.name)
+    return "", {name: md5_of(files.path)}

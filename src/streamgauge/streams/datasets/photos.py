@@ -1,0 +1,456 @@
+"""Large sets of photos (CLOC, CGLM, CLEAR): lists of files with labels, times and users.
+
+Images stay where they are; what is stored are the lists, as arrays that are memory-mapped: opening
+39 million photos reads none of them. `part` says what a sample is for, where the release says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets.archive import Files, inside, refuse_leaving
+from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Stored
+from streamgauge.streams.images.image_source import BadImage, ImageSource
+from streamgauge.streams.own._guess import NAMES
+from streamgauge.streams.own._tables import read_csv
+from streamgauge.streams.source import Array, ArraySource, IntArray, Source
+from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
+from streamgauge.tables.lines import place as line
+
+PREPARATION, STREAM, HELD_OUT, TEST = range(4)
+_PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
+_MAPPED = ("_names", "_ends")
+_LOOKED_FOR = 64  # images that are looked for, to find the folder that holds them
+
+
+@dataclass(frozen=True)
+class Config(Arrangement):
+    """Settings that streams of photos share."""
+
+    size: int = 224  # pixels a side; 0 leaves the images away: labels, times and users alone
+    parts: Literal["official", "shares"] = "official"  # the release's split, or by the shares
+    on_bad: Literal["fatal", "skip"] = "fatal"
+
+
+@dataclass
+class Photos:
+    """A list of photos on its way into the store."""
+
+    paths: Any  # pyarrow text
+    label: Array
+    columns: dict[str, Array]
+    form: str
+    class_names: Sequence[str] | None = None
+
+
+class PathItems:
+    """Bytes of image files below a folder, by number. Their names lie in the stored data set and
+    are mapped from there; to another process goes only where that is."""
+
+    def __init__(self, stored: Path, root: str, strip: str, put: str, known: str) -> None:
+        self.stored = stored
+        self.root, self.strip, self.put = root, strip, put
+        self.fingerprint = known
+        self._open()
+
+    def _open(self) -> None:
+        self._names: Array = np.load(self.stored / "paths.npy", mmap_mode="r")
+        self._ends: Array = np.load(self.stored / "path_ends.npy", mmap_mode="r")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _MAPPED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def name(self, number: int) -> str:
+        start = int(self._ends[number - 1]) if number else 0
+        return bytes(self._names[start : int(self._ends[number])]).decode()
+
+    def __getitem__(self, number: int) -> bytes:
+        name = self.name(number)
+        path = inside(Path(self.root), self.put + name.removeprefix(self.strip))
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise BadImage(
+                f"{path} cannot be read: {error.strerror}; if all images were moved, add the data"
+                " set again with --images.",
+                "missing",
+            ) from None
+
+
+def photo_stream(data: DataSet, config: Config, name: str) -> Stream:
+    """The stream of a configuration over a stored list of photos."""
+    stored = Stored(data)
+    source = photo_source(stored, config)
+    how: Arrangement = config
+    if config.order == "time" and "time" not in source.columns:
+        how = replace(config, order="given")  # order files are in order of time, and have no times
+    cache = stored.folder / "orders"
+    part = stored.arrays.get("part")
+    if part is None or config.parts == "shares":
+        return arrange(source, how, name=name, settings=vars(config), cache=cache)
+    if len(part) != len(source):
+        raise StreamgaugeError(
+            "Some images cannot be used, so the official parts do not fit: set parts to 'shares',"
+            " or mend the images."
+        )
+    apart = np.flatnonzero((part == PREPARATION) | (part == HELD_OUT))
+    test = np.flatnonzero(part == TEST)
+    given = replace(how, preparation=0.0, held_out=0.0)
+    set_apart = np.append(apart, test)
+    plain = arrange(source, given, name=name, test=set_apart, settings=vars(config), cache=cache)
+    splits: dict[str, Split] = {}
+    if "test" in plain.splits:
+        every = plain.splits["test"]
+        for what, kind in (("held_out", HELD_OUT), ("test", TEST)):
+            chosen = part[every.index] == kind
+            if chosen.any():
+                home = None if every.task is None else every.task[chosen]
+                place = every.position[chosen]
+                if "time" not in source.columns and home is None:  # drawn evenly over the stream
+                    place = np.arange(len(place)) * plain.samples // len(place)
+                splits[what] = Split(every.index[chosen], place, home, what == "test")
+    prepared = np.flatnonzero(part == PREPARATION)
+    if "time" in source.columns:
+        prepared = prepared[np.argsort(source.columns["time"][prepared], kind="stable")]
+    return replace(plain, splits=splits, preparation=prepared)
+
+
+def photo_source(stored: Stored, config: Config) -> Source:
+    """The photos as a source, decoded when they are read."""
+    apart = ("label", "paths", "path_ends", "part")
+    more: dict[str, Any] = {k: array for k, array in stored.arrays.items() if k not in apart}
+    more |= {
+        "classes": stored.about["classes"],
+        "class_names": stored.about["class_names"],
+    }
+    if config.size == 0:
+        nothing = np.empty((len(stored), 0), np.uint8)
+        labels = ArraySource(nothing, stored.arrays["label"], **more)
+        labels.fingerprint = _fingerprint(stored, 0)
+        return labels
+    where = stored.about["more"]["images"]
+    if not where:
+        raise StreamgaugeError(
+            f"The images of {stored.data.title} were not found when it was added: add it again with"
+            " --images FOLDER, or set --stream.size 0 to stream labels, times and users alone."
+        )
+    items = PathItems(
+        stored.folder,
+        str(stored.folder / where),  # what is absolute stays so
+        stored.about["more"]["strip"],
+        stored.about["more"]["put"],
+        stored.about["arrays"]["paths"]["md5"],
+    )
+    source = ImageSource(
+        items, stored.arrays["label"], size=config.size, on_bad=config.on_bad, **more
+    )
+    if not source.bad:
+        source.fingerprint = _fingerprint(stored, config.size)
+    return source
+
+
+def _fingerprint(stored: Stored, size: int) -> str:
+    """From the checksums of the stored arrays: tens of millions of labels are not hashed again."""
+    known = {name: entry["md5"] for name, entry in sorted(stored.about["arrays"].items())}
+    facts = json.dumps([known, stored.about["classes"], stored.about["class_names"], size])
+    return hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
+
+
+def contents(
+    photos: Photos,
+    files: Files,
+    asked: Asked,
+    *,
+    images: str | None = None,
+    checksums: Mapping[str, str] | None = None,
+    verified: str = "",
+    streamed: int | None = None,
+) -> Contents:
+    """The lists as they are stored, and where the images were found."""
+    paths, label, columns = photos.paths, photos.label, photos.columns
+    if len(label) != len(paths):
+        raise StreamgaugeError(f"{files.path} has {len(label)} labels for {len(paths)} images.")
+    _refuse_leaving(paths, files.path)
+    if "time" in columns and not bool(np.all(columns["time"][1:] >= columns["time"][:-1])):
+        # Once and for all, since opening millions of photos must not mean sorting them.
+        order = np.argsort(columns["time"], kind="stable")
+        paths, label = paths.take(order), label[order]
+        columns = {name: column[order] for name, column in columns.items()}
+    offsets, letters = _letters(paths)
+    classes = len(photos.class_names) if photos.class_names else int(label.max()) + 1
+    if int(label.min()) < 0:
+        raise StreamgaugeError(f"{files.path} has the label {label.min()}, below 0.")
+    if images is None:
+        place = _find_images(_some(paths), files, asked)
+    else:
+        place = {"images": images, "strip": "", "put": ""}
+    arrays: dict[str, Array] = {
+        "label": label.astype(np.int16 if classes <= 1 << 15 else np.int32),
+        "paths": letters,
+        "path_ends": offsets[1:],
+        **columns,
+    }
+    return Contents(
+        arrays,
+        photos.form,
+        classes,
+        photos.class_names,
+        checksums or {},
+        streamed,
+        verified or "by its counts only, since no checksum of these lists is published",
+        place,
+    )
+
+
+def _letters(paths: Any) -> tuple[IntArray, Array]:
+    """Where each text ends, and all of them in one row of bytes."""
+    import pyarrow as pa
+
+    texts = pa.concat_arrays([paths.cast(pa.large_string())])  # begins at offset 0
+    _, offsets, letters = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(texts) + 1)
+    if letters is None:
+        return ends, np.empty(0, np.uint8)
+    return ends, np.frombuffer(letters, np.uint8, int(ends[-1]))
+
+
+def _refuse_leaving(paths: Any, where: Path) -> None:
+    import pyarrow.compute as pc
+
+    bad = pc.match_substring_regex(paths, r"(^|[/\\])\.\.([/\\]|$)|^[/\\]|^.:")
+    if pc.any(bad).as_py():
+        refuse_leaving(paths.filter(bad)[0].as_py(), where)
+
+
+def _some(paths: Any) -> list[str]:
+    step = max(1, len(paths) // _LOOKED_FOR)
+    return [str(paths[i].as_py()) for i in range(0, len(paths), step)][:_LOOKED_FOR]
+
+
+def _find_images(some: list[str], files: Files, asked: Asked) -> dict[str, str]:
+    """The folder below which most of some images lie; some lists begin with 'train/' where the
+    folder does not, or the other way round."""
+    base = files.path if files.kind == "folder" else files.path.parent
+    roots = [base, base / "data", base / "images", base.parent, base.parent / "data"]
+    if asked.images is not None:
+        roots = [asked.images.expanduser()]
+        if not roots[0].is_dir():
+            raise StreamgaugeError(f"There is no folder {roots[0]} with images.")
+    best, found = {"images": "", "strip": "", "put": ""}, 0
+    for root in roots:
+        for strip, put in (("", ""), ("train/", ""), ("", "train/")):
+            there = sum((root / (put + name.removeprefix(strip))).is_file() for name in some)
+            if there > found:
+                best = {"images": str(root.resolve()), "strip": strip, "put": put}
+                found = there
+    if asked.images is not None and not found:
+        raise StreamgaugeError(
+            f"None of {len(some)} images that were looked for lies in {roots[0]}, such as"
+            f" {some[0]}."
+        )
+    return best | {"looked_for": f"{found} of {len(some)} images found"}
+
+
+def from_order_files(files: Files) -> Photos | None:
+    """CLDatasets' HDF5 lists: train, and where they are there pretrain and test, each with paths
+    and labels as `store_list`. They are in order of time and hold no times."""
+    import pyarrow as pa
+
+    found = {
+        split: where
+        for split in _PARTS
+        if (where := files.locate([f"{split}_image_paths.hdf5", f"{split}_labels.hdf5"]))
+    }
+    if "train" not in found:
+        return None
+    paths, labels, parts = [], [], []
+    for split, where in found.items():
+        raw = files.read(list(where.values()))
+        names = _store_list(raw[where[f"{split}_image_paths.hdf5"]], files.path)
+        label = _store_list(raw[where[f"{split}_labels.hdf5"]], files.path)
+        if len(names) != len(label) or label.dtype.kind not in "iu":
+            raise StreamgaugeError(
+                f"{files.path} has {len(names)} paths and {len(label)} labels ({label.dtype}) for"
+                f" '{split}': these do not belong together."
+            )
+        text = [n.decode() if isinstance(n, bytes) else str(n) for n in names.tolist()]
+        paths.append(pa.array(text, pa.large_string()))
+        labels.append(label)
+        parts.append(np.full(len(label), _PARTS[split], np.uint8))
+    return Photos(
+        pa.concat_arrays(paths),
+        np.concatenate(labels),
+        {"part": np.concatenate(parts)},
+        f"HDF5 order files ({', '.join(found)})",
+    )
+
+
+def _store_list(raw: bytes, where: Path) -> Array:
+    try:
+        import h5py
+    except ImportError:
+        raise StreamgaugeError(
+            "Reading HDF5 order files needs a package: pip install 'streamgauge[hdf5]'."
+        ) from None
+    try:
+        with h5py.File(io.BytesIO(raw), "r") as file:
+            return np.asarray(file["store_list"])
+    except (OSError, KeyError, RuntimeError) as error:
+        raise StreamgaugeError(f"An order file in {where} cannot be read: {error}.") from None
+
+
+_ROLES = ("label", "path", "time", "user", "latitude", "longitude", "split")
+_MORE_NAMES = {
+    "label": ("cell", "cellid"),
+    "path": ("storeloc",),
+    "time": ("unixtime", "uploaddate"),
+}
+
+
+def _choose(columns: Sequence[str], roles: Sequence[str], where: str) -> dict[str, str]:
+    """Which column is what, by the names that manifests of one's own may have, too."""
+    plain = {column: re.sub(r"[^a-z0-9]", "", column.lower()) for column in columns}
+    chosen = {}
+    for role in roles:
+        names = (*NAMES[role], *_MORE_NAMES.get(role, ()))
+        fits = [c for c in columns if plain[c] == role] or [c for c in columns if plain[c] in names]
+        if len(fits) > 1:
+            raise StreamgaugeError(
+                f"Which column of {where} is the {role}? It may be {' or '.join(fits)}: rename the"
+                f" one that is to '{role}'."
+            )
+        if fits:
+            chosen[role] = fits[0]
+    return chosen
+
+
+def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Photos:
+    """A CSV with a column for the label and one for the path, and time, user, latitude, longitude
+    where there are any. `path_of` makes paths of the table where it has none; classes of fewer
+    than `least` images are left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    raw = files.read([name])[name]
+    table = read_csv(raw, files.called(name))
+    roles = [role for role in _ROLES if not (path_of and role == "path")]
+    chosen = _choose(table.column_names, roles, files.called(name))
+    for role in ("label",) if path_of else ("label", "path"):
+        if role not in chosen:
+            raise StreamgaugeError(
+                f"{files.called(name)} has no column '{role}'; it has"
+                f" {', '.join(table.column_names)}. Rename the one that holds it"
+                + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
+            )
+    given = table[chosen["label"]]
+    good = pc.is_valid(given)
+    if pa.types.is_string(given.type):
+        good = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(given), ""), False)
+    unlabelled = len(table) - pc.sum(good).as_py()
+    if least > 1:
+        counts = pc.value_counts(given.filter(good).combine_chunks())
+        kept = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
+        good = pc.and_(good, pc.is_in(given, kept))
+    for role in ("time", "user"):
+        missing = (
+            pc.index(pc.and_(good, table[chosen[role]].is_null()), True) if role in chosen else None
+        )
+        if missing is not None and missing.as_py() >= 0:
+            raise StreamgaugeError(
+                f"{line(raw, missing.as_py())} of {files.called(name)} has no {role}: fill it in,"
+                " or leave it out."
+            )
+    table = table.filter(good)
+    if len(table) == 0:
+        raise StreamgaugeError(f"{files.called(name)} lists no image.")
+    label, class_names = _labels(table[chosen["label"]].combine_chunks())
+    columns: dict[str, Array] = {}
+    for role in ("time", "user", "latitude", "longitude"):
+        if role in chosen:
+            columns[role] = _column(table[chosen[role]].combine_chunks(), role, files.called(name))
+    if "split" in chosen:
+        columns["part"] = _parts(table[chosen["split"]].combine_chunks(), files.called(name))
+    paths = path_of(table) if path_of else table[chosen["path"]]
+    shown = ", ".join(f"{role} from '{column}'" for role, column in chosen.items())
+    shown += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
+    paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {shown}", class_names)
+
+
+def _labels(values: Any) -> tuple[Array, Sequence[str] | None]:
+    """Whole numbers that leave no great gaps stay what they are; others and text are numbered in
+    their order, and their names kept."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(values.type):
+        label = values.to_numpy(zero_copy_only=False)
+        if label.min() >= 0 and int(label.max()) < 2 * len(np.unique(label)):
+            return label, None
+    else:
+        label = np.asarray(values.cast(pa.string()).to_pylist())
+    names, numbered = np.unique(label, return_inverse=True)
+    return numbered, [str(name) for name in names.tolist()]
+
+
+def _column(values: Any, role: str, where: str) -> Array:
+    import pyarrow as pa
+
+    if pa.types.is_temporal(values.type):
+        stamps: Array = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy()
+        return stamps
+    if role == "user":
+        if pa.types.is_integer(values.type):
+            whole: Array = values.to_numpy(zero_copy_only=False)
+            return whole
+        codes: Array = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        return codes
+    try:
+        numbers: Array = values.cast(pa.int64() if role == "time" else pa.float64()).to_numpy(
+            zero_copy_only=False
+        )
+    except pa.ArrowInvalid as error:
+        raise StreamgaugeError(
+            f"The column for {role} of {where} must hold numbers: {error}."
+        ) from None
+    return numbers
+
+
+def _parts(values: Any, where: str) -> Array:
+    known = {
+        "pretrain": PREPARATION,
+        "preparation": PREPARATION,
+        "train": STREAM,
+        "stream": STREAM,
+        "val": HELD_OUT,
+        "valid": HELD_OUT,
+        "held_out": HELD_OUT,
+        "test": TEST,
+    }
+    coded = values.dictionary_encode()
+    kinds = [str(kind).lower() for kind in coded.dictionary.to_pylist()]
+    unknown = [kind for kind in kinds if kind not in known]
+    if unknown or coded.null_count:
+        raise StreamgaugeError(
+            f"The split '{unknown[0] if unknown else ''}' in {where} is not known; known"
+            f" are {', '.join(known)}."
+        )
+    table = np.array([known[kind] for kind in kinds], np.uint8)
+    codes: IntArray = coded.indices.to_numpy(zero_copy_only=False)
+    return table[codes]

@@ -1,0 +1,86 @@
+"""Tiny ImageNet: 110,000 photos of 64 x 64 pixels in two hundred classes."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote, archive_verified
+
+_REMOTES = (
+    Remote(
+        "tiny-imagenet-200.zip",
+        ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+        "90528d7ca1a48142e341f4ef8d21d0de",
+        248,
+    ),
+)
+_AT_ONCE = 2000  # files read at a time
+
+
+def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    """Classes are numbered as wnids.txt lists them (so the survey's code does); the official
+    validation set, whose labels are published, is the test set."""
+    where = files.locate(["wnids.txt", "val_annotations.txt"])
+    if where is None:
+        return None
+    lists = {name: text.decode() for name, text in files.read(list(where.values())).items()}
+    ids = lists[where["wnids.txt"]].split()
+    number = {name: place for place, name in enumerate(ids)}
+    root = PurePosixPath(where["wnids.txt"]).parent
+    rows = [line.split("\t") for line in lists[where["val_annotations.txt"]].splitlines() if line]
+    test = [(str(root / "val" / "images" / row[0]), row[1]) for row in rows if len(row) > 1]
+    at = len(root.parts)
+    train = sorted(
+        (name, parts[at + 1])
+        for name in files.names
+        if len(parts := PurePosixPath(name).parts) == at + 4
+        and parts[at] == "train"
+        and parts[at + 2] == "images"
+        and name.endswith(".JPEG")
+    )
+    listed = [*train, *test]
+    unknown = next((wnid for _, wnid in listed if wnid not in number), None)
+    if unknown is not None:
+        raise StreamgaugeError(f"{files.path} has images of '{unknown}', not among its wnids.txt.")
+    if not train or not test:
+        raise StreamgaugeError(
+            f"{files.path} has {len(train)} training images below train/ and {len(test)} labelled"
+            " ones below val/: it is not complete."
+        )
+    from streamgauge.streams.images.image_source import BadImage, decode
+
+    x = np.lib.format.open_memmap(
+        scratch / "x.npy", mode="w+", dtype=np.uint8, shape=(len(listed), 3, 64, 64)
+    )
+    for start in range(0, len(listed), _AT_ONCE):
+        names = [name for name, _ in listed[start : start + _AT_ONCE]]
+        contents = files.read(names)
+        for place, name in enumerate(names, start):
+            try:
+                x[place] = decode(contents[name], 64, name=name)
+            except BadImage as error:
+                raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
+        asked.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
+    label = np.array([number[wnid] for _, wnid in listed], np.uint8)
+    verified, checksums = archive_verified(_REMOTES, files)
+    form = "JPEGs in a folder" if files.kind == "folder" else "the official zip"
+    return Contents({"x": x, "label": label}, form, len(ids), ids, checksums, len(train), verified)
+
+
+DATA = DataSet(
+    name="tinyimagenet",
+    title="Tiny ImageNet",
+    revision="tiny-imagenet-200, 2015",
+    licence="that of ImageNet: non-commercial research and education",
+    citation="Le, Y., Yang, X. (2015). Tiny ImageNet Visual Recognition Challenge. CS 231N,"
+    " Stanford University.",
+    home="http://cs231n.stanford.edu/",
+    forms="tiny-imagenet-200.zip, or the folder unpacked from it",
+    read=_read,
+    remotes=_REMOTES,
+    checksums={"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
+)

@@ -1,0 +1,1 @@
+"""Encoded images: where they are stored, and how they become pixels."""

@@ -1,0 +1,460 @@
+"""Images as they lie on disk: from the bytes of a file to the pixels of a source.
+
+`decode` turns one encoded image into bytes [3, H, W] by rules that are stated, or says in a
+sentence why it cannot (`BadImage`). `ImageSource` is a source over anything that gives the bytes
+of an image by number: files of a folder, a column of a table, members of tar files, shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.streams.source import Array, IntArray, Spec, as_labels, as_named_column
+
+if TYPE_CHECKING:
+    from PIL import Image as Pillow
+
+Bytes = NDArray[np.uint8]
+How = Literal["crop", "stretch"]
+Alpha = Literal["white", "black", "drop", "refuse"]
+Colour = Literal["convert", "refuse"]
+Claim = Literal["refuse", "ignore"]
+OnBad = Literal["fatal", "skip"]
+
+# A photo of 8,000 x 8,000; Pillow itself warns from 89 million on. A file of some kilobytes can
+# claim far more, and would fill the memory.
+MAX_PIXELS = 64_000_000
+# The formats that are tried, and no others: some of Pillow's start programs.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+SUFFIXES = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".png": "PNG",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".ppm": "PPM",
+    ".pgm": "PPM",
+    ".pnm": "PPM",
+}
+_ORIENTATION = 0x0112
+# What Pillow can turn to RGB, and what the turn is: see `decode`.
+_PLAIN = ("RGB", "L", "1", "P", "CMYK", "YCbCr", "RGBX")
+_WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
+
+
+class BadImage(StreamgaugeError):
+    """An image that cannot be used; `reason` is a sentence, `kind` a word or two to count by."""
+
+    def __init__(self, reason: str, kind: str = "damaged") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+
+
+class Items(Protocol):
+    """Encoded images by number. `name(i)`, where there is one, is shown in errors and its suffix
+    is held against the content; `fingerprint`, where there is one, stands for the content."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int, /) -> bytes: ...
+
+
+def decode(
+    data: bytes,
+    size: int | tuple[int, int],
+    how: How = "crop",
+    *,
+    name: str | None = None,
+    alpha: Alpha = "white",
+    colour: Colour = "convert",
+    claim: Claim = "refuse",
+    max_pixels: int = MAX_PIXELS,
+    draft: bool = True,
+    out: Bytes | None = None,
+) -> Bytes:
+    """An encoded image as bytes [3, H, W]; `size` is H = W, or (H, W).
+
+    `how` = "crop": the largest centred part of the right proportions, scaled to `size` (that is,
+    shorter side to `size`, then centre crop); "stretch": all of it, proportions given up. Scaling
+    averages over what a pixel covers (a triangle filter), up and down. An image that has the size
+    already is not touched.
+
+    Rules: the first frame of an animation; turned as its EXIF orientation says. Grey becomes three
+    equal channels, 16-bit grey its upper 8 bits, a palette its colours, CMYK the plain conversion
+    without a colour profile. Transparent parts are laid on `alpha` ("white", "black"), or shown as
+    stored ("drop"), or the image is refused. `colour` = "refuse" takes nothing but RGB.
+
+    `name`, where given, must not claim another format than the bytes have, unless `claim` is
+    "ignore". More than `max_pixels` are refused before anything is unpacked. With `draft`, a JPEG
+    much larger than `size` is unpacked at 1/2, 1/4 or 1/8 of its size, which is several times
+    faster; pixels differ a little from those without.
+
+    With `out`, an array [3, H, W], the pixels are written there.
+
+    Raises `BadImage`, whatever is wrong with the bytes.
+
+    >>> tiny = b"P6 2 1 255 " + bytes([10, 20, 30, 40, 50, 60])
+    >>> decode(tiny, (1, 2)).tolist()
+    [[[10, 40]], [[20, 50]], [[30, 60]]]
+    >>> decode(b"P6 2 1 255 " + bytes(3), 8)
+    Traceback (most recent call last):
+    streamgauge.streams.images.image_source.BadImage: It is damaged or truncated, ...
+    """
+    high, wide = _sides(size)
+    image = _pixels(data, high, wide, how, name, alpha, colour, claim, max_pixels, draft)
+    pixels = np.asarray(image).transpose(2, 0, 1)
+    if out is None:
+        return np.ascontiguousarray(pixels)
+    out[...] = pixels
+    return out
+
+
+def _pixels(
+    data: bytes,
+    high: int,
+    wide: int,
+    how: How,
+    name: str | None,
+    alpha: Alpha,
+    colour: Colour,
+    claim: Claim,
+    max_pixels: int,
+    draft: bool,
+) -> Pillow.Image:
+    pillow = _pillow()
+    if len(data) == 0:
+        raise BadImage("It is empty: the file has zero bytes.", "empty")
+    try:
+        image = pillow.open(io.BytesIO(data), formats=FORMATS)
+    except pillow.DecompressionBombError:
+        raise _bomb(max_pixels) from None
+    except pillow.UnidentifiedImageError:
+        raise _unknown(data) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
+        raise _damaged(error) from None
+    kind = "JPEG" if image.format == "MPO" else image.format  # MPO: several JPEGs in one
+    _refuse_claim(name, kind, claim)
+    if image.width * image.height > max_pixels:
+        raise _bomb(max_pixels, image.size)
+    try:
+        turn = 1
+        if kind == "JPEG":
+            turn = _orientation(image)
+            if draft:
+                across = (high, wide) if turn >= 5 else (wide, high)
+                image.draft("RGB", _least(image.size, across, how))
+            image.load()
+        else:  # the orientation may stand behind the pixels
+            image.load()
+            turn = _orientation(image)
+        image = _as_rgb(image, alpha, colour)
+        across = (high, wide) if turn >= 5 else (wide, high)
+        box = _box(image.size, across, how)
+        if image.size != across or box != (0, 0, *across):
+            image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
+        if turn > 1:
+            image = image.transpose(_turns(pillow)[turn])
+    except (BadImage, MemoryError):
+        raise
+    except Exception as error:
+        raise _damaged(error) from None
+    return image
+
+
+def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    high, wide = (size, size) if isinstance(size, int) else size
+    if high < 1 or wide < 1:
+        raise StreamgaugeError(f"Images have one pixel a side or more, not {size}.")
+    return int(high), int(wide)
+
+
+def _box(
+    size: tuple[int, int], across: tuple[int, int], how: How
+) -> tuple[float, float, float, float]:
+    """The part of an image that is kept: centred, so that turning and cropping commute."""
+    width, height = size
+    if how == "stretch":
+        return 0, 0, width, height
+    part = min(width / across[0], height / across[1])
+    left, top = (width - part * across[0]) / 2, (height - part * across[1]) / 2
+    return max(left, 0), max(top, 0), min(width - left, width), min(height - top, height)
+
+
+def _least(size: tuple[int, int], across: tuple[int, int], how: How) -> tuple[int, int]:
+    """The smallest whole image from which the kept part need not be scaled up."""
+    if how == "stretch":
+        return across
+    scale = max(across[0] / size[0], across[1] / size[1])
+    return max(1, math.ceil(size[0] * scale)), max(1, math.ceil(size[1] * scale))
+
+
+def _orientation(image: Pillow.Image) -> int:
+    if image.format == "JPEG" and not any("exif" in k or "xmp" in k for k in map(str, image.info)):
+        return 1  # nothing to look through: a twentieth of the time that decoding takes
+    try:
+        turn = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged notes beside good pixels: as every viewer does, leave it upright
+        return 1
+    return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
+
+
+def _turns(pillow: Any) -> dict[int, Any]:
+    way = pillow.Transpose
+    return {
+        2: way.FLIP_LEFT_RIGHT,
+        3: way.ROTATE_180,
+        4: way.FLIP_TOP_BOTTOM,
+        5: way.TRANSPOSE,
+        6: way.ROTATE_270,
+        7: way.TRANSVERSE,
+        8: way.ROTATE_90,
+    }
+
+
+def _as_rgb(image: Pillow.Image, alpha: Alpha, colour: Colour) -> Pillow.Image:
+    mode = image.mode
+    if mode == "RGB" and "transparency" not in image.info:
+        return image
+    if colour == "refuse" and mode != "RGB":
+        raise BadImage(f"It is not RGB but of the kind '{mode}'.", "not RGB")
+    if mode in _WITH_ALPHA or "transparency" in image.info:
+        return _on_background(image, alpha)
+    if mode.startswith("I;16"):  # Pillow's own conversion would cut values off at 255
+        upper = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
+        return cast("Pillow.Image", _pillow().fromarray(upper).convert("RGB"))
+    if mode not in _PLAIN:
+        raise BadImage(
+            f"Its pixels are of the kind '{mode}', for which there is no rule to make RGB of.",
+            "unknown channels",
+        )
+    return image.convert("RGB")
+
+
+def _on_background(image: Pillow.Image, alpha: Alpha) -> Pillow.Image:
+    if alpha == "refuse":
+        raise BadImage("It has transparent parts, and these are refused.", "transparent")
+    if alpha == "drop" and image.mode in ("RGB", "RGBA", "L", "LA", "P"):
+        return image.convert("RGBA").convert("RGB")
+    layered = image.convert("RGBA")
+    ground = _pillow().new("RGBA", layered.size, "black" if alpha == "black" else "white")
+    ground.alpha_composite(layered)
+    return cast("Pillow.Image", ground.convert("RGB"))
+
+
+def _refuse_claim(name: str | None, kind: str | None, claim: Claim) -> None:
+    if name is None or claim == "ignore":
+        return
+    suffix = name[name.rfind(".") :].lower() if "." in name else ""
+    if SUFFIXES.get(suffix, kind) != kind:
+        raise BadImage(f"Its name says {SUFFIXES[suffix]} but it is a {kind} file.", "misnamed")
+
+
+def _bomb(limit: int, size: tuple[int, int] | None = None) -> BadImage:
+    claimed = f"{size[0]} x {size[1]}" if size else "far too many"
+    return BadImage(
+        f"It claims {claimed} pixels, more than the {limit:,} that are allowed.", "too many pixels"
+    )
+
+
+def _unknown(data: bytes) -> BadImage:
+    if data[:3] == b"\xff\xd8\xff" or data[:8] == b"\x89PNG\r\n\x1a\n" or data[:4] == b"RIFF":
+        return BadImage("It begins as an image but is damaged or cut off at its head.")
+    return BadImage(f"It is not an image of a known kind ({', '.join(FORMATS)}).", "not an image")
+
+
+def _damaged(error: Exception) -> BadImage:
+    why = (str(error).splitlines() or [""])[0].strip().rstrip(".") or type(error).__name__
+    return BadImage(f"It is damaged or truncated, and decoding it ends with: {why}.")
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise StreamgaugeError(
+            "Reading images needs a package: pip install 'streamgauge[images]'."
+        ) from None
+    return Image
+
+
+class ImageSource:
+    """A source over encoded images, decoded when they are read.
+
+    `items[i]` are the bytes of image i (see `Items`); labels and columns are arrays, memory-mapped
+    or not, as for `ArraySource`, and are not copied. `read` gives bytes [n, 3, H, W].
+
+    `on_bad` is "fatal": the first bad image that is read ends the run with a sentence that names
+    it; or "skip": every image is decoded once now, bad ones are left out, and `left_out` counts
+    them by kind (`bad` lists number and reason). Packing does that once for all runs.
+    Further settings are those of `decode`: `how`, `alpha`, `colour`, `claim`, `max_pixels`,
+    `draft`.
+
+    The fingerprint is a hash of labels, columns and settings, and of `items.fingerprint` where
+    there is one (see `items`: paths and sizes, or the like); otherwise of all bytes of all images.
+    It is computed when first asked for.
+
+    A source can be pickled if its items can, for worker processes.
+
+    >>> images = [b"P6 1 1 255 " + bytes([i, i, i]) for i in range(4)]
+    >>> source = ImageSource(images, np.array([0, 1, 1, 2]), size=1)
+    >>> source.spec, source.read(np.array([3, 1]))[:, 0, 0, 0].tolist()
+    (Spec(input_shape=(3, 1, 1), classes=3), [3, 1])
+    """
+
+    def __init__(
+        self,
+        items: Items | Sequence[bytes],
+        label: Array,
+        *,
+        size: int | tuple[int, int],
+        classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        how: How = "crop",
+        alpha: Alpha = "white",
+        colour: Colour = "convert",
+        claim: Claim = "refuse",
+        max_pixels: int = MAX_PIXELS,
+        draft: bool = True,
+        on_bad: OnBad = "fatal",
+        progress: Callable[[int, int], None] | None = None,
+        **columns: Array,
+    ) -> None:
+        for setting, value, choices in (
+            ("how", how, How),
+            ("alpha", alpha, Alpha),
+            ("colour", colour, Colour),
+            ("claim", claim, Claim),
+            ("on_bad", on_bad, OnBad),
+        ):
+            known = choices.__args__  # type: ignore[attr-defined]
+            if value not in known:
+                raise StreamgaugeError(f"{setting} cannot be {value!r}; {nearest(value, known)}")
+        _pillow()  # whether it is there is said now, not in the middle of a run
+        self.items = items
+        self.settings: dict[str, Any] = {
+            "how": how,
+            "alpha": alpha,
+            "colour": colour,
+            "claim": claim,
+            "max_pixels": max_pixels,
+            "draft": draft,
+        }
+        if len(items) != len(label):
+            raise StreamgaugeError(f"There are {len(items)} images but {len(label)} labels.")
+        self.label, self.class_names, classes = as_labels(label, classes, class_names)
+        self.spec = Spec((3, *_sides(size)), classes)
+        self.columns: Mapping[str, Array] = {
+            name: as_named_column(name, column, len(items)) for name, column in columns.items()
+        }
+        self.bad: list[tuple[int, BadImage]] = []
+        self._kept: IntArray | None = None
+        if on_bad == "skip":
+            self._leave_out_bad(progress)
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many images were left out, by kind of reason."""
+        counts: dict[str, int] = {}
+        for _, error in self.bad:
+            counts[error.kind] = counts.get(error.kind, 0) + 1
+        return counts
+
+    def number(self, index: int) -> int:
+        """Where sample `index` stands in `items`: the same, unless bad images were left out."""
+        return int(index) if self._kept is None else int(self._kept[index])
+
+    def name(self, index: int) -> str | None:
+        """What the items call this sample, where they have names."""
+        return _name(self.items, self.number(index))
+
+    def encoded(self, index: int) -> bytes:
+        """The image of a sample as it is stored."""
+        return self.items[self.number(index)]
+
+    def decoded(self, index: int) -> Bytes:
+        """The pixels [3, H, W] of one sample; raises `BadImage`."""
+        return decode(
+            self.encoded(index),
+            (self.spec.input_shape[1], self.spec.input_shape[2]),
+            name=self.name(index),
+            **self.settings,
+        )
+
+    def read(self, index: IntArray) -> Bytes:
+        unique, place = np.unique(np.asarray(index), return_inverse=True)  # padding repeats samples
+        pixels = np.empty((len(unique), *self.spec.input_shape), np.uint8)
+        for row, sample in enumerate(unique.tolist()):
+            try:
+                pixels[row] = self.decoded(sample)
+            except BadImage as error:
+                raise StreamgaugeError(
+                    f"The image {self._called(sample)} cannot be used. {error.reason} Mend or"
+                    " remove it, or set on_bad to 'skip' to leave such images out and count them."
+                ) from None
+        return pixels[place]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self.spec, self.class_names, sorted(self.settings.items()))).encode())
+        of_items = getattr(self.items, "fingerprint", None)
+        if of_items is not None:
+            digest.update(str(of_items).encode())
+        else:
+            for number in range(len(self.items)):
+                image = self.items[number]
+                digest.update(len(image).to_bytes(8, "little"))
+                digest.update(image)
+        parts = {"y": self.label, **dict(sorted(self.columns.items()))}
+        if self._kept is not None:
+            parts["kept"] = self._kept
+        for name, part in parts.items():
+            digest.update(f"{name}{part.dtype}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    def _called(self, sample: int) -> str:
+        name = self.name(sample)
+        return f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
+
+    def _leave_out_bad(self, progress: Callable[[int, int], None] | None) -> None:
+        good = np.ones(len(self.items), bool)
+        for number in range(len(self.items)):
+            try:
+                self.decoded(number)
+            except BadImage as error:
+                self.bad.append((number, error))
+                good[number] = False
+            if progress is not None:
+                progress(number + 1, len(self.items))
+        if not good.any():
+            raise StreamgaugeError(
+                f"None of the {len(good)} images can be used; of the first: {self.bad[0][1].reason}"
+            )
+        if self.bad:
+            self._kept = np.flatnonzero(good)
+            self.label = self.label[self._kept]
+            self.columns = {name: column[self._kept] for name, column in self.columns.items()}
+
+
+def _name(items: Any, number: int) -> str | None:
+    name = getattr(items, "name", None)
+    return str(name(number)) if callable(name) else None

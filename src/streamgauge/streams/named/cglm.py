@@ -1,0 +1,70 @@
+"""CGLM, half a million photos of landmarks by time; the class is the landmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from streamgauge.streams.datasets import photos as _photos
+from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
+from streamgauge.streams.own._tables import read_csv
+from streamgauge.streams.stream import Stream
+
+_LEAST = 25  # images a landmark must have
+
+
+@dataclass(frozen=True)
+class Config(_photos.Config):
+    """Settings of the stream: the first 20 % prepare; the 1 % held out is ours, where the order
+    files do not say which."""
+
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "time"
+    batch: int = 128
+    preparation: float = 0.2
+    held_out: float = 0.01
+
+
+def build(config: Config) -> Stream:
+    """The stream of a configuration."""
+    return _photos.photo_stream(DATA, config, "cglm")
+
+
+def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    photos = _photos.from_order_files(files)
+    if photos is None:
+        tables = [name for name in files.names if name.endswith((".csv", ".csv.gz"))]
+        if len(tables) != 1:
+            return None
+        header = read_csv(files.read(tables)[tables[0]], tables[0]).column_names
+        by_id = "id" in header and "landmark_id" in header
+        photos = _photos.from_csv(files, tables[0], _by_id if by_id else None, _LEAST)
+        photos.form += f"; landmarks of {_LEAST} images and more"
+    return _photos.contents(photos, files, asked)
+
+
+def _by_id(table: Any) -> Any:
+    """Google Landmarks v2 keeps an image in folders named by the first letters of its id."""
+    import pyarrow.compute as pc
+
+    name = table["id"]
+    first = [pc.utf8_slice_codeunits(name, at, at + 1) for at in range(3)]
+    return pc.binary_join_element_wise(*first, pc.binary_join_element_wise(name, "jpg", "."), "/")
+
+
+DATA = DataSet(
+    name="cglm",
+    title="CGLM",
+    revision="2023, Google Landmarks v2 ordered by time",
+    licence="photos: Creative Commons and public domain, each its own; labels: CC BY 4.0",
+    citation="Prabhu, A., Cai, Z., Dokania, P., Torr, P., Koltun, V., Sener, O. (2023). Online"
+    " Continual Learning Without the Storage Constraint. arXiv:2305.09253.",
+    home="https://github.com/drimpossible/ACM",
+    forms="CLDatasets' order_files (train_image_paths.hdf5, train_labels.hdf5, ...); a CSV with"
+    " columns id, landmark_id and upload_date, or label, path and time",
+    read=_read,
+    by_hand="Get the order files and images of https://huggingface.co/datasets/hammh0a/CGLM, or the"
+    " images of https://github.com/cvdfoundation/google-landmark with cglm_labels_timestamps_clean"
+    ".csv of https://github.com/eth-easl/cglm-metadata.",
+)

@@ -1,0 +1,177 @@
+"""CLOC, 39 million photos by the time they were taken; the class is where (S2 cells)."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets import photos as _photos
+from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
+from streamgauge.streams.own._tables import read_csv
+from streamgauge.streams.stream import Stream
+
+_SPLITS = {"cross_val": _photos.PREPARATION, "train": _photos.STREAM}
+
+
+@dataclass(frozen=True)
+class Config(_photos.Config):
+    """Settings of the stream. The release says which photos are for what; where it does not, the
+    first 5 % prepare and 1 % is held out uniformly over time, as the paper has it."""
+
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "time"
+    batch: int = 256
+    preparation: float = 0.05
+    held_out: float = 0.01
+
+
+def build(config: Config) -> Stream:
+    """The stream of a configuration."""
+    return _photos.photo_stream(DATA, config, "cloc")
+
+
+def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    photos = _released(files) or _photos.from_order_files(files) or _from_csv(files)
+    return None if photos is None else _photos.contents(photos, files, asked)
+
+
+def _from_csv(files: Files) -> _photos.Photos | None:
+    tables = [name for name in files.names if name.endswith((".csv", ".csv.gz"))]
+    tables = [name for name in tables if not name.startswith("download_link")]
+    return _photos.from_csv(files, tables[0]) if len(tables) == 1 else None
+
+
+def _released(files: Files) -> _photos.Photos | None:
+    """The authors' arrays: lists stored by `torch.save`, read as data only."""
+    import pyarrow as pa
+
+    kinds = ("labels", "time", "store_loc")
+    found = {
+        split: {kind: where[f"{split}_{kind}.torchSave"] for kind in kinds}
+        for split in _SPLITS
+        if (where := files.locate([f"{split}_{kind}.torchSave" for kind in kinds]))
+    }
+    if "train" not in found:
+        return None
+    pieces: list[dict[str, Any]] = []
+    for split, names in found.items():
+        held = {kind: _load(files, name) for kind, name in names.items()}
+        held["user"] = _users(files, split)
+        # Each stored path ends in one character too many, mostly the end of its line.
+        held["store_loc"] = [str(path)[:-1] for path in held["store_loc"]]
+        pieces.append({**held, "part": _SPLITS[split]})
+    pieces += _held_out(files)
+    for piece in pieces:
+        counts = {kind: len(piece[kind]) for kind in kinds}
+        if len(set(counts.values())) > 1:
+            raise StreamgaugeError(f"The lists in {files.path} have different lengths: {counts}.")
+    columns = {
+        "time": np.concatenate([np.asarray(piece["time"], np.int64) for piece in pieces]),
+        "part": np.concatenate(
+            [np.full(len(piece["time"]), piece["part"], np.uint8) for piece in pieces]
+        ),
+    }
+    user = _joined_users([piece["user"] for piece in pieces])
+    if user is not None:
+        columns["user"] = user
+    return _photos.Photos(
+        pa.concat_arrays([pa.array(p["store_loc"], pa.large_string()) for p in pieces]),
+        np.concatenate([np.asarray(piece["labels"], np.int32) for piece in pieces]),
+        columns,
+        f"the released arrays ({', '.join(found)}{', val' * (len(pieces) > len(found))})",
+    )
+
+
+def _users(files: Files, split: str) -> dict[str, Any]:
+    """Users by name and by number, as far as they are there."""
+    users = {}
+    for kind in ("user", "userID"):
+        where = files.locate([f"{split}_{kind}.torchSave"])
+        if where is not None:
+            users[kind] = _load(files, next(iter(where.values())))
+    return users
+
+
+def _joined_users(pieces: list[dict[str, Any]]) -> Any:
+    """One column for all parts: numbers where all have them, else names, else none."""
+    import pyarrow as pa
+
+    for kind in ("userID", "user"):
+        if all(kind in piece for piece in pieces):
+            whole = [value for piece in pieces for value in piece[kind]]
+            if all(isinstance(value, int) for value in whole[:1000]):
+                return np.asarray(whole, np.int64)
+            texts = pa.array([str(value) for value in whole])
+            return texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return None
+
+
+def _held_out(files: Files) -> list[dict[str, Any]]:
+    """The validation list: no head, label first, time third, user fourth, path last."""
+    name = next((n for n in files.names if PurePosixPath(n).name.endswith("compact_val.csv")), None)
+    if name is None:
+        return []
+    table = read_csv(files.read([name])[name], files.called(name), header=False)
+    if table.num_columns < 5:
+        raise StreamgaugeError(
+            f"{files.called(name)} has {table.num_columns} columns, where 5 are expected."
+        )
+    label, time, user = (table.column(i).to_pylist() for i in (0, 2, 3))
+    if not all(isinstance(value, int) for value in (label[0], time[0])):
+        raise StreamgaugeError(
+            f"{files.called(name)} is not as released (label first, time third, no head)."
+        )
+    kind = "userID" if isinstance(user[0], int) else "user"
+    paths = table.column(table.num_columns - 1).to_pylist()
+    return [
+        {
+            "labels": label,
+            "time": time,
+            "store_loc": [str(path).strip() for path in paths],
+            "user": {kind: user},
+            "part": _photos.HELD_OUT,
+        }
+    ]
+
+
+def _load(files: Files, name: str) -> Any:
+    """A list from `torch.save`, by the reader that builds plain values and tensors only."""
+    import torch
+
+    raw = files.read([name])[name]
+    try:
+        value = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError):
+        raise StreamgaugeError(
+            f"{files.called(name)} is refused: it is damaged, or holds more than the plain values"
+            " that are read."
+        ) from None
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, (list, tuple)):
+        raise StreamgaugeError(f"{files.called(name)} holds no list.")
+    return value
+
+
+DATA = DataSet(
+    name="cloc",
+    title="CLOC",
+    revision="2021, YFCC100M photos of 2004 to 2014",
+    licence="lists: non-commercial academic use (its page) or MIT (its repository);"
+    " photos: Creative Commons, each its own",
+    citation="Cai, Z., Sener, O., Koltun, V. (2021). Online Continual Learning with Natural"
+    " Distribution Shifts: An Empirical Study with Visual Data. ICCV.",
+    home="https://github.com/IntelLabs/continuallearning/tree/main/CLOC",
+    forms="the released metadata (train_labels.torchSave and so on, with cross_val_* and the"
+    " validation CSV where you have them); CLDatasets' order_files (train_image_paths.hdf5,"
+    " train_labels.hdf5, ...); a CSV with columns label, path, time, user",
+    read=_read,
+    by_hand="Get the metadata (metadata.tar.gz) and images as"
+    " https://github.com/IntelLabs/continuallearning/tree/main/CLOC says, or the order files and"
+    " images of https://huggingface.co/datasets/hammh0a/CLOC.",
+)

@@ -1,0 +1,19 @@
+"""CIFAR-100 class by class, 20 tasks of 5 (the survey); tasks=10 for the metrics paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgauge.streams.datasets import cifar100
+from streamgauge.streams.named import _split
+from streamgauge.streams.stream import Stream
+
+
+@dataclass(frozen=True)
+class Config(_split.Config):
+    """Settings of the stream."""
+
+
+def build(config: Config) -> Stream:
+    """The stream of a configuration."""
+    return _split.split(cifar100.DATA, config, "split_cifar100")

@@ -1,0 +1,605 @@
+"""What the streams over one's own data share: settings, bad rows, columns of a table, splits."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.images.image_source import ImageSource, Items
+from streamgauge.streams.images.items import FileItems, texts
+from streamgauge.streams.own._guess import guess, say, shown
+from streamgauge.streams.source import Array, ArraySource, IntArray, Source
+from streamgauge.streams.stream import Arrangement, Stream, arrange
+from streamgauge.tables.lines import place
+
+Flags = NDArray[np.bool_]
+TRAIN = ("train", "training", "trn")
+TEST = ("test", "testing", "tst", "eval", "evaluation")
+VALIDATION = ("val", "valid", "validation", "dev")
+ROLES = ("label", "time", "user", "latitude", "longitude", "domain", "split", "id")
+
+
+@dataclass(frozen=True)
+class Images(Arrangement):
+    """Settings of every stream over one's own images."""
+
+    path: str = ""  # where the data lie
+    size: int = 64  # pixels a side that images are brought to
+    how: Literal["crop", "stretch"] = "crop"  # the centred square, or all of it out of proportion
+    alpha: Literal["white", "black", "drop", "refuse"] = "white"  # behind transparent parts
+    colour: Literal["convert", "refuse"] = "convert"  # of images that are not RGB
+    claim: Literal["refuse", "ignore"] = "refuse"  # of a name that says another format
+    max_pixels: int = 64_000_000  # more are refused before they are unpacked
+    on_bad: Literal["fatal", "skip"] = "fatal"  # of images, rows, labels and paths alike
+    train: str = ""  # the splits that are streamed, by name; "" guesses
+    test: str = ""  # the splits that are evaluated on; "" guesses, "none" leaves them out
+
+
+@dataclass(frozen=True)
+class Columns(Images):
+    """Which column is what: "" guesses from the name and says so, "none" leaves it out."""
+
+    label: str = ""
+    time: str = ""
+    user: str = ""
+    latitude: str = ""
+    longitude: str = ""
+    domain: str = ""
+    split: str = ""
+    id: str = ""  # where there is one, it may not come twice
+    labels: Literal["auto", "numbers", "names"] = "auto"  # keep numbers, or number what is there
+    names: str = ""  # text file of class names, one a line; other labels are unknown
+
+
+class Rows:
+    """Which rows are usable. A bad one is fatal, or left out and counted, as `on_bad` says."""
+
+    def __init__(self, count: int, on_bad: str, where: str, file: Path | None = None) -> None:
+        self.where, self._file = where, file
+        self.good: Flags = np.ones(count, bool)
+        self.left_out: dict[str, int] = {}
+        self._skip = on_bad == "skip"
+
+    def refuse(self, bad: Flags, kind: str, sentence: Callable[[int], str]) -> None:
+        """`kind` is counted; `sentence(row)` says what is wrong with the first bad row."""
+        bad = bad & self.good
+        count = int(bad.sum())
+        if count == 0:
+            return
+        if not self._skip:
+            others = f" So it is with {count} rows in all." if count > 1 else ""
+            raise StreamgaugeError(
+                f"{sentence(int(bad.argmax()))}{others} Mend it, or set --stream.on_bad skip to"
+                " leave out what is bad and count it."
+            )
+        self.left_out[kind] = self.left_out.get(kind, 0) + count
+        self.good &= ~bad
+
+    def called(self, row: int) -> str:
+        """What errors call a row: the line of the file, where it has lines."""
+        return place(self._file, row)
+
+    def kept(self) -> IntArray:
+        if not self.good.any():
+            raise StreamgaugeError(
+                f"Nothing in {self.where} can be used: {counted(self.left_out) or 'it is empty'}."
+            )
+        return np.flatnonzero(self.good)
+
+
+def counted(left_out: Mapping[str, int]) -> str:
+    """
+    >>> counted({"missing label": 2, "damaged": 1})
+    '2 missing label, 1 damaged'
+    """
+    return ", ".join(f"{count:,} {kind}" for kind, count in left_out.items())
+
+
+@dataclass
+class Table:
+    """One's own samples as columns, before anything is known of them."""
+
+    where: str  # as errors call it
+    columns: pa.Table
+    class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
+    file: Path | None = None  # a text table, whose rows have line numbers
+
+
+def open_table(
+    name: str,
+    config: Columns,
+    table: Table,
+    inputs: Callable[[Rows], Callable[[IntArray], Items | Array]],
+    image: str = "",
+) -> Stream:
+    """A stream of a table. `inputs(rows)` refuses rows whose inputs cannot be, and gives a function
+    from the rows kept to their images, or to an array; `image` is the column they come from."""
+    given = {role: str(getattr(config, role)) for role in ROLES}
+    free = [column for column in table.columns.column_names if column != image]
+    chosen = guess(free, ROLES, given, table.where)
+    if "label" not in chosen:
+        raise StreamgaugeError(
+            f"No column of {table.where} looks like the label: set --stream.label to one of "
+            f"{', '.join(free) or '(there is no column)'}."
+        )
+    rows = Rows(len(table.columns), config.on_bad, table.where, table.file)
+    column = {role: table.columns[name] for role, name in chosen.items()}
+    make = inputs(rows)
+    label, class_names, remark = labels_of(column["label"], config, table, rows)
+    columns = _columns_of(column, rows, config)
+    if "id" in column:
+        refuse_repeated(column["id"], "id", rows)
+    split = splits_of(column.get("split"), config, rows)
+    left = [column for column in free if column not in chosen.values()]
+    if image:
+        chosen = {"image": image, **chosen}
+        given["image"] = str(getattr(config, "image", ""))
+    say(f"{table.where}: {shown(chosen, given, left)}{remark}{split.line}")
+    kept = np.flatnonzero(rows.good & ~split.unused)
+    rows.kept()  # says so where nothing is left
+    if len(kept) == 0:
+        raise StreamgaugeError(f"No row of {table.where} is in a split that is streamed.")
+    columns = {role: values[kept] for role, values in columns.items()}
+    refuse_backwards(columns, config, rows, kept, split.is_test[kept])
+    source = source_of(make(kept), label[kept], class_names, columns, config)
+    return finish(name, config, source, split.is_test[kept], rows, {"columns": chosen})
+
+
+def source_of(
+    inputs: Items | Array,
+    label: IntArray,
+    class_names: Sequence[str] | None,
+    columns: Mapping[str, Array],
+    config: Images,
+) -> Source:
+    classes = None if class_names is None else len(class_names)
+    if isinstance(inputs, np.ndarray):
+        return ArraySource(inputs, label, classes=classes, class_names=class_names, **columns)
+    return ImageSource(
+        inputs,
+        label,
+        size=config.size,
+        classes=classes,
+        class_names=class_names,
+        how=config.how,
+        alpha=config.alpha,
+        colour=config.colour,
+        claim=config.claim,
+        max_pixels=config.max_pixels,
+        on_bad=config.on_bad,
+        **columns,  # type: ignore[arg-type]
+    )
+
+
+def finish(
+    name: str,
+    config: Arrangement,
+    source: Source,
+    is_test: Flags,
+    rows: Rows,
+    notes: Mapping[str, Any],
+) -> Stream:
+    """The stream of a source, with what was counted said and kept."""
+    left_out = dict(rows.left_out)
+    if isinstance(source, ImageSource) and source.bad:
+        kept = np.ones(len(is_test), bool)
+        kept[[number for number, _ in source.bad]] = False
+        is_test = is_test[kept]
+        for kind, count in source.left_out.items():
+            left_out[f"bad image ({kind})"] = count
+    if left_out:
+        total = sum(left_out.values())
+        say(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
+    settings = dict(vars(config))
+    for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
+        if settings.get(where) and Path(settings[where]).expanduser().exists():
+            settings[where] = str(Path(settings[where]).expanduser().resolve())
+    return arrange(
+        source,
+        config,
+        name=name,
+        test=np.flatnonzero(is_test) if is_test.any() else None,
+        settings=settings,
+        notes={**notes, "left_out": left_out},
+    )
+
+
+def labels_of(
+    column: pa.ChunkedArray, config: Columns, table: Table, rows: Rows
+) -> tuple[IntArray, Sequence[str] | None, str]:
+    """Labels, names of classes, and a remark for the line that is shown.
+
+    Whole numbers from 0 on stay as they are; text is numbered alphabetically, or as `names` says.
+    Empty text, nothing, and negative numbers are missing labels."""
+    values = column.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    known = table.class_names
+    if config.names:
+        known = _read_names(config.names)
+    if pa.types.is_boolean(kind):
+        values, kind = values.cast(pa.int8()), pa.int8()
+    if pa.types.is_floating(kind):
+        numbers = values.to_numpy(zero_copy_only=False)
+        whole = np.isnan(numbers) | (np.isfinite(numbers) & (numbers == np.floor(numbers)))
+        if not whole.all():
+            raise StreamgaugeError(
+                f"{rows.called(int((~whole).argmax()))} of {rows.where} has the label"
+                f" {numbers[~whole][0]}, but labels are whole numbers or names: there is no"
+                " regression here."
+            )
+        values = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
+        kind = values.type
+    if pa.types.is_unsigned_integer(kind) and (pc.max(values).as_py() or 0) >= 1 << 63:
+        values, kind = values.cast(pa.string()), pa.string()  # beyond what a label can be: a name
+    if pa.types.is_integer(kind):
+        values = values.cast(pa.int64())
+        label = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
+        rows.refuse(
+            label < 0,
+            "missing label",
+            lambda row: _at(rows, row, "has no label (a number below 0 is none)."),
+        )
+        as_names = config.labels == "names"
+        there = np.unique(label[rows.good & (label >= 0)])
+        if config.labels == "auto" and known is None and len(there):
+            as_names = int(there[-1]) >= 10 * len(there) + 100
+        if as_names and config.names:  # the file says which there are, and in which order
+            text = pa.array(np.where(label < 0, "", label.astype(str)), pa.string())
+            return _named_labels(text, known, config, rows)
+        if as_names and len(there):
+            label = np.searchsorted(there, np.clip(label, there[0], there[-1]))
+            return label, [str(value) for value in there], f" ({len(there)} numbered ids.)"
+        if known is not None:
+            rows.refuse(
+                label >= len(known),
+                "unknown label",
+                lambda row: _at(rows, row, f"has the unknown label {label[row]}."),
+            )
+        return label, known, ""
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise StreamgaugeError(
+            f"The labels of {rows.where} are of type {kind}: give whole numbers or names."
+        )
+    return _named_labels(pc.fill_null(values, ""), known, config, rows)
+
+
+def _named_labels(
+    values: pa.Array, known: Sequence[str] | None, config: Columns, rows: Rows
+) -> tuple[IntArray, Sequence[str] | None, str]:
+    if config.labels == "numbers":
+        raise StreamgaugeError(
+            f"The labels of {rows.where} are text, as '{values[0].as_py()}' is: set --stream.labels"
+            " to auto or names."
+        )
+    coded = values.dictionary_encode()
+    there = coded.dictionary.to_pylist()
+    if known is None:
+        known = sorted(name for name in there if name.strip())
+    place = {name: number for number, name in enumerate(known)}
+    number = np.array([place.get(name, -1 if name.strip() else -2) for name in there], np.int64)
+    label = number[coded.indices.to_numpy()]
+    rows.refuse(label == -2, "missing label", lambda row: _at(rows, row, "has no label."))
+    rows.refuse(
+        label == -1,
+        "unknown label",
+        lambda row: _at(rows, row, f"has the unknown label '{values[row].as_py()}'."),
+    )
+    return label, known, ""
+
+
+def _read_names(file: str) -> list[str]:
+    try:
+        names = [line.strip() for line in Path(file).read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise StreamgaugeError(f"The class names in '{file}' cannot be read: {error}.") from None
+    if len(set(names)) < len(names):
+        raise StreamgaugeError(f"A class name comes twice in '{file}'.")
+    return names
+
+
+def _at(rows: Rows, row: int, what: str) -> str:
+    return f"{rows.called(row)} of {rows.where} {what}"
+
+
+def _columns_of(
+    column: Mapping[str, pa.ChunkedArray], rows: Rows, config: Columns
+) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for role in ("time", "latitude", "longitude"):
+        if role in column:
+            values = _seconds(column[role], rows) if role == "time" else _numbers(column, role)
+            found[role] = values
+    if "time" in found:
+        rows.refuse(
+            ~np.isfinite(found["time"].astype(float)),
+            "missing time",
+            lambda row: _at(rows, row, "has no time (--stream.time none does without times)."),
+        )
+    for role, limit in (("latitude", 90), ("longitude", 180)):
+        if role in found:
+            values = found[role]
+            with np.errstate(invalid="ignore"):
+                rows.refuse(
+                    np.abs(values) > limit,
+                    "place off the globe",
+                    lambda row, r=role, v=values: _at(rows, row, f"has the {r} {v[row]}."),  # type: ignore[misc]
+                )
+    for role in ("user", "domain"):
+        if role in column:
+            values = column[role].combine_chunks()
+            missing = np.asarray(values.is_null())
+            rows.refuse(
+                missing,
+                f"missing {role}",
+                lambda row, r=role: _at(  # type: ignore[misc]
+                    rows, row, f"has no {r} (--stream.{r} none does without)."
+                ),
+            )
+            found[role] = _codes(values, role)
+    return found
+
+
+def _codes(values: pa.Array, role: str) -> Array:
+    """Whole numbers as they are; anything else numbered in increasing order."""
+    if pa.types.is_integer(values.type) and pc.max(values).as_py() is not None:
+        top = pc.max(values).as_py()
+        if top <= np.iinfo(np.int64).max:
+            return np.asarray(pc.fill_null(values, 0)).astype(np.int64, copy=False)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    coded = values.dictionary_encode()
+    try:
+        order = np.asarray(pc.sort_indices(coded.dictionary))
+    except pa.ArrowException:
+        raise StreamgaugeError(
+            f"The column for the {role} is of type {values.type}: give numbers or names."
+        ) from None
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    numbered: Array = rank[np.asarray(pc.fill_null(coded.indices, 0))]
+    return numbered
+
+
+def _numbers(column: Mapping[str, pa.ChunkedArray], role: str) -> Array:
+    try:
+        values = column[role].combine_chunks().cast(pa.float64())
+    except pa.ArrowException as error:
+        why = str(error).splitlines()[0]
+        raise StreamgaugeError(
+            f"The {role} must be a number for every row ({why}): set --stream.{role} to another"
+            " column or to none."
+        ) from None
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+# Day and month in either order cannot be told apart, so such dates are refused.
+_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%Y%m%d")
+
+
+def _seconds(column: pa.ChunkedArray, rows: Rows) -> Array:
+    """Numbers as they are; dates and times as seconds since 1970, UTC where no zone is said."""
+    values = column.combine_chunks()
+    kind = values.type
+    if pa.types.is_integer(kind) and values.null_count == 0:
+        return np.asarray(values).astype(np.int64, copy=False)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values = _parsed(values, rows)
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s"))
+    if not pa.types.is_timestamp(values.type):
+        raise StreamgaugeError(
+            f"The times of {rows.where} are of type {kind}: give numbers or dates, or set"
+            " --stream.time to another column or to none."
+        )
+    micro = values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(pa.int64())
+    seconds = np.asarray(pc.fill_null(micro, 0)) / 1e6
+    seconds[np.asarray(values.is_null())] = np.nan
+    return np.asarray(seconds)
+
+
+def _parsed(values: pa.Array, rows: Rows) -> pa.Array:
+    blank = pc.equal(pc.utf8_trim_whitespace(values), "")
+    values = pc.if_else(blank, pa.scalar(None, values.type), pc.utf8_trim_whitespace(values))
+    for zone in ("UTC", None):  # with a zone in every text, or in none
+        try:
+            return values.cast(pa.timestamp("us", zone))
+        except pa.ArrowException:
+            continue
+    for form in _FORMATS:
+        try:
+            return pc.strptime(values, format=form, unit="s")
+        except pa.ArrowException:
+            continue
+    example = next((v for v in values.to_pylist() if v), "")
+    raise StreamgaugeError(
+        f"The times of {rows.where} cannot be read, such as '{example}': write them all in one way,"
+        " as 2024-03-31T18:05:00 or as a number, or set --stream.time to another column or to none."
+    )
+
+
+def refuse_backwards(
+    columns: Mapping[str, Array],
+    config: Arrangement,
+    rows: Rows,
+    kept: IntArray,
+    is_test: Flags | None,
+) -> None:
+    """In the order `given`, times may not go backwards: either the order or the column is not what
+    it seems. Rows of a test split are not in the stream and do not count; `kept` is which row each
+    sample comes from."""
+    if config.order != "given" or "time" not in columns:
+        return
+    streamed = slice(None) if is_test is None else ~is_test
+    time = columns["time"][streamed]
+    back = time[1:] < time[:-1]
+    if back.any():
+        at = rows.called(int(kept[streamed][int(back.argmax()) + 1]))
+        count = int(back.sum())
+        raise StreamgaugeError(
+            f"The times of {rows.where} go backwards at {count:,} place{'s' * (count > 1)}, first"
+            f" at {at[0].lower()}{at[1:]}, so the order given is not that of time: set"
+            " --stream.order time, or leave out --stream.time (or set it to none)."
+        )
+
+
+def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -> None:
+    """The first row with a value is kept; those after it are bad."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    code = np.asarray(pc.fill_null(whole.dictionary_encode().indices, -1))
+    consider = np.flatnonzero(rows.good & (code >= 0))
+    _, first = np.unique(code[consider], return_index=True)
+    again = np.zeros(len(code), bool)
+    again[consider] = True
+    again[consider[first]] = False
+    rows.refuse(
+        again,
+        f"repeated {what}",
+        lambda row: _at(rows, row, f"has the {what} '{whole[row].as_py()}' of an earlier one."),
+    )
+
+
+@dataclass
+class Splits:
+    is_test: Flags
+    unused: Flags
+    line: str
+
+
+def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits:
+    """Which rows are streamed, which are evaluated on, and which are left alone.
+
+    Guessed: `train` is streamed; `test` is evaluated on or, where there is none, `validation`.
+    """
+    none = np.zeros(len(rows.good), bool)
+    if column is None:
+        if config.train or config.test not in ("", "none"):
+            raise StreamgaugeError(f"{rows.where} has no splits: leave out train and test.")
+        return Splits(none, none.copy(), "")
+    values = column.combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    coded = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
+    there = [str(name) for name in coded.dictionary.to_pylist()]
+    train = _chosen(config.train, there, "train") or _like(there, TRAIN)
+    test: list[str] = []
+    if config.test != "none":
+        test = _chosen(config.test, there, "test")
+        if not test:
+            rest = [name for name in there if name not in train]
+            test = _like(rest, TEST) or _like(rest, VALIDATION)
+    if not train:
+        raise StreamgaugeError(
+            f"The splits of {rows.where} are {', '.join(map(repr, there))}: say which are streamed"
+            " with --stream.train (and --stream.test), or set --stream.split none."
+        )
+    both = [name for name in train if name in test]
+    if both:
+        raise StreamgaugeError(f"The split '{both[0]}' cannot be both streamed and tested on.")
+    indices = np.asarray(coded.indices)
+    is_test = np.isin(indices, [there.index(name) for name in test])
+    unused = ~is_test & ~np.isin(indices, [there.index(name) for name in train])
+    rest = [name for name in there if name not in (*train, *test)]
+    line = f" Splits: {', '.join(train)} is streamed"
+    line += f", {', '.join(test)} is evaluated on" if test else ""
+    line += f", {', '.join(map(repr, rest))} is not used" if rest else ""
+    return Splits(is_test, unused, line + ".")
+
+
+def _chosen(setting: str, there: Sequence[str], what: str) -> list[str]:
+    names = [name.strip() for name in setting.split(",") if name.strip()]
+    for name in names:
+        if name not in there:
+            raise StreamgaugeError(
+                f"There is no split '{name}' for --stream.{what}; there is {', '.join(there)}."
+            )
+    return names
+
+
+def _like(there: Sequence[str], words: Sequence[str]) -> list[str]:
+    return [name for name in there if name.strip().lower() in words]
+
+
+def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], Items]:
+    """Images in files below a folder; refuses paths that leave it, are missing, or come twice.
+
+    A path is relative to the folder, or absolute and inside it, without `..`; a link must end
+    inside it."""
+    root = os.path.realpath(folder)
+    given = pc.fill_null(texts(paths), "").to_pylist()
+    names, sizes, state = list(given), np.zeros(len(given), np.int64), np.zeros(len(given), np.int8)
+    inside: dict[str, bool] = {}
+    for row, path in enumerate(given):
+        names[row], state[row], sizes[row] = _look_up(root, path, inside)
+    for code, (kind, what) in enumerate(_STATES.items(), start=1):
+        rows.refuse(
+            state == code,
+            kind,
+            lambda row, w=what: _at(rows, row, w.format(given[row], folder)),  # type: ignore[misc]
+        )
+    packed = texts(names)
+    refuse_repeated(packed, "path", rows)
+
+    def make(kept: IntArray) -> Items:
+        return FileItems(root, packed.take(pa.array(kept)), sizes[kept])
+
+    return make
+
+
+_STATES = {
+    "missing path": "has no path.",
+    "path outside the folder": "has the path '{0}', which leaves the folder '{1}'.",
+    "missing file": "names the file '{0}', which is not in '{1}'.",
+}
+
+
+def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, int]:
+    """A path relative to the root, what is wrong with it (see `_STATES`; 0: nothing), its size."""
+    if not path.strip():
+        return path, 1, 0
+    if os.path.isabs(path):
+        path = os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+    parts = path.replace("\\", "/").split("/")
+    if os.path.isabs(path) or ".." in parts or "\0" in path or path[1:2] == ":":
+        return path, 2, 0
+    path = os.path.normpath(path)
+    full = os.path.join(root, path)
+    folder = os.path.dirname(full)
+    if folder not in inside:
+        real = os.path.realpath(folder)
+        inside[folder] = real == root or real.startswith(root + os.sep)
+    if not inside[folder]:
+        return path, 2, 0
+    try:
+        about = os.lstat(full)
+        if stat.S_ISLNK(about.st_mode):
+            if not os.path.realpath(full).startswith(root + os.sep):
+                return path, 2, 0
+            about = os.stat(full)
+    except (OSError, ValueError):
+        return path, 3, 0
+    return path, 0 if stat.S_ISREG(about.st_mode) else 3, about.st_size
+
+
+def need_path(config: Any, stream: str) -> Path:
+    if not config.path:
+        raise StreamgaugeError(f"Say where the data lie: --stream {stream} --stream.path PATH.")
+    path = Path(config.path).expanduser()
+    if not path.exists():
+        raise StreamgaugeError(f"There is nothing at '{path}': check --stream.path.")
+    return path

@@ -1,0 +1,185 @@
+"""Arrays of your own: an .npz, a folder of .npy files, or an .npy for inputs and one for labels.
+
+Arrays are found by name: x, y, and time, user, domain, latitude, longitude, split where there are
+any; x_train, y_train, x_test, y_test make an official test set. `.npy` files are mapped into
+memory. Bytes with channels last are brought to channels first, and it is said.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.own import _common as _own
+from streamgauge.streams.own._guess import guess, say, shown
+from streamgauge.streams.source import Array, ArraySource
+from streamgauge.streams.stream import Arrangement, Stream
+
+_ROLES = ("x", "label", "time", "user", "latitude", "longitude", "domain", "split")
+
+
+@dataclass(frozen=True)
+class Config(Arrangement):
+    """Settings of arrays in files; "" guesses an array by its name, "none" leaves it out."""
+
+    path: str = ""  # an .npz, a folder of .npy files, or an .npy with the inputs
+    x: str = ""
+    label: str = ""  # for an .npy: the file with the labels
+    time: str = ""
+    user: str = ""
+    latitude: str = ""
+    longitude: str = ""
+    domain: str = ""
+    split: str = ""
+    train: str = ""
+    test: str = ""
+    channels: Literal["auto", "first", "last"] = "auto"  # where an image's colours stand
+    classes: int = 0  # how many may come; 0: as many as there are
+
+
+def build(config: Config) -> Stream:
+    """The stream of arrays in files."""
+    path = _own.need_path(config, "arrays")
+    where = f"'{path.name}'"
+    arrays = _read(path, config)
+    given = {role: str(getattr(config, role)) for role in _ROLES}
+    if path.suffix == ".npy":
+        given["x"], given["label"] = arrays
+    paired = _train_and_test(arrays, given)
+    is_test = np.zeros(0, bool)
+    if paired:
+        x, y, x_test, y_test = paired.arrays
+        is_test = np.arange(len(x) + len(x_test)) >= len(x)
+        chosen = {"x": "x_train, x_test", "label": "y_train, y_test"}
+        found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
+        left = [name for name in arrays if name not in paired.names]
+    else:
+        chosen = guess(list(arrays), _ROLES, given, where)
+        for role in ("x", "label"):
+            if role not in chosen:
+                raise StreamgaugeError(
+                    f"No array in {where} looks like the {role} (there is"
+                    f" {', '.join(arrays) or 'none'}): set --stream.{role}."
+                )
+        found = {role: arrays[name] for role, name in chosen.items()}
+        left = [name for name in arrays if name not in chosen.values()]
+    _refuse_unequal(found, chosen, where)
+    inputs, remark = _channels_first(found.pop("x"), config, where)
+    label = found.pop("label")
+    rows, kept = _own.Rows(len(label), "fatal", where), np.arange(len(label))
+    split = found.pop("split", None)
+    line = ""
+    if split is not None:
+        parts = _own.splits_of(pa.chunked_array([[str(v) for v in split]]), config, rows)
+        is_test, line = parts.is_test, parts.line
+        if parts.unused.any():
+            kept = np.flatnonzero(~parts.unused)
+            inputs, label, is_test = inputs[kept], label[kept], is_test[kept]
+            found = {role: values[kept] for role, values in found.items()}
+    if not len(is_test):
+        is_test = np.zeros(len(label), bool)
+    say(f"{where}: {shown(chosen, given, left)}{remark}{line}")
+    if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
+        label = label[:, 0]
+    source = ArraySource(inputs, label, classes=config.classes or None, **found)  # type: ignore[arg-type]
+    _own.refuse_backwards(source.columns, config, rows, kept, is_test)
+    return _own.finish("arrays", config, source, is_test, rows, {"columns": chosen})
+
+
+class _Paired(NamedTuple):
+    names: list[str]
+    arrays: list[Array]
+
+
+def _train_and_test(arrays: Mapping[str, Array], given: Mapping[str, str]) -> _Paired | None:
+    plain = {name.lower().replace("_", ""): name for name in arrays}
+    wanted = ("xtrain", "ytrain", "xtest", "ytest")
+    if any(given.values()) or not all(name in plain for name in wanted):
+        return None
+    names = [plain[name] for name in wanted]
+    return _Paired(names, [arrays[name] for name in names])
+
+
+def _refuse_unequal(found: Mapping[str, Array], chosen: Mapping[str, str], where: str) -> None:
+    """Every array has an entry a sample."""
+    counts = {role: array.shape[0] if array.ndim else None for role, array in found.items()}
+    for role, count in counts.items():
+        if count is None or count != counts["x"]:
+            entries = "one value" if count is None else f"{count:,} entries"
+            raise StreamgaugeError(
+                f"The array '{chosen[role]}' in {where} (the {role}) has {entries}, and"
+                f" '{chosen['x']}' (the x) {counts['x'] or 0:,}: there must be one a sample."
+            )
+
+
+def _joined(one: Array, other: Array) -> Array:
+    if one.shape[1:] != other.shape[1:]:
+        raise StreamgaugeError(
+            f"Training and test arrays have samples of shapes {one.shape[1:]} and"
+            f" {other.shape[1:]}."
+        )
+    return np.concatenate([one, other])
+
+
+def _channels_first(x: Array, config: Config, where: str) -> tuple[Array, str]:
+    asked = x.ndim == 4 and config.channels == "last"
+    if not asked and (x.dtype != np.uint8 or x.ndim not in (3, 4)):
+        return x, ""
+    if x.ndim == 3:
+        return x[:, None], f" Inputs {x.shape[1:]} are taken as images of one channel."
+    first, last = x.shape[1] in (1, 3, 4), x.shape[3] in (1, 3, 4)
+    if config.channels == "auto" and first and last:
+        raise StreamgaugeError(
+            f"Either axis of the inputs {x.shape} in {where} may be that of the colours: set"
+            " --stream.channels to first or last."
+        )
+    if asked or (config.channels == "auto" and last):
+        return x.transpose(0, 3, 1, 2), f" Inputs {x.shape[1:]} have channels last."
+    return x, ""
+
+
+def _read(path: Path, config: Config) -> dict[str, Array]:
+    if path.is_dir():
+        files = sorted(path.glob("*.npy"))
+        if not files:
+            raise StreamgaugeError(f"There is no .npy file in '{path}'.")
+        return {file.stem: _load(file) for file in files}
+    if path.suffix == ".npy":
+        if config.label in ("", "none"):
+            raise StreamgaugeError(
+                f"'{path}' holds the inputs alone: set --stream.label to the .npy with the labels."
+            )
+        file = Path(config.label).expanduser()
+        file = file if file.exists() else path.parent / config.label
+        if not file.is_file():
+            raise StreamgaugeError(f"There is no file '{config.label}' with the labels.")
+        apart = file.stem != path.stem
+        return {path.stem: _load(path), file.stem if apart else str(file): _load(file)}
+    if path.suffix != ".npz":
+        raise StreamgaugeError(f"'{path}' is no file of arrays: give an .npz or .npy.")
+    opened = _load(path)
+    try:
+        return {name: opened[name] for name in opened.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error) from None
+
+
+def _load(file: Path) -> Any:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: Exception) -> StreamgaugeError:
+    why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    if "allow_pickle" in why:
+        why = "it holds Python objects, which are not run: store plain arrays"
+    return StreamgaugeError(f"The arrays in '{file}' cannot be read: {why}.")

@@ -1,0 +1,236 @@
+"""A Hugging Face data set of your own: a `save_to_disk` folder, Parquet files, or a hub name.
+
+Folders are read with pyarrow alone; names of classes and the kind of each column come from the
+data set's own description. A hub name (`user/name`) needs `pip install 'streamgauge[hub]'` once;
+what was fetched is kept in `cache`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.images.image_source import Items
+from streamgauge.streams.images.items import ArrowItems, ParquetItems, arrow_table
+from streamgauge.streams.own import _common as _own
+from streamgauge.streams.own._guess import guess
+from streamgauge.streams.own.manifest import is_bytes, parquet_schema, read_parquet, rows_in_parquet
+from streamgauge.streams.source import Array, IntArray
+from streamgauge.streams.stream import Stream
+
+_SPLIT = "split by folder"  # the column made of the names of splits
+
+
+@dataclass(frozen=True)
+class Config(_own.Columns):
+    """Settings of a Hugging Face data set."""
+
+    image: str = ""  # the column with images or lists of numbers; "" guesses
+    subset: str = ""  # of a hub name that has several
+    revision: str = ""  # of a hub name; "" is the newest
+    cache: str = "data"  # folder that what comes from the hub is kept in
+
+
+@dataclass
+class _Part:
+    split: str
+    files: list[Path]
+    features: dict[str, Any]
+
+
+def build(config: Config) -> Stream:
+    """The stream of a data set."""
+    if not config.path:
+        _own.need_path(config, "huggingface")
+    path = Path(config.path).expanduser()
+    if not path.exists():
+        path = _from_hub(config)
+    parts = _parts(path)
+    files = [file for part in parts for file in part.files]
+    arrow = files[0].suffix == ".arrow"
+    schema = arrow_table(str(files[0])).schema if arrow else parquet_schema(files)
+    features = parts[0].features or _features(schema)
+    where = f"'{path.name}'"
+    column = _input_column(config, schema, where)
+    rest = [name for name in schema.names if name != column]
+    images = is_bytes(schema.field(column).type)
+    if arrow:
+        tables = [arrow_table(str(file)).select(rest if images else schema.names) for file in files]
+        counts = np.array([len(table) for table in tables])
+        columns = pa.concat_tables(tables, promote_options="permissive")
+    else:
+        counts = rows_in_parquet(files)
+        columns = read_parquet(files, rest if images else schema.names)
+    if len(parts) > 1 or parts[0].split:
+        names = [part.split for part in parts for _ in part.files]
+        places = pa.array(np.repeat(np.arange(len(names)), counts).astype(np.int32))
+        columns = columns.append_column(
+            _SPLIT, pa.DictionaryArray.from_arrays(places, pa.array(names)).dictionary_decode()
+        )
+    label = guess([*rest], ["label"], {"label": config.label}, where).get("label", "")
+    about = features.get(label) or {}
+    known = about.get("names") if about.get("_type") == "ClassLabel" else None
+    table = _own.Table(where, columns, known)
+    find = _images(files, column, arrow) if images else _vectors(columns, column)
+    return _own.open_table("huggingface", config, table, find, column)
+
+
+def _images(
+    files: Sequence[Path], column: str, arrow: bool
+) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
+    kind = ArrowItems if arrow else ParquetItems
+    return lambda rows: lambda kept: kind(files, column, kept)
+
+
+def _vectors(
+    columns: pa.Table, column: str
+) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
+    """A list of numbers a row, all of one length, as embeddings are."""
+
+    def make(rows: _own.Rows) -> Callable[[IntArray], Items | Array]:
+        values = columns[column].combine_chunks()
+        lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
+        size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
+        rows.refuse(
+            lengths != size,
+            "input of another length",
+            lambda row: (
+                f"{rows.called(row)} of {rows.where} has {lengths[row]} numbers in '{column}', not"
+                f" {size}."
+            ),
+        )
+
+        def taken(kept: IntArray) -> Array:
+            flat = values.take(pa.array(kept)).flatten()
+            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(kept), size)
+
+        return taken
+
+    return make
+
+
+def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
+    if config.image:
+        return guess(schema.names, ["image"], {"image": config.image}, where)["image"]
+    images = [name for name in schema.names if is_bytes(schema.field(name).type)]
+    if not images:
+        images = [
+            name
+            for name in schema.names
+            if (pa.types.is_list(kind := schema.field(name).type) or _is_fixed(kind))
+            and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+        ]
+    if len(images) != 1:
+        says = f"It may be {', '.join(images)}" if images else "None has images or lists of numbers"
+        raise StreamgaugeError(
+            f"Which column of {where} is the input? {says}: set --stream.image to one of"
+            f" {', '.join(images or schema.names)}."
+        )
+    return str(images[0])
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind))
+
+
+def _parts(path: Path) -> list[_Part]:
+    """The splits in a folder, in the order that the data set has them."""
+    if (path / "dataset_dict.json").is_file():
+        splits = _json(path / "dataset_dict.json").get("splits", [])
+        return [_saved(path / _inside(name, path), name) for name in splits]
+    if (path / "state.json").is_file():
+        return [_saved(path, "")]
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files or files[0].suffix != ".parquet":
+        raise StreamgaugeError(
+            f"'{path}' is no Hugging Face data set: there is no dataset_dict.json, state.json or"
+            " .parquet file in it."
+        )
+    found: dict[str, _Part] = {}
+    for file in files:  # hub repositories name them train-00000-of-00004.parquet
+        match = re.match(r"([A-Za-z_]+?)(?:-\d+.*)?\.parquet$", file.name)
+        split = match.group(1) if match else ""
+        if split.lower() not in (*_own.TRAIN, *_own.TEST, *_own.VALIDATION):
+            split = file.parent.name if file.parent != path else ""
+            split = split if split.lower() in (*_own.TRAIN, *_own.TEST, *_own.VALIDATION) else ""
+        found.setdefault(split, _Part(split, [], {})).files.append(file)
+    return list(found.values())
+
+
+def _saved(folder: Path, split: str) -> _Part:
+    state, info = _json(folder / "state.json"), _json(folder / "dataset_info.json")
+    if state.get("_indices_data_files"):
+        raise StreamgaugeError(
+            f"'{folder}' is stored with an order of its own: save it again after flatten_indices()."
+        )
+    files = [folder / _inside(part["filename"], folder) for part in state.get("_data_files", [])]
+    for file in files:
+        if not file.is_file():
+            raise StreamgaugeError(f"The data set lacks its file '{file}': get it anew.")
+    if not files:
+        raise StreamgaugeError(f"'{folder}' names no data files in its state.json.")
+    return _Part(split, files, info.get("features") or {})
+
+
+def _inside(name: str, folder: Path) -> str:
+    if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
+        raise StreamgaugeError(f"'{folder}' names the file '{name}', which leaves its folder.")
+    return name
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """Parquet files of the hub carry the description in their schema."""
+    try:
+        text = (schema.metadata or {}).get(b"huggingface", b"{}")
+        found: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
+    except (ValueError, AttributeError):
+        return {}
+    return found
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise StreamgaugeError(f"'{file}' cannot be read: {error}.") from None
+    if not isinstance(found, dict):
+        raise StreamgaugeError(f"'{file}' is not what a Hugging Face data set has there.")
+    return found
+
+
+def _from_hub(config: Config) -> Path:
+    """Fetch a data set by its hub name once, and keep it as a folder."""
+    name = config.path
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
+        raise StreamgaugeError(f"There is nothing at '{name}', and it is no name of a data set.")
+    tag = "--".join(filter(None, [name.replace("/", "--"), config.subset, config.revision]))
+    folder = Path(config.cache).expanduser() / "hub" / tag
+    if folder.is_dir():
+        return folder
+    try:
+        import datasets
+    except ImportError:
+        raise StreamgaugeError(
+            f"There is no folder '{name}' here; to fetch it from the hub by that name, a package is"
+            " needed: pip install 'streamgauge[hub]'."
+        ) from None
+    try:
+        loaded = datasets.load_dataset(
+            name, config.subset or None, revision=config.revision or None
+        )
+    except Exception as error:  # whatever the network, the hub or the package has to say
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StreamgaugeError(f"'{name}' cannot be fetched from the hub: {why}") from None
+    aside = folder.with_name(folder.name + ".part")
+    loaded.save_to_disk(str(aside))
+    aside.replace(folder)
+    return folder

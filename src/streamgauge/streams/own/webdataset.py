@@ -1,0 +1,248 @@
+"""WebDataset tar shards of your own: photo.jpg beside photo.cls or photo.json, seekable.
+
+Where every image lies is looked up once and kept beside each shard (`shard.tar.index`), if that
+folder can be written to. Labels are in .cls, or in a field of .json, which may also have time,
+user, latitude, longitude. Nothing is unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pjson
+import pyarrow.parquet as pq
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.images.image_source import SUFFIXES
+from streamgauge.streams.images.items import TarItems, texts
+from streamgauge.streams.own import _common as _own
+from streamgauge.streams.own._guess import say
+from streamgauge.streams.source import Array, IntArray
+from streamgauge.streams.stream import Stream
+
+_VERSION = b"streamgauge tar index 1"
+_INDEX = pa.schema(
+    [
+        ("key", pa.large_string()),
+        ("name", pa.large_string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("cls", pa.large_string()),
+        ("json", pa.large_string()),
+        ("problem", pa.string()),  # what is wrong with this sample, if anything
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Config(_own.Columns):
+    """Settings of tar shards. `path` is a shard, or a folder of them, with train/ and test/ or
+    names such as train-0001.tar where there are splits."""
+
+
+def build(config: Config) -> Stream:
+    """The stream of tar shards, in the order of their names."""
+    path = _own.need_path(config, "webdataset")
+    shards = sorted(path.rglob("*.tar")) if path.is_dir() else [path]
+    if not shards:
+        packed = sorted(path.rglob("*.tar.*z*"))
+        hint = f"; '{packed[0].name}' is compressed: unpack it to .tar first" if packed else ""
+        raise StreamgaugeError(f"There is no .tar file in '{path}'{hint}.")
+    parts, cut = [], []
+    for shard in shards:
+        index, whole = shard_index(shard)
+        parts.append(index)
+        if not whole:
+            cut.append(shard)
+    if cut and config.on_bad == "fatal":
+        raise StreamgaugeError(
+            f"The shard '{cut[0]}' is cut off: get it anew, or set --stream.on_bad skip to use"
+            " the samples before the cut."
+        )
+    where = f"'{path.name}'"
+    if cut:
+        say(f"{where}: {len(cut)} of {len(shards)} shards are cut off, as '{cut[0].name}' is.")
+    index = pa.concat_tables(parts)
+    if len(index) == 0:
+        raise StreamgaugeError(f"There is no image in {where}.")
+    shard_of = np.repeat(np.arange(len(shards)), [len(part) for part in parts])
+    columns = _fields(index, where)
+    splits = [_split_of(shard, path) for shard in shards]
+    if any(splits):
+        places = pa.array(shard_of.astype(np.int32))
+        by_shard = pa.DictionaryArray.from_arrays(places, pa.array(splits))
+        columns = columns.append_column("split by shard", by_shard.dictionary_decode())
+
+    def inputs(rows: _own.Rows) -> Any:
+        problem = index["problem"].combine_chunks()
+        for kind in [kind for kind in problem.unique().to_pylist() if kind]:
+            rows.refuse(
+                np.asarray(pc.fill_null(pc.equal(problem, kind), False)),
+                kind,
+                lambda row, k=kind: (  # type: ignore[misc]
+                    f"'{index['name'][row].as_py()}' in '{shards[shard_of[row]].name}' is bad: {k}."
+                ),
+            )
+        _own.refuse_repeated(index["key"], "key", rows)
+        offset, size = (index[name].to_numpy() for name in ("offset", "size"))
+        names = texts(index["name"])
+
+        def make(kept: IntArray) -> TarItems | Array:
+            return TarItems(
+                shards, shard_of[kept], offset[kept], size[kept], names.take(pa.array(kept))
+            )
+
+        return make
+
+    stream = _own.open_table("webdataset", config, _own.Table(where, columns), inputs)
+    return replace(stream, notes={**stream.notes, "cut_off_shards": len(cut)})
+
+
+def _fields(index: pa.Table, where: str) -> pa.Table:
+    """The fields of .json members as columns, and `.cls` as the column 'cls'."""
+    columns = pa.table({"key": index["key"]})
+    has_json = index["json"].null_count < len(index)
+    if has_json:
+        lines = [text or "{}" for text in index["json"].to_pylist()]
+        try:
+            fields = pjson.read_json(
+                io.BytesIO("\n".join(lines).encode()),
+                parse_options=pjson.ParseOptions(newlines_in_values=False),
+            )
+        except pa.ArrowException as error:
+            why = str(error).splitlines()[0]
+            raise StreamgaugeError(
+                f"The .json members of {where} do not have the same kinds of fields: {why}."
+            ) from None
+        if len(fields) == len(index):
+            for name in fields.column_names:
+                if name != "key" and not pa.types.is_nested(fields[name].type):
+                    columns = columns.append_column(name, fields[name])
+    if index["cls"].null_count < len(index):
+        cls = index["cls"].combine_chunks()
+        try:
+            columns = columns.append_column("cls", [cls.cast(pa.int64())])
+        except pa.ArrowException:
+            columns = columns.append_column("cls", [cls])
+    return columns.drop_columns(["key"])
+
+
+def _split_of(shard: Path, root: Path) -> str:
+    words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
+    around = [shard.parent.name.lower()] if shard.parent != root else []
+    for text in (*around, shard.stem.lower().replace("_", "-").split("-")[0]):
+        if text in words:
+            return text
+    return ""
+
+
+def shard_index(shard: Path) -> tuple[pa.Table, bool]:
+    """Where the images of a shard lie, and whether the shard is whole. Looked up once: the index
+    beside the shard is used while the shard's size and time of change are those it was made for."""
+    about = shard.stat()
+    state = f"{about.st_size} {about.st_mtime_ns}".encode()
+    file = shard.with_name(shard.name + ".index")
+    if file.is_file():
+        try:
+            stored = pq.ParquetFile(file).read()
+            meta = stored.schema.metadata or {}
+            if meta.get(b"version") == _VERSION and meta.get(b"shard") == state:
+                return stored, meta.get(b"whole") == b"yes"
+        except (pa.ArrowException, OSError):
+            pass  # damaged: made anew
+    index, whole = _look_through(shard)
+    index = index.replace_schema_metadata(
+        {"version": _VERSION, "shard": state, "whole": "yes" if whole else "no"}
+    )
+    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        pq.write_table(index, aside)
+        aside.replace(file)
+    except OSError:  # a folder that may not be written to: looked through each time
+        aside.unlink(missing_ok=True)
+    return index, whole
+
+
+def _look_through(shard: Path) -> tuple[pa.Table, bool]:
+    found: dict[str, list[Any]] = {name: [] for name in _INDEX.names}
+    sample: dict[str, Any] = {}
+
+    def put() -> None:
+        if "name" in sample:
+            for name in _INDEX.names:
+                found[name].append(sample.get(name))
+        sample.clear()
+
+    whole = True
+    try:
+        with tarfile.open(shard, "r:") as tar:
+            for member in tar:
+                base = member.name.rpartition("/")
+                stem, dot, suffix = base[2].partition(".")
+                if member.isdir() or not stem or not dot:
+                    continue
+                key = f"{base[0]}{base[1]}{stem}"
+                if key != sample.get("key"):
+                    put()
+                    sample["key"] = key
+                _take(tar, member, suffix.lower(), sample)
+            end = tar.offset
+    except tarfile.TarError as error:
+        if not found["key"] and not sample:
+            raise StreamgaugeError(
+                f"'{shard}' is not a plain .tar file ({error}): unpack it if it is compressed, or"
+                " get it anew."
+            ) from None
+        whole = False
+    if whole:
+        with shard.open("rb") as file:  # two blocks of zeros end a tar
+            file.seek(end)
+            tail = file.read(1024)
+            whole = len(tail) >= 1024 and not any(tail)
+    length = shard.stat().st_size
+    if "offset" in sample and sample["offset"] + sample["size"] > length:
+        sample.clear()
+    put()
+    return pa.table(found, schema=_INDEX), whole
+
+
+def _take(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, suffix: str, sample: dict[str, Any]
+) -> None:
+    image = f".{suffix}" in SUFFIXES
+    if not image and suffix not in ("cls", "json"):
+        return
+    if member.name.startswith("/") or ".." in member.name.split("/"):
+        sample["problem"] = "path that leaves the folder"
+    elif not member.isreg():
+        sample["problem"] = "link or device"
+    if image:
+        if "name" in sample:
+            sample["problem"] = "two images of one key"
+        sample |= {"name": member.name, "offset": member.offset_data, "size": member.size}
+        return
+    if not member.isreg():
+        return
+    opened = tar.extractfile(member)
+    data = b"" if opened is None else opened.read()
+    if len(data) < member.size:
+        raise tarfile.ReadError("unexpected end of data")
+    try:
+        if suffix == "cls":
+            sample["cls"] = data.decode().strip()
+        else:
+            fields = json.loads(data)
+            if not isinstance(fields, dict):
+                raise ValueError(fields)
+            sample["json"] = json.dumps(fields)
+    except (UnicodeDecodeError, ValueError):
+        sample["problem"] = f"unreadable .{suffix}"

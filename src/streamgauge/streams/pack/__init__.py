@@ -1,0 +1,1 @@
+"""Packed streams: samples in seekable shards, written once and opened at once."""

@@ -1,0 +1,405 @@
+"""The real-time paper's comparison: its methods on a fast and on a slow stream, each beside the ER
+that may spend as much (Ghunaim et al. 2023).
+
+What comes out is reported, whatever it is. The paper's claims are that accuracy falls with cost
+where the stream does not wait, and that ER++ wins where it does; every exception is stated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamgauge import catalogue
+from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics import Comparison, Spread, compare, spread
+from streamgauge.record import Run
+from streamgauge.report.figures import Figure
+from streamgauge.report.html import page, write_page
+from streamgauge.report.leaderboard import percent
+from streamgauge.report.terminal import Watcher
+from streamgauge.running.costs import as_speed, published
+from streamgauge.running.runner import Experiment, Planned, carry_out
+
+METHODS = ("er", "ace", "lwf", "rwalk", "mir", "polrs", "gss")
+# The paper's own: which memories are first in, first out, and how strong RWalk's penalty is.
+PAPER = {
+    **{f"{name}.policy": "fifo" for name in ("er", "ace", "lwf", "rwalk", "polrs")},
+    "rwalk.strength": 2,
+}
+WARMUP = Fraction(1, 20)  # share of the stream in which LwF and RWalk are plain ER
+INTERVAL = Fraction(5, 90)  # share of it from one adjustment of PoLRS's rates to the next
+TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
+Made = Sequence[tuple[Planned, Run]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method at one speed of the stream, and the ER that spent as much."""
+
+    method: str
+    cost: Fraction  # of a job, a gradient step of ER being 1
+    job: str  # how many stream steps it lasts
+    accuracy: Spread  # average online accuracy over seeds
+    plus: Spread | None  # of ER++; None for ER itself
+    minus: Spread | None
+    ahead_of_plus: Comparison | None  # method - ER++, paired over seeds and stream time
+    ahead_of_minus: Comparison | None
+    ahead_of_er: Comparison | None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One speed of the stream."""
+
+    speed: str
+    lines: tuple[Line, ...]  # by cost
+    correlation: float  # Spearman's, of accuracy and cost
+    sentences: tuple[str, ...]
+    figure: Figure
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.speed, f"Stream {self.speed} times as fast as ER trains")
+
+    def as_plain(self) -> dict[str, Any]:
+        """For a program to read."""
+        lines = [
+            {
+                name: value._asdict() if isinstance(value, (Spread, Comparison)) else value
+                for name, value in (vars(line) | {"cost": str(line.cost)}).items()
+            }
+            for line in self.lines
+        ]
+        return {
+            "speed": self.speed,
+            "lines": lines,
+            "rank_correlation": self.correlation,
+            "sentences": list(self.sentences),
+        }
+
+
+def realtime(
+    out: Path,
+    *,
+    stream: str = "albums",
+    seeds: int = 2,
+    speeds: Sequence[str] = ("fast", "slow"),
+    methods: Sequence[str] = METHODS,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> tuple[list[Picture], Path]:
+    """Run what is missing, and write the page with a picture of each speed."""
+    import torch
+
+    wanted = [
+        (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
+        for speed in dict.fromkeys(speeds)
+    ]
+    if not wanted:
+        raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # these networks are too small for a second thread to help
+    try:
+        with Watcher(quiet=quiet) as watcher:
+
+            def said(text: str) -> None:
+                if "nothing to do" not in text:  # what two speeds share is run for the first
+                    watcher.say(text)
+
+            made = {}
+            for speed, one in wanted:
+                watcher.say(f"{TITLES.get(speed, speed)}:")
+                made[speed] = list(
+                    carry_out(one, out=out, device="cpu", watch=watcher.watch, said=said)
+                )
+    finally:
+        torch.set_num_threads(threads)
+    pictures = [picture(speed, runs) for speed, runs in made.items()]
+    return pictures, write(pictures, made, out / "realtime.html")
+
+
+def experiment(
+    speed: str,
+    methods: Sequence[str] = METHODS,
+    *,
+    stream: str = "albums",
+    seeds: int = 2,
+    settings: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """The paper's methods at one speed. Warm-ups and PoLRS's interval are the paper's shares of the
+    stream, in samples that the method gets to train on; as many samples are recalled as are new."""
+    given = dict(settings or {})
+    own = {k.removeprefix("stream."): v for k, v in given.items() if k.startswith("stream.")}
+    built = catalogue.stream(stream, **{"seed": 0, **own})
+    factor = as_speed(speed)
+
+    def share(method: str, part: Fraction) -> int:
+        cost = published(catalogue.learner(method))
+        job = Fraction(1) if factor is None else max(Fraction(1), factor * cost)
+        return max(1, round(built.samples * part / job))
+
+    chosen = {
+        **PAPER,
+        "learner.recall": built.size,
+        "mir.candidates": 5 * built.size,
+        "gss.subset": built.size,
+        "lwf.warmup": share("lwf", WARMUP),
+        "rwalk.warmup": share("rwalk", WARMUP),
+        "polrs.rate_interval": share("polrs", INTERVAL),
+    }
+    here = {k: v for k, v in chosen.items() if k.partition(".")[0] in ("learner", *methods)}
+    return Experiment(stream, tuple(methods), seeds, {**here, **given}, speed=speed, baselines=True)
+
+
+def picture(speed: str, made: Made) -> Picture:
+    """What runs of one experiment with baselines at one speed come to: a line for each method, the
+    rank correlation, what is to be said, and the figure."""
+    runs: dict[str, list[Run]] = {}
+    plans: dict[str, Planned] = {}
+    # Runs side by side end in any order, and are compared seed by seed.
+    for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
+        if not run.done:
+            raise StreamgaugeError(f"{run.path} is incomplete; resume it first.")
+        runs.setdefault(planned.recipe.name, []).append(run)
+        plans[planned.recipe.name] = planned
+    right = {name: [_right(Run(run.path)) for run in some] for name, some in runs.items()}
+    level = {name: spread([float(one.mean()) for one in some]) for name, some in right.items()}
+    er = next((n for n, p in plans.items() if p.recipe.where == "er"), None)
+
+    def beside(method: str, where: str) -> str | None:
+        """Under which name the baseline of a method ran."""
+        known = {p.recipe.where: n for n, p in plans.items() if method in p.baseline_of}
+        undelayed = Fraction(plans[method].protocol.cost) <= 1
+        if undelayed and where not in known and "er_plus" in known:
+            return known["er_plus"]  # both are one
+        # What is missing is ER itself.
+        return known.get(where) or (None if method == er else er)
+
+    lines = []
+    for name, planned in plans.items():
+        if planned.baseline_of:
+            continue
+        if planned.relative is None:
+            raise StreamgaugeError(f"The cost of {name} is not known; plan it with baselines.")
+        plus, minus = beside(name, "er_plus"), beside(name, "er_minus")
+
+        def ahead(other: str | None, name: str = name) -> Comparison | None:
+            return None if other is None else compare(right[name], right[other])
+
+        lines.append(
+            Line(
+                name,
+                planned.relative.cost,
+                planned.protocol.cost,
+                level[name],
+                None if plus is None else level[plus],
+                None if minus is None else level[minus],
+                ahead(plus),
+                ahead(minus),
+                ahead(None if name == er else er),
+            )
+        )
+    lines.sort(key=lambda line: line.cost)
+    correlation = rank_correlation(
+        [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
+    )
+    delayed = any(Fraction(line.job) > 1 for line in lines)
+    return Picture(
+        speed,
+        tuple(lines),
+        correlation,
+        tuple(_sentences(lines, correlation, delayed)),
+        _figure(lines, delayed),
+    )
+
+
+def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's rho: the correlation of ranks, equal values sharing their mean rank. NaN where
+    either does not vary.
+
+    >>> rank_correlation([1, 1, 2, 3], [0.9, 0.8, 0.7, 0.1])
+    -0.9486...
+    """
+
+    def ranks(values: ArrayLike) -> NDArray[np.float64]:
+        _, place, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+
+    a, b = ranks(x), ranks(y)
+    if len(a) < 2 or not a.std() or not b.std():
+        return float("nan")
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
+    """How often pairs put together at random have a rank correlation as strong, either way: of all
+    orders where there are few, else of 5,000 drawn ones.
+
+    >>> by_chance([1, 2, 3, 4], [4, 3, 2, 1])  # 2 of 24 orders
+    0.0833...
+    """
+    found = abs(rank_correlation(x, y)) - 1e-9
+    if len(y) <= 7:
+        orders: Iterable[ArrayLike] = itertools.permutations(y)
+    else:
+        rng = np.random.default_rng(0)
+        orders = (rng.permutation(y) for _ in range(5000))
+    return float(np.mean([abs(rank_correlation(x, order)) >= found for order in orders]))
+
+
+def _right(run: Run) -> NDArray[np.bool_]:
+    table = run.predictions
+    now = table["shift"] == 0
+    return np.asarray(table["prediction"][now] == table["label"][now])
+
+
+def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list[str]:
+    if correlation == correlation:
+        chance = by_chance(
+            [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
+        )
+        way = f"accuracy {'falls' if correlation < 0 else 'rises'} with cost"
+        if chance > 0.05:
+            way = "no more than chance may give"
+        first = (
+            f"Spearman's rank correlation of accuracy and cost over {len(lines)} methods is "
+            f"{correlation:+.2f} (p = {chance:.2g}): {way}."
+        )
+    else:
+        first = "The rank correlation of accuracy and cost is undefined: one of them is constant."
+    said = [first]
+    compared = {"ER++": [(line.method, line.ahead_of_plus) for line in lines]}
+    if delayed:
+        compared = {
+            "ER": [(line.method, line.ahead_of_er) for line in lines],
+            "ER--": [(line.method, line.ahead_of_minus) for line in lines],
+            **compared,
+        }
+    for baseline, each in compared.items():
+        known = [(name, gap) for name, gap in each if gap is not None]
+        exceptions = [(name, gap) for name, gap in known if gap.difference >= 0]
+        if not known:
+            continue
+        won = "all" if not exceptions else f"{len(known) - len(exceptions)} of the"
+        sure = sum(gap.high < 0 for _, gap in known)
+        text = (
+            f"{baseline} wins against {won} {len(known)} methods beside it, against {sure} of them "
+            "by more than chance explains (95 % intervals)."
+        )
+        told = "; ".join(_gap(name, gap) for name, gap in exceptions)
+        said.append(f"{text} Exceptions: {told}." if told else text)
+    return said
+
+
+def _gap(name: str, gap: Comparison) -> str:
+    if gap.difference == 0:
+        return f"{name} is level with it"
+    text = f"{name} is ahead by {100 * gap.difference:.1f} points"
+    if gap.low != gap.low:
+        return text
+    sure = ", which chance may explain" if gap.low <= 0 else ""
+    return f"{text} (95 % interval {100 * gap.low:.1f} to {100 * gap.high:.1f}{sure})"
+
+
+def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
+    """Points with bars of one deviation, methods in order of cost, baselines beside them."""
+    kinds: list[tuple[str, int, list[Spread | None]]] = [
+        ("method", 0, [line.accuracy for line in lines]),
+        ("ER++", 1, [line.plus for line in lines]),
+    ]
+    if delayed:
+        kinds.insert(1, ("ER−−", 2, [line.minus for line in lines]))
+    data = []
+    for place, (name, colour, values) in enumerate(kinds):
+        shown = [(i, value) for i, value in enumerate(values) if value is not None]
+        data.append(
+            {
+                "name": name,
+                "meta": {"colour": colour},
+                "mode": "markers",
+                "x": [i + 0.16 * (place - (len(kinds) - 1) / 2) for i, _ in shown],
+                "y": [round(100 * value.mean, 3) for _, value in shown],
+                "error_y": {
+                    "array": [round(100 * v.deviation, 3) if v.seeds > 1 else 0 for _, v in shown],
+                    "thickness": 1.5,
+                    "width": 4,
+                },
+                "hovertemplate": "%{y:.1f}",
+            }
+        )
+    caption = (
+        "A learner that trains misses the batches that come meanwhile. ER−− spends what the stream "
+        "allows, as the method does; ER++ misses nothing and so spends as many times more as the "
+        "method costs."
+        if delayed
+        else "Every batch is trained on; ER++ spends as much as the method beside it."
+    )
+    ticks = [f"{line.method}<br>{line.cost}" for line in lines]
+    x = {
+        "title": {"text": "method and its relative cost"},
+        "tickvals": list(range(len(lines))),
+        "ticktext": ticks,
+        "range": [-0.5, len(lines) - 0.5],
+        "showgrid": False,
+        "zeroline": False,
+    }
+    layout = {"xaxis": x, "yaxis": {"title": {"text": "online accuracy, %"}}}
+    return Figure("Average online accuracy, methods in order of cost", caption, data, layout)
+
+
+def text(pictures: Sequence[Picture]) -> str:
+    """A table for each speed, and what is to be said about it."""
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    parts = []
+    for one in pictures:
+        rows = [f"{'method':<10}{'cost':>6}{'job':>7}{'online':>14}{'ER--':>14}{'ER++':>14}"]
+        rows += [
+            f"{line.method:<10}{line.cost!s:>6}{line.job:>7}{percent(line.accuracy):>14}"
+            f"{percent(line.minus):>14}{percent(line.plus):>14}"
+            for line in one.lines
+        ]
+        said = [textwrap.fill(sentence, width) for sentence in one.sentences]
+        parts.append("\n".join([one.title, *rows, *said]))
+    note = (
+        "Average online accuracy in %, mean ± sample deviation over seeds. cost: of a training "
+        "job, a gradient step of ER being 1; job: the stream steps that it lasts."
+    )
+    return "\n\n".join([*parts, textwrap.fill(note, width)])
+
+
+def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> Path:
+    """The page with the pictures; it opens from disk, without a network."""
+    distinct = {run.id: run for runs in made.values() for _, run in runs}
+    first = next(iter(distinct.values())).stream
+    seeds = len({run.seed for run in distinct.values()})
+    about = (
+        f"{len(pictures[0].lines)} methods on the stream {first['name']}: {first['samples']:,} "
+        f"samples of {first['classes']} classes in {first['steps']:,} steps of up to "
+        f"{first['step_size']}, {seeds} seed{'s' if seeds > 1 else ''}."
+    )
+    return write_page(
+        page(
+            "realtime.html",
+            f"Methods in real time on {first['name']}",
+            about=about,
+            speeds=[_for_page(one) for one in pictures],
+            runs=len(distinct),
+        ),
+        path,
+    )
+
+
+def _for_page(one: Picture) -> dict[str, Any]:
+    fields = {f.name: getattr(one, f.name) for f in dataclasses.fields(one)}
+    return {**fields, "title": one.title}

@@ -1,0 +1,44 @@
+"""What the documentation shows must work as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamgauge import catalogue
+from streamgauge.running.conformance import check_learner
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_five_lines_of_the_readme_run(tmp_path: Path) -> None:
+    (code,) = blocks("README.md")
+    assert len([line for line in code.splitlines() if line and "import" not in line]) <= 6
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "near_future_accuracy@200" in done.stdout
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_learner_of_contributing_is_short_and_passes_the_check(tmp_path: Path) -> None:
+    (code,) = blocks("CONTRIBUTING.md")
+    assert len(code.splitlines()) < 60
+    (tmp_path / "fading.py").write_text(code)
+    for result in check_learner(catalogue.learner(f"{tmp_path / 'fading.py'}:FadingMeans")):
+        assert result.passed is not False, f"{result.name}: {result.why}"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,920 @@
+"""The report: its numbers against slow and obvious ones, and its page in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+import streamgauge as sg
+from streamgauge import catalogue, metrics
+from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics import leaderboard as metrics_board
+from streamgauge.metrics import pareto_front, score
+from streamgauge.record import Run
+from streamgauge.record.diff import differences
+from streamgauge.report import leaderboard, plot, write_report
+from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
+from streamgauge.report.compute import compute
+from streamgauge.report.figures import POINTS, figures
+from streamgauge.report.html import render, summary
+from streamgauge.report.leaderboard import TIMING
+from streamgauge.report.terminal import (
+    Watcher,
+    compute_text,
+    differences_text,
+    leaderboard_text,
+    scores_text,
+)
+from streamgauge.report.ties import ties
+from streamgauge.running.runner import Experiment, run_all
+from streamgauge.settings import as_plain
+
+SHIFT = 25  # no whole number of steps: the loop rounds it up
+
+
+class Guess:
+    """Answers at random but repeatably, and logs a loss: a learner without a network."""
+
+    needs = frozenset({"horizon"})
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+        self.classes, self.seed, self.count = spec.classes, seed, 0
+
+    def tell(self, horizon: int) -> None:
+        pass
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        rng = np.random.default_rng([self.seed, self.count])
+        return torch.from_numpy(rng.random((len(x), self.classes)))
+
+    def learn(self, batch: Any, predicted: Any) -> dict[str, Any]:
+        self.count += 1
+        return {"loss": 1 / self.count}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> list[Run]:
+    """Two seeds each of three learners on a stream without tasks."""
+    made = []
+    for seed in (0, 1):
+        stream = sg.stream("albums", length=1500, size=0, held_out=0.1, seed=seed)
+        protocol = sg.Protocol(shifts=(SHIFT,))
+        for learner in (catalogue.learner("blind"), catalogue.learner("majority"), Guess):
+            run = sg.run(
+                stream, learner, protocol=protocol, seed=seed, out=folder / "albums", said=_quiet
+            )
+            made.append(run)
+    return made
+
+
+@pytest.fixture(scope="module")
+def task_runs(folder: Path) -> list[Run]:
+    experiment = Experiment("blobs", ("blind", "majority"), 2, {"stream.tasks": 4})
+    return list(run_all(experiment, out=folder / "tasks", said=_quiet))
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+def _interrupted(stream: Any, learner: str, out: Path, seed: int, at: int) -> Run:
+    def stop(loop: Any) -> None:
+        if loop.step == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sg.run(stream, learner, seed=seed, out=out, checkpoint=0, progress=stop, said=_quiet)
+    (path,) = out.glob(f"*-{learner}-s{seed}-*")
+    return Run(path)
+
+
+def _accuracy(run: Run, shift: int) -> float:
+    table = run.predictions
+    rows = zip(table["shift"], table["label"], table["prediction"], strict=True)
+    right = [label == answer for s, label, answer in rows if s == shift]
+    return sum(right) / len(right)
+
+
+def _written(out: Path, name: str, seed: int, right: Any, flops: float, steps: int) -> Run:
+    """A run of a learner whose answers and FLOPs are given."""
+
+    class Told(Guess):
+        needs = frozenset()
+
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            wanted = label[self.asked : self.asked + len(x)]
+            good = right[self.asked : self.asked + len(x)]
+            self.asked += len(x)
+            answer = np.where(good, wanted, (wanted + 1) % self.classes)
+            return torch.nn.functional.one_hot(torch.from_numpy(answer), self.classes).float()
+
+        def learn(self, batch: Any, predicted: Any) -> dict[str, Any]:
+            torch.ones(int(flops) // 2, 1) @ torch.ones(1, 1)
+            return {}
+
+    Told.asked = 0  # type: ignore[attr-defined]
+    label = np.random.default_rng(7).integers(0, 3, steps * 5)
+    stream = sg.stream(np.zeros((steps * 5, 2), np.float32), label, batch=5, classes=3)
+    recipe = dataclasses.replace(catalogue.learner(Told), name=name)
+    return sg.run(stream, recipe, seed=seed, out=out, said=_quiet)
+
+
+def test_every_run_is_scored_once(
+    task_runs: list[Run], call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores take most of a report's time: table, ties, page and compute share them."""
+    room = sys.modules["streamgauge.report.leaderboard"]
+    scored = []
+
+    def counted(run: Run) -> dict[str, float]:
+        scored.append(run.path)
+        return score(run)
+
+    monkeypatch.setattr(room, "score", counted)
+    code, _, _ = call("report", *(str(run.path) for run in task_runs))
+    assert code == 0
+    assert sorted(scored) == sorted(run.path for run in task_runs)
+    (board,) = leaderboard(task_runs)
+    for row in board.rows:
+        assert list(row.each) == [score(run) for run in row.runs]
+
+
+def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = []
+    for seed in range(3):
+        luck = rng.random(600)
+        for name, share in (("good", 0.8), ("equal", 0.79), ("bad", 0.5)):
+            mine = rng.random(600) if name == "equal" else luck
+            made.append(_written(tmp_path, name, seed, mine < share, 20, 120))
+    # One seed more of one of them: pairs are made of what all have.
+    made.append(_written(tmp_path, "good", 3, rng.random(600) < 0.8, 20, 120))
+    (board,) = leaderboard(made)
+    assert board.ties.names == {"good", "equal"}
+    assert "3 seeds and 10 stretches" in board.ties.said
+    # By hand: the same samples, the same blocks.
+    results = {
+        row.learner: [
+            run.predictions["label"] == run.predictions["prediction"] for run in row.runs[:3]
+        ]
+        for row in board.rows
+    }
+    wanted = metrics_board(results, 10)
+    assert {line.name for line in wanted if line.rank == 1} == {"good", "equal"}
+    text, page = leaderboard_text(made), render(made)
+    assert len(re.findall(r"(?m)^(?:good|equal) +=", text)) == 2
+    assert page.count('class="tie"') == 2
+    assert "= cannot be told apart from the best" in text
+    assert "= cannot be told apart from the best" in page
+    (alone,) = leaderboard([run for run in made if run.learner != "equal"])
+    assert not alone.ties.names
+    assert alone.ties.said.startswith("good differs from every other learner")
+    (one,) = leaderboard(made[:3])
+    assert "1 seed and 10 stretches" in one.ties.said
+    assert "other seeds may differ" in one.ties.said
+    assert leaderboard(made[:1])[0].ties.said == ""
+
+
+def _board_of(results: dict[str, list[float]]) -> Any:
+    """What ties are made of, without runs: one score a seed."""
+    rows = []
+    for name, values in sorted(results.items(), key=lambda item: -statistics.mean(item[1])):
+        runs = [
+            SimpleNamespace(seed=s, stream={"data_hash": "", "order_hash": ""})
+            for s in range(len(values))
+        ]
+        rows.append(
+            SimpleNamespace(
+                learner=name,
+                runs=runs,
+                each=[{"retained_accuracy": value} for value in values],
+                scores={"retained_accuracy": metrics.spread(values)},
+            )
+        )
+    return ties(rows, "retained_accuracy", "retained")
+
+
+def test_two_seeds_that_differ_are_not_called_equal() -> None:
+    """89 and 62 % are no tie, though one difference between seeds is no proof either."""
+    found = _board_of({"er": [0.886, 0.894], "finetune": [0.593, 0.647]})
+    assert found.names == frozenset()
+    assert found.said == (
+        "Whether er differs from finetune is not known: two seeds are too few (by retained, paired "
+        "over 2 seeds, all pairs, Holm's correction, 5 %); run three or more."
+    )
+    # The same number in both is a tie for all that is known, and what is clear stays clear.
+    mixed = {"ncm": [1.0, 1.0], "er": [1.0, 1.0], "x": [0.9, 0.7], "finetune": [0.2, 0.2001]}
+    found = _board_of(mixed)
+    assert found.names == {"ncm", "er"}
+    assert found.said.startswith("= cannot be told apart from the best (by retained")
+    assert found.said.endswith("differs from x is not known: two seeds are too few; run three or "
+                               "more.")  # fmt: skip
+    many = {"best": [0.9, 0.8], **{f"l{i}": [0.3 + i / 50, 0.31] for i in range(6)}}
+    assert "best differs from 6 of the 6 others is not known" in _board_of(many).said
+    clear = _board_of({"er": [0.900, 0.910], "finetune": [0.300, 0.310]})
+    assert clear.said.startswith("er differs from every other learner")
+    three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
+    assert three.names == {"er", "mir"}
+
+
+def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
+    (board,) = leaderboard(task_runs)
+    assert "paired over 2 seeds, all pairs" in board.ties.said
+    (single,) = leaderboard([run for run in task_runs if run.seed == 0])
+    assert single.ties == (frozenset(), "By average over tasks one seed cannot tell which learners "
+                           "differ.")  # fmt: skip
+    (apart,) = leaderboard([r for r in task_runs if r.seed == (r.learner == "blind")])
+    assert "share no seed" in apart.ties.said
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8))
+def test_the_pareto_front_by_its_definition(points: list[tuple[int, int]]) -> None:
+    found = pareto_front([c for c, _ in points], [v for _, v in points])
+    for (cost, value), on in zip(points, found, strict=True):
+        worse = [(c, v) for c, v in points if c <= cost and v >= value and (c, v) != (cost, value)]
+        assert on == (not worse)
+
+
+def test_the_front_leaves_out_what_is_unknown() -> None:
+    assert pareto_front([1, np.nan, 2], [0.5, 0.9, np.nan]).tolist() == [True, False, False]
+
+
+def test_accuracy_over_compute(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    made = [
+        _written(tmp_path, name, seed, rng.random(300) < share, flops, 60)
+        for seed in (0, 1)
+        for name, share, flops in (("cheap", 0.5, 20), ("dear", 0.9, 60), ("waste", 0.4, 80))
+    ]
+    (board,) = leaderboard(made)
+    found = compute(board)
+    assert found is not None
+    assert [(p.learner, p.flops.mean, p.front) for p in found.points] == [
+        ("cheap", 60 * 20, True), ("dear", 60 * 60, True), ("waste", 60 * 80, False)
+    ]  # fmt: skip
+    assert found.reference == ""
+    assert all(np.isnan(p.relative) for p in found.points)
+    assert sg.score(made[0])["training_flops"] == 1200
+    figure = figures(board).accuracy[-1]
+    assert figure.title == "Accuracy over compute"
+    front, *points = figure.data
+    assert (front["x"], front["mode"]) == ([1200.0, 3600.0], "lines")
+    assert [p["meta"]["hollow"] for p in points] == [False, False, True]
+    assert points[1]["y"] == [pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]))]
+    text = compute_text(leaderboard(made))
+    assert re.search(r"dear +3\.6 k +\d+\.\d ± \d+\.\d +#{30}", text)
+    assert re.search(r"waste +4\.8 k .* -+$", text, re.MULTILINE)
+    # Relative to ER, and what is missing is named.
+    er = {**made[0].header["config"]["learner"], "where": "er"}
+    for run in made[::3]:
+        _rewrite(run, lambda header: header["config"]["learner"].update(er, name="er"))
+    for run in made[2::3]:
+        _forget_flops(run)
+    again = [Run(run.path) for run in made]
+    (board,) = leaderboard(again)
+    found = compute(board)
+    assert found is not None
+    assert [p.relative for p in found.points] == [1, 3]
+    assert found.missing == ("waste",)
+    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(
+        leaderboard(again)
+    )
+    assert "not shown: waste" in figures(board).accuracy[-1].caption
+    assert "×" in figures(board).accuracy[-1].data[-1]["hovertemplate"]
+
+
+def test_a_wide_range_of_compute_is_drawn_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    right = np.ones(50, bool)
+    made = [_written(tmp_path, n, 0, right, f, 10) for n, f in (("a", 0), ("b", 2), ("c", 2000))]
+    (board,) = leaderboard(made)
+    figure = figures(board).accuracy[-1]
+    assert figure.layout["xaxis"]["type"] == "log"
+    assert "since they take none: a." in figure.caption
+    assert {t["name"] for t in figure.data} == {"b", "c"}
+    assert compute(leaderboard(made[:1])[0]) is None
+
+
+def _rewrite(run: Run, change: Any) -> None:
+    file = run.path / "run.json"
+    header = json.loads(file.read_text())
+    change(header)
+    file.write_text(json.dumps(header))
+
+
+def _forget_flops(run: Run) -> None:
+    """A log of a time at which FLOPs were not counted."""
+    for file in (run.path / "log" / "jobs").glob("*.parquet"):
+        table = pq.read_table(file)
+        place = table.column_names.index("flops")
+        nothing = pa.array(np.full(table.num_rows, np.nan), table.schema.field("flops").type)
+        pq.write_table(table.set_column(place, table.schema.field("flops"), nothing), file)
+
+
+# The leaderboard.
+
+
+def test_means_and_deviations_are_those_of_the_seeds(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    assert [c.title for c in board.columns] == ["online", "near future, 25 ahead", "retained"]
+    assert {row.learner for row in board.rows} == {"blind", "majority", "Guess"}
+    for row in board.rows:
+        mine = [run for run in runs if run.learner == row.learner]
+        for name, shift in (("online_accuracy", 0), (f"near_future_accuracy@{SHIFT}", SHIFT)):
+            each = [_accuracy(run, shift) for run in mine]
+            assert row.scores[name].mean == pytest.approx(statistics.mean(each))
+            assert row.scores[name].deviation == pytest.approx(statistics.stdev(each))
+            assert row.scores[name].seeds == 2
+    assert [row.needs for row in board.rows if row.learner == "Guess"] == [("horizon",)]
+    order = [row.scores[f"near_future_accuracy@{SHIFT}"].mean for row in board.rows]
+    assert order == sorted(order, reverse=True)
+    assert board.ordered_by == "near future, 25 ahead"
+
+
+def test_a_run_given_twice_counts_once(runs: list[Run]) -> None:
+    assert [row.seeds for row in leaderboard([*runs, *runs])[0].rows] == ["2", "2", "2"]
+
+
+def test_a_learner_under_two_names_has_two_rows(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    recipes = [catalogue.learner("blind"), catalogue.learner("twin=blind")]
+    made = [sg.run(stream, recipe, out=tmp_path, said=_quiet) for recipe in recipes]
+    assert made[0].id == made[1].id
+    (board,) = leaderboard([*made, *made])
+    assert sorted((row.learner, row.seeds) for row in board.rows) == [("blind", "1"), ("twin", "1")]
+
+
+def test_a_timing_that_is_not_the_ordinary_one_is_told(tmp_path: Path) -> None:
+    ordinary = as_plain(sg.Protocol())
+    assert {name: ordinary[name] for name in TIMING} == TIMING
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    for protocol, told in (
+        (sg.Protocol(), ""),
+        (sg.Protocol(cost="4/3"), "protocol.cost=4/3"),
+        (
+            sg.Protocol(cost="2", costs=("a=1", "b=3"), busy="store", label_delay=1),
+            "protocol.cost=2, protocol.costs=a=1,b=3, protocol.busy=store, protocol.label_delay=1",
+        ),
+    ):
+        run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet)
+        for text in (leaderboard_text([run]), scores_text([run]), render([run])):
+            assert ("Timing is not" in text) == bool(told)
+            assert not told or f"Timing is not the ordinary one: {told}." in text
+
+
+def test_tasks_add_columns(task_runs: list[Run]) -> None:
+    (board,) = leaderboard(task_runs)
+    titles = ["online", "retained", "average over tasks", "forgetting"]
+    assert [c.title for c in board.columns] == titles
+
+
+def test_streams_and_protocols_have_boards_of_their_own(tmp_path: Path) -> None:
+    labels = np.arange(60) % 3
+    made = []
+    for x in (np.zeros((60, 1)), np.ones((60, 1))):
+        for protocol in (sg.Protocol(), sg.Protocol(shifts=(10,))):
+            stream = sg.stream(x, labels)
+            made.append(sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet))
+    boards = leaderboard(made)
+    assert len(boards) == 4
+    titles = {board.title for board in boards}
+    assert len(titles) == 4
+    assert all(re.fullmatch(r"arrays \(protocol.shifts=.*, data=\w{6}\)", t) for t in titles)
+
+
+def test_settings_tell_rows_of_one_name_apart(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    made = [
+        sg.run(stream, catalogue.learner("blind", window=w), out=tmp_path, said=_quiet)
+        for w in (1, 5)
+    ]
+    (board,) = leaderboard(made)
+    assert sorted(row.learner for row in board.rows) == ["blind (window=1)", "blind (window=5)"]
+
+
+def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
+    lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
+    assert not cut.done
+    (board,) = leaderboard([done, cut, lost])
+    blind, majority = board.rows
+    assert blind.seeds == "1 + 1 incomplete"
+    assert blind.scores["online_accuracy"].mean == pytest.approx(_accuracy(done, 0))
+    assert majority.seeds == "0 + 1 incomplete"
+    assert not majority.scores
+    text = leaderboard_text([done, cut, lost])
+    assert f"blind, seed 1, is incomplete (step {cut.step} of 20)" in text
+    assert re.search(r"^majority +– +0 \+ 1 incomplete", text, re.MULTILINE)
+    page = render([done, cut, lost])
+    assert "is incomplete" in page
+    assert "1 + 1 incomplete" in page
+
+
+def _again(run: Run, out: Path, **changes: Any) -> Run:
+    """A copy of a run's folder whose header says something else."""
+    path = out / run.path.name
+    shutil.copytree(run.path, path)
+    header = json.loads((path / "run.json").read_text())
+    for dotted, value in changes.items():
+        *groups, name = dotted.split("__")
+        part = header
+        for group in groups:
+            part = part[group]
+        part[name] = value
+    (path / "run.json").write_text(json.dumps(header))
+    return Run(path)
+
+
+def test_a_complete_run_is_not_hidden_by_a_copy_that_is_not(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    cut = _interrupted(stream, "blind", tmp_path / "cut", seed=0, at=7)
+    done = sg.run(stream, "blind", out=tmp_path / "done", said=_quiet)
+    assert cut.id == done.id
+    for several in ([cut, done], [done, cut]):
+        (board,) = leaderboard(several)
+        assert [row.seeds for row in board.rows] == ["1"]
+
+
+def test_other_engines_are_not_other_seeds(tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
+    eager = sg.run(stream, "blind", out=tmp_path / "a", said=_quiet)
+    others = [
+        _again(eager, tmp_path / precision, id=precision,
+               config__engine={"name": "graph", "precision": precision})
+        for precision in ("fp16", "fp32")
+    ]  # fmt: skip
+    (board,) = leaderboard([eager, *others])
+    assert [row.seeds for row in board.rows] == ["1", "1", "1"]
+    assert {row.learner for row in board.rows} == {
+        "blind (engine=eager)", "blind (engine=graph fp16)", "blind (engine=graph fp32)"
+    }  # fmt: skip
+
+
+def test_own_data_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    """Data that were moved share a board; data that were changed where they lie do not."""
+
+    def made(folder: str, seed: int, last: int) -> Run:
+        file = tmp_path / folder / "t.csv"
+        file.parent.mkdir(exist_ok=True)
+        rows = [f"{n / 7},{n % 3}" for n in range(59)]
+        file.write_text("\n".join(["x,label", *rows, f"{last},0"]) + "\n")
+        stream = sg.stream("tabular", path=str(file), seed=seed)
+        return sg.run(stream, "majority", seed=seed, out=tmp_path / "runs", said=_quiet)
+
+    here, moved = made("here", 0, 1), made("there", 1, 1)
+    (board,) = leaderboard([here, moved])
+    assert board.title == "tabular"
+    assert [row.seeds for row in board.rows] == ["2"]
+    changed = made("here", 0, 2)
+    boards = leaderboard([here, changed])
+    assert [row.seeds for board in boards for row in board.rows] == ["1", "1"]
+    assert {board.title for board in boards} == {
+        f"tabular (data={run.stream['data_hash'][:6]})" for run in (here, changed)
+    }
+    titles = " ".join(board.title for board in leaderboard([here, made("there", 0, 3)]))
+    for folder in ("here", "there"):
+        assert f"path={tmp_path / folder / 't.csv'}" in titles
+
+
+# Text.
+
+
+def test_scores_of_an_incomplete_run_stand_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
+    lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
+    text = scores_text([done, cut, lost])
+    titles, _, seeds, *_ = text.splitlines()[1:]
+    assert re.split(r"  +", titles.strip()) == [
+        "blind",
+        "blind, incomplete",
+        "majority, incomplete",
+    ]
+    told = [f"seed {run.seed}, step {run.step}" for run in (cut, lost)]
+    assert re.split(r"  +", seeds) == ["seeds", "1 + 1 incomplete", *told]
+    (line,) = [s for s in text.splitlines() if s.startswith("online_accuracy")]
+    each = [f"{100 * _accuracy(run, 0):.1f}" for run in (done, cut, lost)]
+    assert line.split()[1:] == each
+    assert len(set(each)) == 3
+    assert each[2] in scores_text([lost])
+
+
+def test_text_and_page_show_the_same_numbers(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    text, page = leaderboard_text(runs), render(runs)
+    for row in board.rows:
+        for column in board.columns:
+            value = row.scores[column.score]
+            cell = f"{100 * value.mean:.1f} ± {100 * value.deviation:.1f}"
+            assert cell in text
+            assert f">{cell}</td>" in page
+
+
+@pytest.mark.parametrize("width", [60, 90, 200])
+def test_tables_fit_the_terminal(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = scores_text(runs)
+    rows = [line for line in text.splitlines() if not line.startswith("Accuracies")]
+    assert max(map(len, rows)) <= width
+    for name in metrics.score(runs[0]):
+        assert name in text
+    for line in leaderboard_text(runs).splitlines():
+        assert len(line) <= width or line.startswith(("Accuracies", "= cannot", "Whether"))
+
+
+def test_scores_that_are_no_shares_are_not_percentages(task_runs: list[Run]) -> None:
+    score = metrics.score(task_runs[0])["worst_case_interval"]
+    line = next(s for s in scores_text(task_runs).splitlines() if "worst_case_interval" in s)
+    assert f"{score:g} ± 0" in line
+
+
+def test_differences_in_words(runs: list[Run], tmp_path: Path) -> None:
+    first, second = [run for run in runs if run.learner == "blind"]
+    same = differences_text(differences(first, first))
+    assert "identical" in same
+    assert "configuration: the same" in same
+    found = differences(first, second)
+    text = differences_text(found)
+    assert f"The logs part at step {found['first_step']}" in text
+    assert "stream.settings.seed" in text
+    assert "data_hash" in text
+    assert "identical" not in text
+    shorter = {"predictions": {"step": 4, "row": 40, "columns": [], "rows": [40, 60]}}
+    text = differences_text({**found, "logs": shorter, "first_step": 4})
+    assert "predictions, step 4: one ends after 40 rows, the other after 60" in text
+
+
+# Watching.
+
+
+def _loop(steps: int) -> Any:
+    return SimpleNamespace(step=0, right=0, asked=0, stream=range(steps))
+
+
+def _watched(console: Console | None, steps: int, quiet: bool = False) -> float:
+    """Seconds a step that watching takes."""
+    with Watcher(quiet=quiet, console=console) as watcher:
+        watcher.say("[begin]")
+        progress = watcher.watch_run(SimpleNamespace(learner="e[r]", seed=3))
+        loop = _loop(steps)
+        began = time.perf_counter()
+        for _ in range(steps):
+            loop.step += 1
+            loop.asked += 4
+            loop.right += 1
+            progress(loop)
+        return (time.perf_counter() - began) / steps
+
+
+def test_one_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _watched(None, 50)
+    begin, line = capsys.readouterr().out.splitlines()
+    assert begin == "[begin]"
+    assert line.startswith("e[r], seed 3: online 25.0 %, 50 steps in ")
+
+
+def test_a_run_taken_up_again_counts_the_steps_made_now(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Watcher() as watcher:
+        progress = watcher.watch_run(SimpleNamespace(learner="er", seed=0))
+        loop = _loop(50)
+        for loop.step in range(21, 51):
+            progress(loop)
+    assert "er, seed 0: 30 steps in " in capsys.readouterr().out
+
+
+def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    _watched(None, 50, quiet=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_a_bar_on_a_terminal_that_costs_next_to_nothing() -> None:
+    screen = io.StringIO()
+    cost = _watched(Console(file=screen, force_terminal=True, width=100), 500_000)
+    shown = screen.getvalue()
+    assert "steps/s" in shown
+    assert "500000 steps in" in shown
+    assert cost < 1e-5
+
+
+# The blind level.
+
+
+def _slow_blind(
+    run: Run, window: int, count: int | None = None, shift: int = 0, full: bool = False
+) -> float:
+    """The blind classifier by its definition, step by step; `full`: with full windows alone."""
+    table = run.predictions
+    live = table["shift"] == 0
+    label, step = table["label"][live].tolist()[:count], table["step"][live].tolist()[:count]
+    begins = {s: step.index(s) for s in dict.fromkeys(step)}
+    right = []
+    for place, answer in enumerate(label):
+        ready = [b for b in begins.values() if b <= begins[step[place]] - shift]
+        if not ready or (full and ready[-1] < window):
+            continue
+        known = label[max(0, ready[-1] - window) : ready[-1]]
+        counts = Counter(known)
+        most = max(counts.values(), default=0)
+        mode = next((c for c in reversed(known) if counts[c] == most), 0)
+        right.append(mode == answer)
+    return sum(right) / len(right) if right else float("nan")
+
+
+def test_blind_level_by_its_definition(runs: list[Run]) -> None:
+    level = blind_level(runs, [0, SHIFT])
+    assert level is not None
+    streams = [run for run in runs if run.learner == "majority"]
+    tenth = len(streams[0].predictions["label"][streams[0].predictions["shift"] == 0]) // 10
+    tried = [k for k in WINDOWS if 2 * k <= tenth]
+    assert tried == [1, 10]
+    early = {
+        k: statistics.mean(_slow_blind(run, k, tenth, full=True) for run in streams) for k in tried
+    }
+    assert level.window == max(early, key=lambda k: early[k])
+    for place, shift in enumerate((0, SHIFT)):
+        each = [_slow_blind(run, level.window, shift=shift) for run in streams]
+        assert level.accuracy[place] == pytest.approx(statistics.mean(each))
+
+
+def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run]) -> None:
+    for order, name in (("time", "albums"), ("classes", "blobs")):
+        settings = {"order": order, "tasks": 4, "held_out": 0.1}
+        stream = sg.stream(name, **settings)
+        first = sg.run(stream, "majority", out=folder / "check", said=_quiet)
+        level = blind_level([first])
+        assert level is not None
+        learner = catalogue.learner("blind", window=level.window)
+        run = sg.run(stream, learner, out=folder / "check", said=_quiet)
+        assert level.accuracy[0] == metrics.score(run)["online_accuracy"]
+        if order == "time":
+            assert not len(level.average)
+        else:
+            after = metrics.average_accuracy(metrics.accuracy_matrix(run))
+            assert level.average == pytest.approx(after)
+        assert level.retained == pytest.approx(metrics.retained_accuracy(run))
+
+
+@pytest.mark.parametrize("window", [1, 10, 100])
+@pytest.mark.parametrize("step", ["batch", "album"])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_the_level_is_the_blind_learner_to_the_last_digit(
+    tmp_path: Path, window: int, step: str, delay: int
+) -> None:
+    labels = np.random.default_rng(window).integers(0, 3, 100).repeat(4)
+    labels[:8] = 0  # so that the answer before any label is known counts
+    user = np.random.default_rng(1).integers(0, 9, 80).repeat(5)
+    stream = sg.stream(np.zeros((400, 1)), labels, user=user, step=step)
+    protocol = sg.Protocol(shifts=(SHIFT,), label_delay=delay)
+    learner = catalogue.learner("blind", window=window)
+    run = sg.run(stream, learner, protocol=protocol, out=tmp_path, said=_quiet)
+    online, ahead = _Known(run).accuracy(window, [0, SHIFT])
+    scores = metrics.score(run)
+    assert online == scores["online_accuracy"] == _accuracy(run, 0)
+    assert ahead == scores[f"near_future_accuracy@{SHIFT}"] == _accuracy(run, SHIFT)
+
+
+@pytest.mark.parametrize("window", [1, 2, 10, 1000])
+def test_guesses_are_those_of_the_windows_before(window: int) -> None:
+    labels = np.random.default_rng(0).integers(0, 5, 300)
+    expected = [0]
+    for known in range(1, 301):
+        last = labels[max(0, known - window) : known].tolist()
+        most = max(Counter(last).values())
+        expected.append(next(c for c in reversed(last) if last.count(c) == most))
+    assert guesses(labels, window).tolist() == expected
+
+
+def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
+    labels = np.arange(300) // 50
+    stream = sg.stream(np.zeros((300, 1)), labels)
+    learners = ["blind", "majority", "random"]
+    made = [sg.run(stream, one, out=tmp_path, said=_quiet) for one in learners]
+    made.append(sg.run(stream, Guess, out=tmp_path, said=_quiet))
+
+    def told(runs: list[Run]) -> str:
+        (board,) = leaderboard(runs)
+        return summary(board, figures(board))
+
+    assert "(blind, window 1); above that: 0 of the 1 that look." in told(made)
+    assert told(made[:3]).endswith("(blind, window 1).")
+    for run in made:  # as runs are that were stored before they said it
+        run.header["config"]["learner"].pop("sees_input", None)
+    assert "above that: 0 of the 1 that look." in told(made)
+    made[3].header["config"]["learner"]["sees_input"] = False
+    assert told(made).endswith("(blind, window 1).")
+    made[0].header["config"]["learner"]["sees_input"] = True
+    assert "above that: 0 of the 1 that look." in told(made)
+
+
+def test_no_blind_level_without_labels(tmp_path: Path) -> None:
+    stream = sg.stream("albums", length=300, size=0, held_out=0.1)
+    silent = sg.Protocol(predict=False)
+    run = sg.run(stream, "majority", protocol=silent, out=tmp_path, said=_quiet)
+    assert blind_level([run]) is None
+    page = render([run])
+    assert "There is no blind level" in page
+    (figure,) = json.loads(_embedded(page))
+    assert [trace["name"] for trace in figure["data"]] == ["majority"]
+
+
+# The page.
+
+
+class _Page(HTMLParser):
+    """Tags, attributes, and the data of script elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def _embedded(page: str) -> str:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
+    assert found is not None
+    return found[1]
+
+
+def _end(figure: Any, learner: str) -> float:
+    (trace,) = [t for t in figure.data if t.get("name") == learner]
+    return float(trace["y"][-1]) / 100
+
+
+def test_curves_end_at_the_numbers_of_the_table(runs: list[Run], task_runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    running, near, retained = figures(board).accuracy
+    for row in board.rows:
+        assert _end(running, row.learner) == pytest.approx(
+            row.scores["online_accuracy"].mean, abs=1e-4
+        )
+        assert _end(near, row.learner) == pytest.approx(
+            row.scores[f"near_future_accuracy@{SHIFT}"].mean, abs=1e-4
+        )
+        assert _end(retained, row.learner) == pytest.approx(
+            row.scores["retained_accuracy"].mean, abs=1e-4
+        )
+    (board,) = leaderboard(task_runs)
+    found = figures(board)
+    average = found.accuracy[-1]
+    for row, matrix in zip(board.rows, found.matrices, strict=True):
+        expected = row.scores["average_accuracy"].mean
+        assert _end(average, row.learner) == pytest.approx(expected, abs=1e-4)
+        assert np.nanmean(matrix.cells[-1]) == pytest.approx(100 * expected)
+        assert np.isnan(matrix.cells[0][1])
+
+
+def test_the_blind_level_is_in_every_accuracy_plot(runs: list[Run], task_runs: list[Run]) -> None:
+    for some, count in ((runs, 3), (task_runs, 3)):
+        found = figures(leaderboard(some)[0])
+        assert len(found.accuracy) == count
+        assert found.blind is not None
+        for figure in found.accuracy:
+            (level,) = [t for t in figure.data if "blind" in t["meta"]]
+            assert level["name"] == f"blind, window {found.blind.window}"
+
+
+def test_bands_are_one_deviation(runs: list[Run]) -> None:
+    (board,) = leaderboard(runs)
+    near = figures(board).accuracy[1]
+    row = board.rows[0]
+    line, band = (
+        next(t for t in near.data if t.get("legendgroup") == row.learner and ("name" in t) == named)
+        for named in (True, False)
+    )
+    each = [100 * _accuracy(run, SHIFT) for run in row.runs]
+    deviation = statistics.stdev(each)
+    assert line["customdata"][-1] == pytest.approx(deviation, rel=1e-3)
+    high, low = band["y"][1], band["y"][2]  # the last place, above and on the way back below
+    assert high == pytest.approx(statistics.mean(each) + deviation, rel=1e-3)
+    assert low == pytest.approx(statistics.mean(each) - deviation, rel=1e-3)
+
+
+def test_the_page_is_one_small_file_without_outside_parts(runs: list[Run]) -> None:
+    from plotly.offline import get_plotlyjs
+
+    page = render(runs)
+    for name, value in _Page(page).attributes:
+        if name in ("src", "href"):
+            assert value == "data:,"
+    assert len(page) - len(get_plotlyjs()) < 300_000
+    for figure in json.loads(_embedded(page)):
+        for trace in figure["data"]:
+            assert len(trace["x"]) == len(trace["y"]) <= 2 * POINTS
+
+
+def test_what_a_run_holds_is_escaped(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    names = ["</script><script>alert(2)</script>", "{{ 7*7 }}", '"&'.join("ab")]
+    stream = sg.stream(np.zeros((90, 1)), np.arange(90) % 3, class_names=names)
+    recipe = dataclasses.replace(catalogue.learner("blind"), name=evil)
+    page = render([sg.run(stream, recipe, out=tmp_path, said=_quiet)])
+    parsed = _Page(page)
+    assert "img" not in parsed.tags
+    assert parsed.tags.count("script") == 3
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert "{{ 7*7 }}" in page
+    (figure,) = json.loads(_embedded(page))
+    assert figure["data"][0]["name"] == "&lt;img src=x onerror=alert(1)&gt;"
+
+
+def test_a_run_without_any_number_still_has_a_page(tmp_path: Path) -> None:
+    protocol = sg.Protocol(predict=False, evaluate="never")
+    stream = sg.stream("albums", length=300, size=0)
+    run = sg.run(stream, Guess, protocol=protocol, out=tmp_path, said=_quiet)
+    assert "Guess" in leaderboard_text([run])
+    assert [
+        f["layout"]["xaxis"]["title"]["text"] for f in json.loads(_embedded(render([run])))
+    ] == ["step"]
+
+
+def test_where_a_plot_goes(runs: list[Run], tmp_path: Path) -> None:
+    assert sg.plot(runs[0]) == runs[0].path / "report.html"
+    assert sg.plot(runs) == runs[0].path.parent / "report.html"
+    assert plot(runs, tmp_path / "new" / "r.html").exists()
+    with pytest.raises(StreamgaugeError, match="no run"):
+        write_report([], tmp_path / "r.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(StreamgaugeError, match="Cannot write"):
+        write_report(runs, tmp_path / "file" / "r.html")
+
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_in_a_browser(
+    runs: list[Run], task_runs: list[Run], tmp_path: Path, scheme: str
+) -> None:
+    page = write_report([*runs, *task_runs], tmp_path / "report.html")
+    command = (
+        f"{CHROMIUM} --headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        f"--user-data-dir={tmp_path / 'profile'} --virtual-time-budget=8000 "
+        f"--blink-settings=preferredColorScheme={int(scheme == 'light')} "
+        f"--enable-logging=stderr --v=0 --dump-dom {page.resolve().as_uri()}"
+    )
+    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for word in ("Uncaught", "ERROR:CONSOLE", ":CONSOLE"):
+        assert word not in done.stderr
+    dom = done.stdout
+    plots = dom.split("<figure>")[1:]
+    drawn = [part for part in plots if "main-svg" in part]
+    assert len(drawn) == 6  # those in closed sections are drawn when they are opened
+    for number, part in enumerate(drawn):
+        assert part.count('class="trace scatter') >= 3
+        learners = ("blind", "majority", "Guess") if number < 3 else ("blind", "majority")
+        for learner in (*learners, "blind, window"):
+            assert re.search(rf'<text class="legendtext"[^>]*>{learner}', part), learner

@@ -1,0 +1,677 @@
+"""Suites: every file resolves, published numbers have sources, and the table's arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import shlex
+import shutil
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from streamgauge import catalogue, metrics
+from streamgauge.cli import app
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record import Run
+from streamgauge.report.figures import lines
+from streamgauge.running import runner
+from streamgauge.suites import drawing, load, names, published, running
+from streamgauge.suites.comparing import Cell, judge, table
+from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
+from streamgauge.suites.finding import Job, find, fits, gather, jobs, parse_seeds
+from streamgauge.suites.measured import (
+    Measured,
+    _remarks,
+    command,
+    from_runs,
+    recorded,
+    together,
+    write,
+)
+from streamgauge.suites.page import ledger_page
+from streamgauge.suites.planning import _price, estimate
+from streamgauge.suites.published import Published
+from streamgauge.suites.running import Worker, check_weights, run
+from streamgauge.suites.spec import DEFINED
+from streamgauge.suites.text import plan_text, table_text
+
+ROOT = Path(__file__).parents[2]
+SUITES = names()
+
+
+def test_the_suites_are_those_of_the_papers() -> None:
+    assert SUITES == [
+        "cloc", "demo", "near-future", "realtime-cifar10", "realtime-cifar100", "realtime-cloc",
+        "rescaled", "survey-cifar100", "survey-memory", "survey-tinyimagenet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("generated", [False, True])
+@pytest.mark.parametrize("name", SUITES)
+def test_every_row_of_every_suite_resolves(name: str, generated: bool) -> None:
+    """Streams, learners, presets and settings are all known, and rows differ from each other."""
+    suite = load(name, generated)
+    seen: dict[str, str] = {}
+    for row in suite.rows:
+        planned, of_stream, protocol = Job(row, 0).resolve()
+        text = repr((row.part, row.stream, of_stream, planned.recipe.config, protocol, row.method))
+        assert text not in seen, f"{row.title} is the same as {seen.get(text)}"
+        seen[text] = row.title
+        assert row.columns, row.title
+    assert len({row.key for row in suite.rows}) == len(suite.rows)
+    assert set(suite.figures) <= set(FIGURES)
+    if generated:
+        assert {row.stream for row in suite.rows} <= {"albums", "blobs"}
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_rows_as_defined_differ_from_the_published_ones_in_as_published(name: str) -> None:
+    suite = load(name)
+    rows = {row.key: row for row in suite.rows}
+    for row in suite.rows:
+        if not row.defined:
+            continue
+        other = rows[row.part, row.name.removesuffix(f", {DEFINED}")]
+        mine, theirs = Job(row, 0).resolve(), Job(other, 0).resolve()
+        for config in (mine.planned.recipe.config, mine.protocol):
+            assert not getattr(config, "as_published", False), row.title
+        flags = [getattr(theirs.planned.recipe.config, "as_published", False),
+                 theirs.protocol.as_published]  # fmt: skip
+        assert any(flags), row.title
+
+
+def test_every_published_number_is_reached_by_a_row_or_said_to_be_no_result() -> None:
+    reached = set()
+    for name in SUITES:
+        suite = load(name)
+        for cell in table(suite, []):
+            if cell.published is not None:
+                reached.add((cell.published.table, cell.published.row, cell.published.column,
+                             cell.published.paper))  # fmt: skip
+    for one in published.tables().values():
+        assert one.paper
+        assert one.table
+        assert one.about
+        for number in one.numbers.values():
+            assert number.source == (
+                f"{one.paper}, {one.table}, row {number.row}, column {number.column}"
+            )
+            if not one.given and not one.closed_form:
+                assert (number.table, number.row, number.column, number.paper) in reached, number
+        for drawn in one.plotted:
+            suite = load(drawn.suite)
+            assert drawn.figure in suite.figures, drawn
+
+
+def test_published_numbers_know_how_they_were_printed() -> None:
+    number = published.number("realtime-table2", "GSS", "40000")
+    assert number is not None
+    assert (number.value, number.deviation, number.seeds, number.digits) == (9.10, None, 1, 2)
+    assert number.text == "9.10"
+    assert published.number("survey-table3", "MIR", "WC-Acc").text == "9.3 ± 7.7"  # type: ignore[union-attr]
+    assert published.number("survey-table3", "GDumb", "AAA") is None
+
+
+def test_the_random_classifier_of_the_metrics_paper_in_closed_form() -> None:
+    """Tables 1 and 2 of Michel et al. 2023, computed by our metrics."""
+    seen = np.arange(2, 12, 2)
+    a = np.array([[1 / seen[k] if j <= k else np.nan for j in range(5)] for k in range(5)])
+    accuracy, forgetting = metrics.average_accuracy(a), metrics.average_forgetting(a)
+    for k in range(5):
+        number = published.number("rescaled-table1", "random", str(k + 1))
+        assert number is not None
+        assert abs(100 * accuracy[k] - number.value) <= 0.05
+        if k:
+            number = published.number("rescaled-table2", "random", str(k + 1))
+            assert number is not None
+            assert abs(100 * forgetting[k] - number.value) <= 0.005 + 1e-9
+
+
+def _number(value: float, deviation: float | None = None, digits: int = 1) -> Published:
+    return Published("P", "T", "R", "C", value, deviation, 5, digits)
+
+
+def test_the_verdict_is_what_its_rule_says() -> None:
+    values = [29.0, 31.0, 30.0]
+    verdict, why, difference, deviations = judge(_number(28.0, 1.0), values)
+    assert (verdict, why) == ("verified", "")
+    assert (difference, deviations) == (pytest.approx(2.0), pytest.approx(2.0))
+    verdict, why, _, deviations = judge(_number(28.0, 0.9), values)
+    assert verdict == "not verified"
+    assert "2.2 published deviations" in why
+    assert deviations == pytest.approx(2 / 0.9)
+    assert judge(_number(30.0, 1.0), values[:2])[:2] == ("not verified", "2 of 3 seeds")
+    assert judge(_number(30.0, 1.0), [])[:2] == ("not verified", "not run")
+    assert judge(_number(30.0, 1.0), [math.nan] * 3)[0] == "not verified"
+    # One published run: it could be one of ours if it lies within 2 s sqrt(1 + 1/n) of our mean.
+    reach = 2 * statistics.stdev(values) * math.sqrt(1 + 1 / 3)
+    assert judge(_number(30 - reach - 0.049), values)[0] == "verified"
+    assert judge(_number(30 - reach - 0.051), values)[0] == "not verified"
+    assert math.isnan(judge(_number(30.0), values)[3])
+
+
+def _measured(row: str, values: dict[str, tuple[float, ...]], **more: Any) -> Measured:
+    count = len(next(iter(values.values())))
+    return Measured(more.pop("part", ""), row, tuple(range(count)), values, "command", **more)
+
+
+def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # narrower, names are broken
+    suite = load("survey-cifar100")
+    found = [
+        _measured("ER", {"Acc": (28.0, 29.0, 30.0), "AAA": (50.0, 50.0, 50.0)}, runs=("a", "b")),
+        _measured(f"ER-ACE, {DEFINED}", {"Acc": (1.0, 2.0, 3.0)}),
+        _measured("SCR", {"Acc": (28.0, 28.5, 28.4)}, earlier="no runs were kept"),
+    ]
+    cells = {(cell.row, cell.column): cell for cell in table(suite, found)}
+    er = cells["ER", "Acc"]
+    assert er.verdict == "verified"
+    assert er.ours is not None
+    assert er.ours.mean == pytest.approx(29.0)
+    assert er.ours.deviation == pytest.approx(1.0)
+    assert er.deviations == pytest.approx((29.0 - 28.2) / 1.2)
+    assert (er.command, er.runs) == ("command", ("a", "b"))
+    assert cells["ER", "AAA"].verdict == "not verified"
+    assert cells["ER", "WC-Acc"].why == "not run"
+    assert cells["ER-ACE", "Acc"].ours is None
+    defined = cells[f"ER-ACE, {DEFINED}", "Acc"]
+    assert (defined.verdict, defined.why) == ("", "as defined")
+    assert defined.published == cells["ER-ACE", "Acc"].published
+    assert cells["SCR", "Acc"].verdict == "not verified"
+    assert cells["SCR", "Acc"].why == "earlier, runs not kept"
+    assert cells["SCR", "AAA"].why == "not run"
+    assert ("GDumb", "AAA") not in cells  # neither published nor measured
+    published_cells = [cell for cell in cells.values() if cell.published and not cell.defined]
+    assert len(published_cells) == 35
+    shown = table_text(suite, list(cells.values()))
+    assert f"ER-ACE, {DEFINED}   Acc" in shown
+    assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in shown
+    assert "`streamgauge suite run survey-cifar100 --both` runs them." in shown
+    assert shown.count(f"DER++, {DEFINED}") == 1
+
+
+def test_a_difference_is_taken_seed_by_seed() -> None:
+    suite = load("realtime-cloc")
+    first = Measured("slow", "ER++ 6", (0, 1, 3), {"1 step": (30.0, 31.0, 90.0)}, "")
+    second = Measured("slow", "GSS", (1, 0, 2), {"1 step": (15.0, 12.0, 90.0)}, "")
+    cells = [c for c in table(suite, [first, second]) if c.row == "ER++ - GSS"]
+    slow = next(cell for cell in cells if cell.column == "1 step")
+    assert slow.ours is not None
+    assert slow.ours.seeds == 2
+    assert slow.ours.mean == pytest.approx((18.0 + 16.0) / 2)
+    assert slow.published is not None
+    assert slow.published.value == 17
+
+
+def test_seeds_are_written_as_people_write_them() -> None:
+    assert parse_seeds(None) is None
+    for text in ("", "x", "0", "-1", "3-1"):
+        with pytest.raises(StreamgaugeError, match="names no seeds"):
+            parse_seeds(text)
+
+
+def test_rows_are_chosen_by_name_and_part() -> None:
+    suite = load("survey-memory")
+    assert [row.title for row in suite.choose(["ER"])] == [
+        "memory 500: ER", "memory 2000: ER", "memory 8000: ER"
+    ]  # fmt: skip
+    assert [row.part for row in suite.choose(["memory 2000"])] == ["memory 2000"] * 3
+    assert [row.title for row in suite.choose(["memory 500: er-ace"])] == ["memory 500: ER-ACE"]
+    assert [row.name for row in suite.choose(["memory 500: ER-ACE, as defined"])] == [
+        "ER-ACE, as defined"
+    ]
+    assert not any(row.defined for row in suite.choose())
+    both = suite.choose(both=True)
+    assert len(both) == len(suite.rows)
+    assert [row.defined for row in both] == sorted(row.defined for row in both)
+    with pytest.raises(StreamgaugeError, match="no row or part 'ER-ACEE'"):
+        suite.choose(["ER-ACEE"])
+    with pytest.raises(StreamgaugeError, match="no suite 'survey'"):
+        load("survey")
+
+
+def test_a_backbone_that_is_wanted_and_not_given_is_named() -> None:
+    rows = load("near-future").choose(["OverAdapt, CGLM: OverAdapt"])
+    with pytest.raises(StreamgaugeError, match="instagram1b=FILE"):
+        check_weights(rows, {})
+    with pytest.raises(StreamgaugeError, match="There is no file"):
+        check_weights(rows, {"instagram1b": "nowhere.pt"})
+    with pytest.raises(StreamgaugeError, match="No row here begins from 'imagenet'"):
+        check_weights(rows, {"imagenet": "x.pt"})
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest suite, whole, on generated data: its rows without a network, two seeds."""
+    out = tmp_path_factory.mktemp("demo")
+    suite = load("demo", generated=True)
+    only = ["blind", "majority", "NCM"]
+    made = list(run(suite, only=only, seeds=[0, 1], out=out, device="cpu", said=lambda _: None))
+    assert [(one.seed, one.done) for one in made] == [(0, True), (1, True)] * 3
+    return out
+
+
+def test_a_suite_runs_only_what_is_missing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = load("demo", generated=True)
+    ids = {one.id for one in gather([demo])}
+    said: list[str] = []
+    again = list(run(suite, only=["blind", "NCM"], seeds=[0, 1], out=demo, said=said.append))
+    assert {one.id for one in again} <= ids
+    assert said == []
+    monkeypatch.setattr(
+        "streamgauge.running.runner.prepare", lambda *_, **__: pytest.fail("it ran again")
+    )
+    list(run(suite, only=["majority"], seeds=[1], out=demo / "elsewhere", runs=[demo]))
+
+
+def test_parts_from_two_machines_add_up(demo: Path, tmp_path: Path) -> None:
+    """Found by what they were configured as: folder, name and kind of device do not count."""
+    for one in gather([demo]):
+        place = tmp_path / f"machine-{one.seed}" / "deep" / one.id
+        shutil.copytree(one.path, place)
+        if one.seed == 1:  # as if it had run on a GPU
+            header = json.loads((place / "run.json").read_text())
+            header["config"]["device"] = "cuda"
+            header["config"]["learner"]["name"] = "another-name"
+            (place / "run.json").write_text(json.dumps(header))
+    suite = load("demo", generated=True)
+    alone = from_runs(suite, gather([tmp_path / "machine-0"]))
+    assert {one.row: one.seeds for one in alone} == dict.fromkeys(
+        ("blind", "majority", "NCM"), (0,)
+    )
+    both = from_runs(suite, gather([tmp_path / "machine-0", tmp_path / "machine-1"]))
+    assert all(one.seeds == (0, 1) for one in both)
+    assert all("different kinds of device" in one.remarks[0] for one in both)
+    whole = {one.row: one.values for one in from_runs(suite, gather([demo]))}
+    assert {one.row: one.values for one in both} == whole
+
+
+def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
+    suite = load("demo", generated=True)
+    rows = {row.name: row for row in suite.rows}
+    one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
+    assert fits(one, Job(rows["NCM"], 0))
+    assert not fits(one, Job(rows["NCM"], 1))
+    assert not fits(one, Job(rows["ER"], 0))
+    full = {row.name: row for row in load("demo").rows}  # a longer stream
+    assert not fits(one, Job(full["NCM"], 0))
+    trained = dataclasses.replace(rows["NCM"], weights="embedding")  # from weights, not from none
+    assert not fits(one, Job(trained, 0))
+
+
+def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: Path) -> None:
+    row = next(row for row in load("demo", generated=True).rows if row.name == "NCM")
+    one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
+    cases = [("learner", "distance", True), ("protocol", "label_delay", True)]
+    for part, name, has_it in [*cases, ("protocol", "shifts", False)]:
+        place = tmp_path / f"{part}-{name}"
+        shutil.copytree(one.path, place)
+        header = json.loads((place / "run.json").read_text())
+        config = header["config"][part]
+        del config.get("settings", config)[name]
+        (place / "run.json").write_text(json.dumps(header))
+        assert fits(Run(place), Job(row, 0)) == has_it, name
+
+
+def test_the_table_of_a_suite_is_the_mean_over_its_runs(demo: Path) -> None:
+    suite = load("demo", generated=True)
+    for row in suite.choose(["blind", "NCM"]):
+        found = find(jobs([row], [0, 1]), gather([demo]))
+        right = []
+        for one in found.of(row):
+            table_ = Run(one.path).predictions
+            live = table_["shift"] == 0
+            right.append(100 * float(np.mean((table_["label"] == table_["prediction"])[live])))
+        (cell,) = [
+            c
+            for c in table(suite, from_runs(suite, gather([demo])))
+            if (c.row, c.column) == (row.name, "online")
+        ]
+        assert cell.ours is not None
+        assert cell.ours.mean == pytest.approx(statistics.mean(right))
+        assert cell.ours.deviation == pytest.approx(statistics.stdev(right))
+        assert len(cell.runs) == 2
+        assert "--generated" in cell.command
+
+
+def test_an_interrupted_run_is_begun_and_not_complete(demo: Path, tmp_path: Path) -> None:
+    one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
+    shutil.copytree(one.path, tmp_path / "run")
+    file = next(f for f in (tmp_path / "run").glob("*.json") if "done" in json.loads(f.read_text()))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "done": False}))
+    suite = load("demo", generated=True)
+    rows = suite.choose(["NCM"])
+    found = find(jobs(rows, [0, 1]), gather([tmp_path]))
+    assert (len(found.complete), list(found.begun[rows[0].key])) == (0, [0])
+    (planned,) = estimate(rows, found, [0, 1], "cpu", measure=False)
+    assert (planned.complete, planned.begun, planned.missing) == (0, 1, 2)
+
+
+def test_the_plan_counts_what_a_run_does(demo: Path) -> None:
+    """Steps, answers and evaluated samples against the log of the run itself; FLOPs by hand."""
+    suite = load("demo", generated=True)
+    rows = suite.choose(["NCM", "ER"])
+    found = find(jobs(rows, [0, 1]), gather([demo]))
+    er, ncm = sorted(estimate(rows, found, [0, 1], "cpu"), key=lambda one: one.row.name)
+    assert (ncm.complete, ncm.missing, er.complete, er.missing) == (2, 0, 0, 2)
+    log = found.of(ncm.row)[0]
+    assert ncm.work.steps == log.step
+    # Samples at the end of the stream have nobody 40 samples later to be asked about.
+    asked = len(log.predictions["label"])
+    assert asked <= ncm.work.answered <= asked + 40
+    assert ncm.work.evaluated >= int(np.sum(log.evaluations["count"]))
+    assert ncm.work.evaluated == len(log.answers["label"])
+    assert er.price is not None
+    # Training is about three times an answer for each of the 20 samples of a job.
+    assert 2.5 < er.price.job_flops / (20 * er.price.answer_flops) < 3.1
+    assert er.flops == pytest.approx(
+        er.work.jobs * er.price.job_flops
+        + (er.work.answered + er.work.evaluated) * er.price.answer_flops
+    )
+    assert er.seconds > 0
+
+
+def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_one() -> None:
+    """MIR draws 128 candidates a pass and asks about them twice; training on a sample takes two to
+    three times an answer."""
+    settings = {"memory": 2000, "candidates": 128, "recall": 4, "passes": 3, "as_published": True}
+    found = _price(catalogue.learner("mir", **settings), (3, 8, 8), 100, 10, "cpu")
+    assert not isinstance(found, str)
+    answers = found.job_flops / found.answer_flops / 3
+    assert 2 * (10 + 4) + 2 * 128 < answers < 3 * (10 + 4) + 2 * 128
+
+
+def test_a_small_memory_gives_gss_all_the_parts_it_would_draw_of_a_full_one() -> None:
+    """It trains on 20, and takes gradients of 20 parts and of the batch; and of each sample of the
+    batch before, where that was unlike."""
+    found = _price(catalogue.learner("gss", memory=2000, subsets=20), (3, 8, 8), 100, 10, "cpu")
+    assert not isinstance(found, str)
+    answers = found.job_flops / found.answer_flops
+    assert 2 * (20 + 200 + 10) < answers < 3 * (20 + 200 + 10 + 10)
+
+
+def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_path: Path) -> None:
+    suite = load("demo", generated=True)
+    page = write_figures(suite, gather([demo]), tmp_path / "page.html").read_text()
+    drawn = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
+    titles = re.findall(r"<strong>(.*?)</strong>", page)
+    assert len(drawn) == len(titles)
+    assert titles[:2] == ["Average online accuracy", "Near-future accuracy"]
+    assert any("blind classifier" in title for title in titles)
+    names_ = {trace["name"] for trace in drawn[0]["data"] if "name" in trace}
+    assert names_ == {"blind", "majority", "NCM"}
+    assert "not drawn: newest; ER." in page
+    last = next(t for t in drawn[0]["data"] if t.get("name") == "NCM")["y"][-1]
+    cells = table(suite, from_runs(suite, gather([demo])))
+    (cell,) = [c for c in cells if (c.row, c.column) == ("NCM", "online")]
+    assert cell.ours is not None
+    assert last == pytest.approx(cell.ours.mean, abs=1e-2)
+    with pytest.raises(StreamgaugeError, match="no complete runs"):
+        write_figures(suite, [], tmp_path / "none.html")
+
+
+def test_results_are_written_and_read_as_they_were(tmp_path: Path) -> None:
+    found = [
+        Measured("fast", 'a "quoted" row', (0, 2), {"A": (1.25, 3.0), "B": (math.nan, 100.0)},
+                 "c", ("r1", "r2"), "cpu", "v", "", ("said",)),
+        Measured("", "ER", (0,), {"A": (0.1234,)}, ""),
+    ]  # fmt: skip
+    write("demo", found, tmp_path / "demo.toml")
+    again = recorded("demo", tmp_path)
+    assert repr(again) == repr(found)
+    assert recorded("cloc", tmp_path) == []
+
+
+def test_the_ledger_page_is_what_the_committed_results_give() -> None:
+    page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+    assert page == ledger_page(), "run: streamgauge suite ledger --to docs/ledger.md"
+
+
+def test_the_ledger_follows_its_results(tmp_path: Path) -> None:
+    values = {"Acc": (28.0, 28.5, 27.9)}
+    write(
+        "survey-cifar100",
+        [_measured("ER", values, runs=("abc",))],
+        tmp_path / "survey-cifar100.toml",
+    )
+    page = ledger_page(tmp_path)
+    assert "| ER | Acc | 28.2 ± 1.2 | 28.13 ± 0.32 | 3 | -0.07 = -0.1 dev. | verified |" in page
+    assert "| survey-cifar100 | 35 | 1 | 34 |" in page
+    assert "runs abc" in page
+    assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  | not verified: not run |" in page
+
+
+def test_the_commands(demo: Path, tmp_path: Path) -> None:
+    def call(*words: str) -> str:
+        done = CliRunner().invoke(app, ["suite", *words], obj={})
+        assert done.exception is None, done.exception
+        return str(done.output)
+
+    assert "survey-cifar100" in call("list")
+    shown = call("table", "demo", "--generated", "--out", str(demo))
+    assert re.search(r"NCM +online +\d+\.\d\d ± \d+\.\d\d +2", shown)
+    cells = json.loads(call("table", "demo", "--generated", "--out", str(demo), "--json"))
+    assert {cell["row"] for cell in cells} == {"blind", "majority", "NCM"}
+    assert all(cell["seeds"] == 2 and cell["verdict"] == "" for cell in cells)
+    shown = call("plan", "demo", "--generated", "--out", str(demo), "--no-measure", "--seeds", "2")
+    assert "To run: 4 runs" in shown
+    shown = call("run", "demo", "--generated", "--out", str(demo), "--only", "NCM", "--seeds", "2")
+    assert "streamgauge suite figures demo --generated" in shown
+    shown = call("table", "survey-cifar100", "--out", str(tmp_path))
+    assert "35 published numbers" in shown
+    call("ledger", "--to", str(tmp_path / "ledger.md"))
+    assert (tmp_path / "ledger.md").read_text() == ledger_page()
+
+
+def test_a_suite_can_refuse_what_may_differ_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge.learners.gradient_free.ncm import NCM
+
+    learn = NCM.learn
+
+    def wild(self: NCM, *inputs: Any) -> Any:
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+        return learn(self, *inputs)
+
+    monkeypatch.setattr(NCM, "learn", wild)
+    words = ["suite", "run", "demo", "--generated", "--only", "NCM", "--seeds", "1"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--deterministic"], obj={})
+    assert str(done.exception).startswith("put_ has no algorithm in torch")
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], obj={})
+    assert done.exception is None
+
+
+def test_any_number_can_be_written_and_read_again(tmp_path: Path) -> None:
+    values = {"Acc": (31.0, 30.99999999, 0.00001, 100.0, 12.3456, float("nan"))}
+    write("demo", [_measured("ER", values)], tmp_path / "demo.toml")
+    (again,) = recorded("demo", tmp_path)
+    assert again.values["Acc"] == pytest.approx(
+        (31.0, 31.0, 0.0, 100.0, 12.3456, float("nan")), nan_ok=True
+    )
+
+
+# What a hard look found: seeds that went missing, and numbers said to be of something else.
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_the_command_beside_a_row_makes_that_row_with_those_seeds(generated: bool) -> None:
+    for name in names():
+        suite = load(name, generated)
+        for row in suite.rows:
+            for seeds in ([0], [0, 1, 2, 3, 4], [3], [3, 4], [0, 2], list(range(row.seeds))):
+                words = shlex.split(command(suite, [row], seeds))
+                assert words[:4] == ["streamgauge", "suite", "run", name]
+                assert ("--generated" in words) == generated
+                assert suite.choose([words[words.index("--only") + 1]]) == [row]
+                given = words[words.index("--seeds") + 1] if "--seeds" in words else None
+                assert (parse_seeds(given) or list(range(row.seeds))) == seeds
+        for cell in table(suite, []):
+            assert ("--generated" in cell.command) == generated
+
+
+def test_recorded_seeds_stay_when_fewer_are_run_here() -> None:
+    line = "streamgauge suite run x --only ER"
+    before = Measured("", "ER", (0, 1, 2, 3), {"Acc": (1.0, 2.0, 3.0, 4.0), "Old": (5.0,) * 4},
+                      line, ("a", "b", "c", "d"), "cuda: H", "v1")  # fmt: skip
+    here = Measured("", "ER", (1, 7), {"Acc": (20.0, 70.0), "New": (8.0, 9.0)},
+                    f"{line} --seeds 1,7", ("B", "H"), "cpu", "v2")  # fmt: skip
+    (found,) = together([before], [here])
+    assert found.seeds == (0, 1, 2, 3, 7)
+    assert found.values["Acc"] == (1.0, 20.0, 3.0, 4.0, 70.0)
+    assert found.values["Old"] == pytest.approx((5.0, math.nan, 5.0, 5.0, math.nan), nan_ok=True)
+    assert found.values["New"] == pytest.approx((math.nan, 8.0, *[math.nan] * 2, 9.0), nan_ok=True)
+    assert found.runs == ("a", "B", "c", "d", "H")
+    assert found.command == "streamgauge suite run x --only ER --seeds 0,1,2,3,7"
+    assert found.remarks == ("seeds 0, 2, 3 as recorded by v1 on cuda: H",)
+    assert (found.device, found.versions) == ("cuda: H; cpu", "v1; v2")
+    # All of it was run again here, or what was recorded is no check: then what is here stands.
+    assert together([dataclasses.replace(before, seeds=(1,))], [here]) == [here]
+    assert together([dataclasses.replace(before, earlier="not kept")], [here]) == [here]
+    assert together([before], []) == [before]
+
+
+def test_a_difference_of_rows_that_are_no_check_is_none_either() -> None:
+    suite = load("realtime-cloc")
+    seeds = (0, 1, 2)
+    first = Measured("slow", "ER++ 6", seeds, {"1 step": (30.0, 31.0, 32.0)}, "")
+    second = Measured("slow", "GSS", seeds, {"1 step": (13.0, 14.0, 15.0)}, "")
+
+    def cell(*found: Measured) -> Cell:
+        (one,) = [c for c in table(suite, found)
+                  if (c.row, c.column, c.part) == ("ER++ - GSS", "1 step", "slow")]  # fmt: skip
+        return one
+
+    assert cell(first, second).verdict == "verified"
+    earlier = cell(first, dataclasses.replace(second, earlier="not kept", remarks=("hm",)))
+    assert earlier.verdict == "not verified"
+    assert "earlier, runs not kept" in earlier.why
+    assert earlier.remarks == ("hm",)
+
+
+def test_runs_of_another_code_or_of_other_data_are_said_to_be(demo: Path, tmp_path: Path) -> None:
+    suite = load("demo", generated=True)
+    assert all(one.remarks == () for one in from_runs(suite, gather([demo])))
+    for one in gather([demo]):
+        if one.learner == "ncm":
+            shutil.copytree(one.path, tmp_path / one.id)
+            header = json.loads((tmp_path / one.id / "run.json").read_text())
+            header["config"]["learner"]["code"] = "of last year"
+            (tmp_path / one.id / "run.json").write_text(json.dumps(header))
+    (found,) = from_runs(suite, gather([tmp_path]))
+    assert found.remarks == ("run with another version of the learner's code than the one here",)
+    # Each seed of a generated stream has data of its own, also where a row runs on a part of it.
+    rows = {row.name: row for row in suite.rows}
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for one in runs:
+        one.header["stream"]["name"] = "albums-preparation"
+    assert list(_remarks(rows["NCM"], runs)) == []
+    real = dataclasses.replace(rows["NCM"], stream="cloc")
+    assert list(_remarks(real, runs)) == ["seeds were run on different data"]
+
+
+def test_figures_over_rows_leave_no_seed_out() -> None:
+    each = [[1.0, 2.0], [3.0, 4.0]]
+    assert [y.tolist() for _, y in _by_seed(np.arange(2), each)] == [[1.0, 3.0], [2.0, 4.0]]
+    uneven = [[1.0, 2.0, 6.0], [3.0]]  # three seeds here, one there
+    ((x, y),) = _by_seed(np.array([0, 2]), uneven)
+    assert (x.tolist(), y.tolist()) == ([0.0, 2.0], [3.0, 3.0])
+    assert _by_seed(np.arange(0), []) == []
+
+
+def test_first_weights_are_named_the_same_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their path is part of what a run is: a run begun here must go on from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "pretrain", lambda *_, out, **__: out / "weights.pt")
+    row = next(row for row in load("near-future", generated=True).rows if row.weights)
+    found = Worker("runs", device="cpu").backbones(Job(row, 0))
+    assert found == str(tmp_path / "runs" / "backbones" / "weights.pt")
+    real = next(row for row in load("near-future").rows if row.weights)
+    given = Worker("runs", device="cpu", weights={real.weights: "net.pt"})
+    assert given.backbones(Job(real, 0)) == str(tmp_path / "net.pt")
+
+
+def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
+    one = lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
+    assert one[0]["mode"] == "lines+markers"
+    run = SimpleNamespace(path="")
+    with pytest.MonkeyPatch.context() as patch:
+        matrices = iter([np.array([[1.0, np.nan], [1.0, 1.0]]),
+                         np.array([[0.2, np.nan], [0.8, 0.9]])] * 4)  # fmt: skip
+        patch.setattr(drawing, "_by_task", lambda run, value, scale: (
+            np.array([1.0, 2.0]), scale * value(next(matrices), None)))  # fmt: skip
+        patch.setattr(drawing, "Run", lambda path: run)
+        patch.setattr(drawing, "classes_seen", lambda run: np.array([2, 4]))
+        row = load("rescaled", generated=True).rows[0]
+        accuracy, forgetting = drawing.rescaled(drawing.Drawn("", [(row, [run, run])]))  # type: ignore[list-item]
+    assert accuracy is not None
+    assert forgetting is not None
+    heights = [y for trace in accuracy.data for y in trace["y"]]
+    assert min(heights) >= 0
+    assert 50 < max(heights) <= 100
+    (plain, dotted) = (trace for trace in accuracy.data if "name" in trace)
+    assert plain["y"] == [60.0, 92.5]
+    assert dotted["y"] == [30.0, 92.5]
+
+
+@pytest.mark.parametrize("place", ["ray", "side by side", "one by one"])
+def test_a_run_that_two_rows_ask_for_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Made twice at the same time, the second would find its folder locked."""
+    suite = load("cloc", generated=True)
+    only = ["schedules: cosine", "memory: 40 thousand", "memory: reservoir"]
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "scatter_runs", lambda _, jobs, *a, **b: asked.extend(jobs) or ())
+    monkeypatch.setattr(running, "take_turns", lambda starts, *_: asked.extend(starts) or ())
+    monkeypatch.setattr(runner, "to_the_end", lambda begin: asked.append(begin))
+    monkeypatch.setattr(running, "Run", lambda path: path)
+    if place == "side by side":
+        made = Worker.__init__
+
+        def replaying(self: Worker, *given: Any, **how: Any) -> None:
+            made(self, *given, **how)
+            self.replays = True
+
+        monkeypatch.setattr(Worker, "__init__", replaying)
+    on = "ray" if place == "ray" else "local"
+    list(
+        run(suite, only=only, seeds=[0, 0], out=tmp_path, on=on, device="cpu", said=lambda _: None)
+    )
+    assert len(asked) == 2
+
+
+def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
+    rows = {row.name: row for row in load("demo", generated=True).rows}
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for one in runs:
+        one.header["config"]["learner"]["weights"] = f"hash of file {one.seed}"
+    real = dataclasses.replace(rows["NCM"], generated=False)
+    assert list(_remarks(real, runs)) == ["seeds began from different first weights"]
+    assert list(_remarks(rows["NCM"], runs)) == []  # generated: each seed's own
+
+
+def test_the_plan_counts_a_run_of_two_rows_once() -> None:
+    suite = load("cloc", generated=True)
+    rows = suite.choose(["schedules: cosine", "memory: 40 thousand", "memory: reservoir"])
+    found = estimate(rows, find([], []), [0, 1], "cpu", measure=False)
+    by = {one.row.title: (one.missing, one.to_run) for one in found}
+    assert by == {
+        "schedules: cosine": (2, 2), "memory: 40 thousand": (2, 0), "memory: reservoir": (2, 2)
+    }  # fmt: skip
+    shown = plan_text(suite, found, "cpu")
+    assert "To run: 4 runs" in shown
+    assert "2 more are the same as one of another row" in shown
