@@ -96,7 +96,12 @@ class TableReader(ABC):
 
     def row_name(self, row: int) -> str:
         """What messages call a row (counted from 0): its line, where the file has lines."""
-        return f"Row {row + 1:,} (the first is 1)"
+        return row_number(row)
+
+
+def row_number(row: int) -> str:
+    """What messages call a row (counted from 0) of a table without lines."""
+    return f"Row {row + 1:,} (the first is 1)"
 
 
 def refuse_repeated_names(names: Sequence[str], table: str) -> None:

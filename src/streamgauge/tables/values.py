@@ -8,7 +8,7 @@ are seconds since 1970 in UTC; see `TimeParser`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -141,65 +141,94 @@ class Vocabulary:
         return places
 
 
+MISSING_LABEL, UNKNOWN_LABEL, NEGATIVE_LABEL = -1, -2, -3
+
+
 class Labels(NamedTuple):
-    """Labels as class numbers, -1 where missing, and the names of the classes where they have."""
+    """Labels as class numbers, or one of the codes above, and the names of the classes."""
 
     label: Ints
     names: list[str] | None
 
 
-def code_labels(column: pa.ChunkedArray, table: str, numbering: str = "auto") -> Labels:
+def code_labels(
+    column: pa.ChunkedArray,
+    table: str,
+    row_name: Callable[[int], str],
+    *,
+    numbering: str = "auto",
+    known: Sequence[str] | None = None,
+) -> Labels:
     """Whole numbers from 0 stay as they are; ids far apart and names are numbered in their order.
 
-    `numbering` is auto, numbers (never renumber) or names (always). Numbers below 0 stay, for the
-    caller to refuse.
+    `numbering` is auto, numbers (never renumber) or names (always). `known` names the classes, of
+    which labels are the numbers or, where they are text or `numbering` is names, the names.
     """
-    words = Vocabulary()
-    codes = words.encode(column)
-    if words.fraction is not None:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
         raise StreamgaugeError(
-            f"The labels of {table} hold fractions such as {words.fraction}, but labels are whole"
+            f"The labels of {table} are of type {kind}: give whole numbers or names."
+        )
+    words = Vocabulary()
+    codes = words.encode(clean_text(column)[0])
+    if words.fraction is not None:
+        row = int(np.argmax(codes == words.numbers[words.fraction]))
+        raise StreamgaugeError(
+            f"{row_name(row)} of {table} has the label {words.fraction}, but labels are whole"
             " numbers or names: there is no regression here."
         )
-    if not words.whole:
-        if numbering == "numbers":
-            name = next(text for key, text in words.texts.items() if isinstance(key, str))
-            raise StreamgaugeError(
-                f"The labels of {table} are text, as '{name}' is: set --stream.labels to auto or"
-                " names."
-            )
-        return _ranked([str(text) for text in words.texts.values()], codes)
-    keys = np.array([*words.numbers, -1], np.int64)
-    present = np.sort(keys[:-1][keys[:-1] >= 0])
-    sparse = len(present) > 0 and int(present[-1]) >= 10 * len(present) + 100
-    if numbering == "names" or (numbering == "auto" and sparse):
-        order = np.argsort(np.argsort(keys[:-1]))
-        below = int(np.sum(keys[:-1] < 0))
-        numbered = np.append(order - below, -1)
-        return Labels(numbered[codes], [str(key) for key in present])
-    return Labels(keys[codes], None)
+    if not words.whole and numbering == "numbers":
+        name = next(text for key, text in words.texts.items() if isinstance(key, str))
+        raise StreamgaugeError(
+            f"The labels of {table} are text, as '{name}' is: set --stream.labels to auto or names."
+        )
+    if known is not None and (not words.whole or numbering == "names"):
+        rank = {name: number for number, name in enumerate(known)}
+        numbers = [rank.get(text, UNKNOWN_LABEL) for text in words.texts.values()]
+    elif not words.whole:
+        known = sorted(words.texts.values())
+        rank = {name: number for number, name in enumerate(known)}
+        numbers = [rank[text] for text in words.texts.values()]
+    else:
+        numbers = list(words.numbers)
+        present = sorted(key for key in numbers if key >= 0)
+        sparse = bool(present) and present[-1] >= 10 * len(present) + 100
+        if known is not None:
+            numbers = [key if key < len(known) else UNKNOWN_LABEL for key in numbers]
+        elif numbering == "names" or (numbering == "auto" and sparse):
+            known = [str(key) for key in present]
+            order = {key: number for number, key in enumerate(present)}
+            numbers = [order.get(key, NEGATIVE_LABEL) for key in numbers]
+        else:
+            numbers = [key if key >= 0 else NEGATIVE_LABEL for key in numbers]
+    label = np.array([*numbers, MISSING_LABEL], np.int64)[codes]
+    return Labels(label, None if known is None else list(known))
 
 
-def _ranked(names: Sequence[str], codes: Codes) -> Labels:
-    order = sorted(range(len(names)), key=lambda at: names[at])
-    rank = np.empty(len(names) + 1, np.int64)
-    rank[order], rank[-1] = np.arange(len(names)), -1
-    return Labels(rank[codes], [names[at] for at in order])
+class Groups(NamedTuple):
+    """Users or domains as numbers, and where there is none."""
+
+    code: Ints
+    missing: NDArray[np.bool_]
 
 
-def code_groups(column: pa.ChunkedArray) -> Ints:
-    """Users or domains as numbers: whole numbers as they are, -1 where missing; names numbered by
-    alphabet, an empty one being a name."""
+def code_groups(column: pa.ChunkedArray, role: str) -> Groups:
+    """Whole numbers as they are; names numbered by alphabet, the empty one being a name."""
+    column = clean_text(column)[0]
+    missing = np.asarray(column.is_null())
     if pa.types.is_integer(column.type) and (pc.max(column).as_py() or 0) < 1 << 63:
-        return np.asarray(pc.fill_null(column, -1)).astype(np.int64, copy=False)
+        return Groups(np.asarray(pc.fill_null(column, 0)).astype(np.int64, copy=False), missing)
     if pa.types.is_nested(column.type):
-        raise StreamgaugeError(f"A column of users or domains is of type {column.type}.")
+        raise StreamgaugeError(
+            f"The column for the {role} is of type {column.type}: give numbers or names."
+        )
     words = Vocabulary()
     codes = words.encode(column)
     if words.whole:
-        return np.array([*words.numbers, -1], np.int64)[codes]
-    names = [*words.texts.values(), *([""] if (codes < 0).any() else [])]
-    return _ranked(names, np.where(codes < 0, len(names) - 1, codes)).label
+        return Groups(np.array([*words.numbers, 0], np.int64)[codes], missing)
+    names = [*words.texts.values(), ""]
+    rank = np.argsort(np.argsort(np.array(names))) - (0 if missing.any() else 1)
+    return Groups(rank[codes], np.zeros(len(codes), bool))
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
@@ -210,6 +239,36 @@ def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
         return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
+
+
+def feature_matrix(
+    table: pa.Table, columns: Sequence[str], name: str, row_name: Callable[[int], str]
+) -> NDArray[np.float32]:
+    """Columns of numbers side by side as 32-bit floats."""
+    if not columns:
+        raise StreamgaugeError(f"{name} has no column left for features.")
+    x = np.empty((len(table), len(columns)), np.float32)
+    for at, column in enumerate(columns):
+        values = numbers(table[column])
+        if values is None:
+            raise StreamgaugeError(
+                f"The column '{column}' of {name} holds no numbers but {table[column].type}: turn"
+                " it into numbers, or leave it out with --stream.drop."
+            )
+        refuse_missing(np.isnan(values), column, name, row_name)
+        x[:, at] = values
+    return x
+
+
+def refuse_missing(
+    missing: NDArray[np.bool_], column: str, name: str, row_name: Callable[[int], str]
+) -> None:
+    """Name the first row in which a column has nothing."""
+    if missing.any():
+        raise StreamgaugeError(
+            f"{row_name(int(missing.argmax()))} of {name} has nothing in the column '{column}':"
+            " fill it in, or leave out that row."
+        )
 
 
 # Day and month in either order cannot be told apart, so such dates are refused.
@@ -285,7 +344,7 @@ class TimeParser:
         return StreamgaugeError(
             f"column '{self.name}' holds no times that can be read, such as '{example}': write"
             " seconds or ISO dates (2026-01-31 12:00:00), all in one way, or leave the times out"
-            f" with {self.option} none"
+            + f" with {self.option} none" * bool(self.option)
         )
 
 
