@@ -288,7 +288,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     assert labels(["true", "false"]).label.tolist() == [1, 0]
     assert labels(["NA", "DE", "b"]).class_names == ["DE", "NA", "b"]  # Namibia, among names
     for nothing in ("", "null", "nan", "None"):
-        with pytest.raises(StreamgaugeError, match="Line 3 .* has no label"):
+        with pytest.raises(StreamgaugeError, match=r"Line 3 .* has no label"):
             labels(["a", nothing, "b"])
     assert labels(["1.0", "0.0", ""], on_bad="skip").label.tolist() == [1, 0]
     with pytest.raises(StreamgaugeError, match="no regression"):

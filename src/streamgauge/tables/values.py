@@ -344,7 +344,8 @@ class TimeParser:
         return StreamgaugeError(
             f"column '{self.name}' holds no times that can be read, such as '{example}': write"
             " seconds or ISO dates (2026-01-31 12:00:00), all in one way, or leave the times out"
-            + f" with {self.option} none" * bool(self.option)
+            + f" with {self.option} none"
+            * bool(self.option)
         )
 
 
