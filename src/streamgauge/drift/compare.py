@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -316,14 +315,14 @@ def stream_drift(stream: Stream, **options: Any) -> Drift:
 
 
 def table_drift(
-    table: str | Path | Mapping[str, Any],
+    table: Any,
     *,
     features: Sequence[str] = (),
     label: str | None = None,
     time: str | None = None,
     **options: Any,
 ) -> Drift:
-    """The drift test of a table with one label per row (CSV, Parquet, NPZ or JSON lines), sorted by
+    """The drift test of a table with one label per row, in any format that `audit` reads, sorted by
     time if it has a time column. `features` are numeric columns used as inputs; without them,
     models use only class frequencies."""
     log = Log(table, features=features, label=label, time=time, prediction="none", user="none",
