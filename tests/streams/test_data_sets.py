@@ -941,7 +941,7 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "t.csv").write_text("a,b,when,Class\n1,2.5,30,x\n3,4,10,y\n5,6,20,x\n")
     path = str(tmp_path / "t.csv")
     stream = catalogue.stream("tabular", path=path, time="when", order="time")
-    assert "label = 'Class', time = 'when' (as set), inputs = a, b;" in capsys.readouterr().err
+    assert "label = 'Class', time = 'when' (as set); inputs: a, b;" in capsys.readouterr().err
     assert stream.source.read(stream.order).tolist() == [[3, 4], [5, 6], [1, 2.5]]
     assert stream.source.class_names == ["x", "y"]
     for settings, sentence in (

@@ -316,8 +316,11 @@ class TimeParser:
 
     def _from_numbers(self, column: pa.ChunkedArray) -> Array:
         values = np.asarray(pc.fill_null(column, 0))
+        present = values[np.asarray(column.is_valid())]
         if self.unit is None:
-            self.unit = time_unit(values[np.asarray(column.is_valid())])
+            self.unit = time_unit(present)
+        if self.unit == 0.0 and not are_days(present):
+            raise self._unreadable(str(present[0]))
         values = scale_times(values, self.unit)
         if column.null_count:
             values = values.astype(np.float64)
@@ -355,7 +358,7 @@ def time_unit(values: Array) -> float:
     >>> [time_unit(np.array(v)) for v in ([7], [1.7e12], [17 * 10**14], [20240131])]
     [1.0, 1000.0, 1000000.0, 0.0]
     """
-    if values.dtype.kind in "iu" and len(values) and _all_days(values):
+    if are_days(values):
         return 0.0
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(values.astype(np.float64)), initial=0))
@@ -375,7 +378,10 @@ def scale_times(values: Array, unit: float) -> Array:
     return values / unit
 
 
-def _all_days(values: Array) -> bool:
+def are_days(values: Array) -> bool:
+    """Whether whole numbers are all days of 1900 to 2100 written as 20240131."""
+    if values.dtype.kind not in "iu" or len(values) == 0:
+        return False
     if int(values.min()) < 19_000_101 or int(values.max()) > 21_001_231:
         return False
     seconds = scale_times(values.astype(np.int64), 0.0)

@@ -122,7 +122,7 @@ def _image_column(config: Config, schema: pa.Schema, where: str) -> str:
     if found is None:
         raise StreamgaugeError(
             f"No column of {where} looks like the path of an image (such as"
-            f" {', '.join(NAMES['path'][0][:4])}): set --stream.image to one of"
+            f" {', '.join(NAMES['path'][0].split()[:4])}): set --stream.image to one of"
             f" {', '.join(schema.names)}."
         )
     return found
