@@ -255,19 +255,25 @@ def feature_matrix(
                 f"The column '{column}' of {name} holds no numbers but {table[column].type}: turn"
                 " it into numbers, or leave it out with --stream.drop."
             )
-        refuse_missing(np.isnan(values), column, name, row_name)
+        refuse_missing(np.isnan(values), "value", column, name, row_name)
         x[:, at] = values
     return x
 
 
 def refuse_missing(
-    missing: NDArray[np.bool_], column: str, name: str, row_name: Callable[[int], str]
+    missing: NDArray[np.bool_],
+    role: str,
+    column: str,
+    table: str,
+    row_name: Callable[[int], str],
+    option: str = "",
 ) -> None:
-    """Name the first row in which a column has nothing."""
+    """Name the first row in which a column has nothing; `option` would do without the column."""
     if missing.any():
+        without = f", or set {option} none" * bool(option)
         raise StreamgaugeError(
-            f"{row_name(int(missing.argmax()))} of {name} has nothing in the column '{column}':"
-            " fill it in, or leave out that row."
+            f"{row_name(int(missing.argmax()))} of {table} has no {role} in column '{column}': fill"
+            f" it in, leave out that row{without}."
         )
 
 
@@ -310,9 +316,13 @@ class TimeParser:
         seconds[np.asarray(column.is_null())] = np.nan
         return seconds
 
-    def whole_seconds(self, column: pa.ChunkedArray) -> Ints:
+    def whole_seconds(
+        self, column: pa.ChunkedArray, table: str, row_name: Callable[[int], str]
+    ) -> Ints:
         """Seconds rounded down; no cell may be missing."""
-        return np.floor(self.seconds(column)).astype(np.int64)
+        seconds = self.seconds(column)
+        refuse_missing(~np.isfinite(seconds), "time", self.name, table, row_name, self.option)
+        return np.floor(seconds).astype(np.int64)
 
     def _from_numbers(self, column: pa.ChunkedArray) -> Array:
         values = np.asarray(pc.fill_null(column, 0))

@@ -59,7 +59,7 @@ def build(config: Config) -> Stream:
         )
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
     label, class_names = code_labels(table[roles["label"]], where, reader.row_name)
-    refuse_missing(label == MISSING_LABEL, roles["label"], where, reader.row_name)
+    refuse_missing(label == MISSING_LABEL, "label", roles["label"], where, reader.row_name)
     if label.min() < 0:
         row = int(label.argmin())
         raise StreamgaugeError(
@@ -72,10 +72,10 @@ def build(config: Config) -> Stream:
     if "time" in roles:
         name = roles["time"]
         extra["time"] = TimeParser(name, "--stream.time").seconds(table[name])
-        refuse_missing(~np.isfinite(extra["time"]), name, where, reader.row_name)
+        refuse_missing(~np.isfinite(extra["time"]), "time", name, where, reader.row_name)
     if "user" in roles:
         extra["user"], missing = code_groups(table[roles["user"]], "user")
-        refuse_missing(missing, roles["user"], where, reader.row_name)
+        refuse_missing(missing, "user", roles["user"], where, reader.row_name)
     inputs = [name for name in kept if name not in roles.values()]
     announce(f"'{file}': {describe(roles, given, inputs, 'inputs')}")
     x = feature_matrix(table, inputs, where, reader.row_name)
