@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.images.items import ArrowItems, ParquetItems, arrow_table
 from streamgauge.streams.own import _common as _own
@@ -232,7 +233,7 @@ def _from_hub(config: Config) -> Path:
     except Exception as error:  # whatever the network, the hub or the package has to say
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise StreamgaugeError(f"'{name}' cannot be fetched from the hub: {why}") from None
-    aside = folder.with_name(folder.name + ".part")
-    loaded.save_to_disk(str(aside))
-    aside.replace(folder)
+    part = temporary_path(folder)
+    loaded.save_to_disk(str(part))
+    replace_synced(part, folder)
     return folder

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pyarrow.json as pjson
 import pyarrow.parquet as pq
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_atomic
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.images.items import TarItems, texts
 from streamgauge.streams.own import _common as _own
@@ -163,12 +164,9 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
     index = index.replace_schema_metadata(
         {"version": _VERSION, "shard": state, "whole": "yes" if whole else "no"}
     )
-    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        pq.write_table(index, aside)
-        aside.replace(file)
-    except OSError:  # a folder that may not be written to: looked through each time
-        aside.unlink(missing_ok=True)
+    # A folder that may not be written to has no index, and its shards are read each time.
+    with suppress(OSError), write_atomic(file) as part:
+        pq.write_table(index, part)
     return index, whole
 
 
