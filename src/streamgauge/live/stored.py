@@ -30,7 +30,7 @@ from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
 from streamgauge.record.writer import write_json
 from streamgauge.running.evaluation import Evaluator
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 
