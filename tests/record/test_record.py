@@ -22,7 +22,8 @@ from streamgauge.models.pretrain import pretrain
 from streamgauge.record import RunWriter, writer
 from streamgauge.record.diff import differences
 from streamgauge.record.tables import RowBuffer
-from streamgauge.running.runner import Experiment, identity, run_all
+from streamgauge.running.identity import identity
+from streamgauge.running.runner import Experiment, run_all
 from streamgauge.running.runner import resume as take_up
 
 PROTOCOL = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")

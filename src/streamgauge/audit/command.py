@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
 
 
-def audit_log(log: str | Path | Mapping[str, Any], **options: Any) -> Audit:
+def audit_log(log: Any, **options: Any) -> Audit:
     """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
 
-    `log` is a file, a run folder, or a mapping of column names to arrays; `options` are those of
+    `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
     :func:`audit`.
     """
     if isinstance(log, str | Path) and (own := Path(log) / "log" / "predictions").is_dir():
@@ -23,7 +23,7 @@ def audit_log(log: str | Path | Mapping[str, Any], **options: Any) -> Audit:
 
 
 def run_audit(
-    path: str | Path | Mapping[str, Any],
+    path: Any,
     *,
     fail_if: Sequence[str] | str = (),
     report: str | Path | None = None,

@@ -23,12 +23,13 @@ from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import acquire_lock, write_json
+from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.features import device_named
 from streamgauge.running import runner
 from streamgauge.running.executors.cluster import Cluster, check_place
 from streamgauge.running.executors.interleaved import Begun, take_turns
 from streamgauge.running.runner import Experiment
-from streamgauge.settings import coerce
+from streamgauge.settings import as_plain, coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import space as spaces
@@ -281,7 +282,10 @@ class Study:
         known = self.optuna.user_attrs.get("what")
         if known is None:
             self.optuna.set_user_attr("what", what)
-        elif known != what:
+        else:
+            settings = as_plain(plan.recipe.config)
+            known["code"] = stored_code({"settings": settings, "code": known["code"]})
+        if known not in (None, what):
             names = ", ".join(sorted(k for k in what if known.get(k) != what[k]))
             raise StreamgaugeError(
                 f"The study in {folder} is another one ({names} differ): give this one a folder of"

@@ -26,9 +26,9 @@ from streamgauge.files import write_atomic
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.images.items import TarItems, texts
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own._guess import say
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.columns import announce
 
 _VERSION = b"streamgauge tar index 1"
 _INDEX = pa.schema(
@@ -71,7 +71,7 @@ def build(config: Config) -> Stream:
         )
     where = f"'{path.name}'"
     if cut:
-        say(f"{where}: {len(cut)} of {len(shards)} shards are cut off, as '{cut[0].name}' is.")
+        announce(f"{where}: {len(cut)} of {len(shards)} shards are cut off, as '{cut[0].name}' is.")
     index = pa.concat_tables(parts)
     if len(index) == 0:
         raise StreamgaugeError(f"There is no image in {where}.")
@@ -104,7 +104,7 @@ def build(config: Config) -> Stream:
 
         return make
 
-    stream = _own.open_table("webdataset", config, _own.Table(where, columns), inputs)
+    stream = _own.table_stream("webdataset", config, _own.Table(where, columns), inputs)
     return replace(stream, notes={**stream.notes, "cut_off_shards": len(cut)})
 
 
