@@ -29,7 +29,7 @@ from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Recorder, Run, environment
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.record.writer import read_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
@@ -101,7 +101,7 @@ def serve(
     clock = WallClock()
     with (
         torch_threads(threads),
-        closing(Recorder(path, header, absent)) as recorder,
+        closing(RunWriter(path, header, absent)) as recorder,
         closing(Journal(recorder, absent, checkpoint)) as journal,
     ):
         trial = _build(recipe, spec, inputs, seed, place)

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.record.writer import from_plain, to_plain
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
@@ -74,7 +74,7 @@ class _Memo:
     full = False
 
     def __init__(self, absent: frozenset[str]) -> None:
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
         pass
