@@ -17,7 +17,7 @@ from streamgauge.drift import find_drift, stream_drift, table_drift
 from streamgauge.drift.compare import Drift
 from streamgauge.drift.layout import correlation_length, lay_out
 from streamgauge.drift.models import Inputs, Linear, scores_blind
-from streamgauge.drift.page import sheet
+from streamgauge.drift.page import drift_page
 from streamgauge.errors import StreamgaugeError
 
 
@@ -262,7 +262,7 @@ def test_the_page_draws_both_curves_and_escapes_names() -> None:
     found = find_drift(
         turning(0, 4000, 0, 0.8), time=1_300_000_000 + 3600 * np.arange(4000), name="<b>mine</b>"
     )
-    page = sheet(found).render()
+    page = drift_page(found).render()
     assert "&lt;b&gt;mine" in page
     assert "<b>mine" not in page
     assert "model of the whole range" in page

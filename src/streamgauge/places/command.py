@@ -8,9 +8,9 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM
-from streamgauge.pages.sheet import Drawing, Sheet, Table
+from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
-from streamgauge.places.map import cell_text, cell_traces, map_layout
+from streamgauge.places.map import cell_map, cell_text
 from streamgauge.places.points import Labelling, Points, classes_of, label_points
 
 
@@ -55,7 +55,7 @@ def run_classes(
         points, classes, labelling, use is not None, preparation, times is not None
     )
     if report is not None:
-        page = _sheet(points, classes, labelling, sentences).write(report)
+        page = _page(points, classes, labelling, sentences).write(report)
         sentences.append(f"Map: {page}")
     if use is None:
         sentences.append(f"Classes: {out}")
@@ -133,24 +133,22 @@ def _classes(count: int) -> str:
     return f"{count:,} classes" if count > 1 else "1 class"
 
 
-def _sheet(
+def _page(
     points: Points, classes: GeoClasses, labelling: Labelling, sentences: Sequence[str]
-) -> Sheet:
+) -> Page:
     cells = [int(cell) for cell in classes.cell]
-    traces = cell_traces(
-        cells,
-        [
-            cell_text(
-                cell,
-                f"class {index}",
-                f"built from {built_from:,} points",
-                f"{labelled:,} points in it",
-            )
-            for index, (cell, built_from, labelled) in enumerate(
-                zip(cells, classes.count, labelling.count, strict=True)
-            )
-        ],
-    )
+    if not cells:
+        raise StreamgaugeError("There is no class to plot.")
+    counts = list(zip(classes.count, labelling.count, strict=True))
+    texts = [
+        cell_text(
+            cell,
+            f"class {index}",
+            f"built from {built_from:,} points",
+            f"{labelled:,} points in it",
+        )
+        for index, (cell, (built_from, labelled)) in enumerate(zip(cells, counts, strict=True))
+    ]
     rows = [
         [
             f"{index}",
@@ -161,37 +159,23 @@ def _sheet(
             f"{built_from:,}",
             f"{labelled:,}",
         ]
-        for index, (token, level, (lat, lng), built_from, labelled) in enumerate(
-            zip(
-                classes.tokens,
-                classes.level,
-                classes.centre,
-                classes.count,
-                labelling.count,
-                strict=True,
-            )
+        for index, (token, level, (lat, lng), (built_from, labelled)) in enumerate(
+            zip(classes.tokens, classes.level, classes.centre, counts, strict=True)
         )
     ]
-    if not rows:
-        raise StreamgaugeError("There is no class to plot.")
-    return Sheet(
-        title=f"Geographic classes of {Path(points.name).name}",
-        words=sentences,
-        figures=[
-            Drawing(
+    header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
+    return Page(
+        "Streamgauge: geographic classes",
+        f"Geographic classes of {Path(points.name).name}",
+        [
+            *sentences,
+            cell_map(
                 "The classes on a map",
-                "Each outline is an S2 cell; the dot is its centre, the location predicted by the "
-                "class. Cells are small where there are many points.",
-                traces,
-                map_layout(traces),
-                tall=True,
-            )
-        ],
-        tables=[
-            Table(
-                "All classes",
-                ["class", "cell", "level", "latitude", "longitude", "built from", "points"],
-                rows,
-            )
+                "Each outline is an S2 cell; the dot is its centre, the location that a predicted "
+                "class stands for. Cells are small where there are many points.",
+                cells,
+                texts,
+            ),
+            PageTable(header, rows, "All classes", text_columns=[1]),
         ],
     )
