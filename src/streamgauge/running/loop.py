@@ -22,7 +22,8 @@ from streamgauge.cost.clock import Clock, PublishedClock, as_cost
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import NEEDS, Batch, Learner
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Batch, Learner
 from streamgauge.running.evaluation import Evaluator, blank
 from streamgauge.running.lookahead import LookAhead, parse
 from streamgauge.settings import coerce, setting_types
@@ -121,14 +122,13 @@ class Loop:
         self.gate = Gate(stream.source, stream.preparation, device)
         with self.engine.scope():
             self.learner = build(self.gate)
+            self.adapter = LearnerAdapter(self.learner)
             self._resident = self._order_on_device()
-        self.engine.adopt(self.learner, stream.spec.classes)
-        self.meter = Meter(self.learner)
+        self.engine.adopt(self.adapter, stream.spec.classes)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
         self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
-        self.needs = frozenset(getattr(self.learner, "needs", ()))
-        if not self.needs <= NEEDS:
-            unknown = ", ".join(sorted(self.needs - NEEDS))
-            raise StreamgaugeError(f"A learner cannot need {unknown}; known: {sorted(NEEDS)}.")
+        self.needs = self.adapter.needs
+        self.adapter.check_needs()
         self._costs = job_costs(protocol)
         self.clock = Clock(protocol.predict_cost)
         if protocol.as_published and self._costs["learn"].denominator > 1:
@@ -142,9 +142,11 @@ class Loop:
         # What was read last, to be learnt soon: a step, its inputs and labels.
         self._newest: tuple[int, Tensor, Tensor] | None = None
         self._seconds: dict[str, float] = {}
-        self._sees_input: bool = getattr(self.learner, "sees_input", True)
-        self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
-        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
+        self._sees_input = self.adapter.sees_input
+        self.lookahead = LookAhead(
+            stream, protocol.shifts, str(protocol.thin), self.adapter.answers_cheaply
+        )
+        self.evaluator = Evaluator(stream, self.adapter, protocol, recorder, device, self.engine)
 
     def run(
         self,
@@ -241,7 +243,7 @@ class Loop:
     def idle_costs(self) -> list[str]:
         """A sentence where costs by kind were asked for, of a learner whose jobs are all alike."""
         kinds = sorted(set(self._costs) - {"learn", "prepare"})
-        if not kinds or hasattr(self.learner, "job_kind"):
+        if not kinds or self.adapter.has_job_kinds:
             return []
         return [
             f"protocol.costs says {', '.join(kinds)}, but this learner's jobs have no kinds: each"
@@ -256,8 +258,7 @@ class Loop:
         """Begin a training job. What was begun before has ended by its start, and no answer is
         given in between, so it can be done first: then the learner knows what kind comes next."""
         self._work(self.clock.finished(self.step + 1))
-        kind = getattr(self.learner, "job_kind", None)
-        cost = self._costs.get("learn" if kind is None else kind(), self._costs["learn"])
+        cost = self._costs.get(self.adapter.job_kind(), self._costs["learn"])
         self.clock.begin(self.step, cost)
         self._jobs.append(job)
 
@@ -325,7 +326,7 @@ class Loop:
     def _hand(self, step: int, member: Literal["store", "skipped"]) -> None:
         """Give a batch that is not trained on to a learner that takes such: to be stored, or only
         shown, as the learner answers at this step."""
-        take = getattr(self.learner, member, None)
+        take = self.adapter.store if member == "store" else self.adapter.skipped
         if take is not None:
             batch = self._batch(step)
             with self.meter.job(member, len(batch.y)):
@@ -333,14 +334,13 @@ class Loop:
             self._record_job(step, member, 0)
 
     def _record_job(self, step: int, kind: str, recalled: Any) -> None:
-        held = getattr(self.learner, "memory_bytes", None)
         self.recorder.rows["jobs"].append(
             1,
             step=step,
             version=self.version,
             kind=kind,
             flops=self.meter.flops,
-            bytes=np.nan if held is None else held(),
+            bytes=self.adapter.memory_bytes(),
             recalled=recalled,
         )
 
@@ -368,7 +368,7 @@ class Loop:
         source, order = self.stream.source, self.stream.order
         if not isinstance(source, Resident) or source.device != self.device:
             return None
-        if not getattr(self.learner, "sees_input", True):
+        if not self.adapter.sees_input:
             return None
         there = to_device(order, self.device)
         return there, source.fetch_labels(there)
@@ -380,10 +380,9 @@ class Loop:
         return blank(len(index), self.device)
 
     def _prepare(self) -> None:
-        prepare = getattr(self.learner, "prepare", None)
-        if prepare is not None:
+        if self.adapter.prepare is not None:
             with self.meter.job("prepare"):
-                prepare()
+                self.adapter.prepare()
             if "prepare" in self._costs:
                 self.clock.charge(self.step - 1, self._costs["prepare"])
             self._record_job(self.step - 1, "prepare", np.nan)
@@ -396,8 +395,7 @@ class Loop:
             facts["horizon"] = len(self.stream)
         if "class_count" in self.needs:
             facts["class_count"] = len(np.unique(self.stream.source.label[self.stream.order]))
-        if facts:
-            self.learner.tell(**facts)  # type: ignore[attr-defined]
+        self.adapter.tell_facts(**facts)
 
     def _tell_boundary(self, job: Job) -> None:
         if "boundaries" in self.needs:
@@ -407,7 +405,7 @@ class Loop:
             first, last = np.searchsorted(stream.task, [task, task + 1])
             coming = stream.order[stream.starts[first] : stream.starts[last]]
             classes = np.unique(stream.source.label[coming])
-            self.learner.tell(boundary=task, classes=classes)  # type: ignore[attr-defined]
+            self.adapter.tell_facts(boundary=task, classes=classes)
 
     # Checkpoints.
 

@@ -70,7 +70,7 @@ class Foresight:
         self.backlog = [job.step for job in loop._backlog]
         self.newest = -1
         self.knows_training = not (self.protocol.preempt or self.protocol.costs)
-        self.double = double_of(loop.learner) if self.knows_training else None
+        self.double = loop.adapter.prefetch_copy() if self.knows_training else None
         self._recalls = self._asked = 0
 
     def announce(self) -> None:
@@ -140,7 +140,7 @@ class Foresight:
                 continue
             nothing: Any = None
             batch = Batch(nothing, nothing, index.astype(np.int64, copy=False), label)
-            for recalled in self.double.foresee(batch):
+            for recalled in self.double.upcoming_reads(batch):
                 if len(recalled):
                     self._recalls += 1
                     yield recalled
@@ -152,24 +152,3 @@ class Foresight:
         if self.source.given_up - self._asked > self._recalls // 2:
             self.double = None
         self._recalls, self._asked = 0, self.source.given_up
-
-
-def double_of(learner: Any) -> Any | None:
-    """A double of a learner whose memory runs ahead; None where its recalls cannot be foreseen.
-
-    A learner that overrides how it learns, recalls or stores and does not say anew what that will
-    read (`foresee`) is not foreseen. The double shares the model and never uses it.
-    """
-    if not hasattr(learner, "foresee") or not learner.memory.model_free:
-        return None
-    line = type(learner).__mro__
-    place = {
-        name: next((i for i, part in enumerate(line) if name in vars(part)), len(line))
-        for name in ("foresee", "learn", "recall", "store")
-    }
-    if place.pop("foresee") > min(place.values()):
-        return None
-    double = copy.copy(learner)
-    memory = learner.memory
-    double.memory = copy.deepcopy(memory, {id(memory.side): {}})
-    return double
