@@ -17,6 +17,7 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
 from streamgauge.live.bench import NOTHING, Setup, gate_for, memories, room, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.door import Door, Lines, largest_message, refuse_far
@@ -29,7 +30,7 @@ from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threa
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.record.writer import read_header, write_json
+from streamgauge.record.writer import read_header
 from streamgauge.running.loop import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec

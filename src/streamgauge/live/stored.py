@@ -20,6 +20,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
@@ -29,7 +30,6 @@ from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.record.writer import write_json
 from streamgauge.running.evaluation import Evaluator
 from streamgauge.running.loop import Protocol
 from streamgauge.settings import as_plain

@@ -24,6 +24,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import Cost, as_cost, updates_within
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners.behaviour import current_learner
 from streamgauge.running.loop import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import Stream
@@ -243,10 +244,10 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
     described, wanted = stream.describe(), recipe.describe(stream)
     for header in headers:
         config = header["config"]
-        kept = config.get("measured_cost")
+        kept, learner = config.get("measured_cost"), current_learner(config["learner"])
         same = (
             kept is not None
-            and all(config["learner"][k] == wanted[k] for k in ("settings", "code", "weights"))
+            and all(learner[k] == wanted[k] for k in ("settings", "code", "weights"))
             and all(
                 header["stream"].get(k) == described[k]
                 for k in ("input_shape", "classes", "step_size")

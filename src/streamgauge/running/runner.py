@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from streamgauge import catalogue
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners.behaviour import current_learner
 from streamgauge.metrics import (
     anytime_accuracy,
     anytime_error,
@@ -24,9 +24,11 @@ from streamgauge.metrics import (
     near_future_accuracy,
     near_future_error,
 )
-from streamgauge.record import OPTIONAL, PLACES, Recorder, Run, environment, find_runs
+from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
+from streamgauge.record.renamed import current_state
 from streamgauge.running import costs as speed
 from streamgauge.running.executors.interleaved import Begun, take_turns
+from streamgauge.running.identity import identity
 from streamgauge.running.lookahead import LookAhead, nth
 from streamgauge.running.loop import Loop, Protocol
 from streamgauge.running.prefetch import announcing, reading_ahead
@@ -169,7 +171,7 @@ def prepare(
         "stream": described,
         "environment": environment(place),
     }
-    path = path or Path(out) / f"{stream.name}-{recipe.name}-s{seed}-{run_id[:8]}"
+    path = path or _folder(Path(out), f"{stream.name}-{recipe.name}-s{seed}", run_id)
     done = (path / "run.json").exists() and Run(path).done
     if done if ranks is None else ranks.told(done):
         said(f"{path} is complete already; nothing to do.")
@@ -213,6 +215,7 @@ def prepare(
                 close.enter_context(profile.attached(loop))
             state = recorder.state
             if state is not None:
+                state["learner"] = current_state(recipe.where, state["learner"])
                 with motor.scope():
                     loop.load_state_dict(state)
                 said(f"{path} goes on from step {loop.step}.")
@@ -230,6 +233,18 @@ def prepare(
         raise AssertionError("unreachable")
 
     return path, begin
+
+
+def _folder(out: Path, prefix: str, run_id: str) -> Path:
+    """The folder of a run; an older version may have named it after another hash of the same."""
+    path = out / f"{prefix}-{run_id[:8]}"
+    if not path.exists():
+        for file in sorted(out.glob(f"{escape(prefix)}-*/run.json")):
+            with suppress(StreamgaugeError, KeyError):  # damaged, or not a run with an identity
+                header = Run(file.parent).header
+                if identity(header["config"], header["stream"]) == run_id:
+                    return file.parent
+    return path
 
 
 _RESIDENT: dict[tuple[str, str], Resident] = {}
@@ -365,39 +380,6 @@ def check_seed(seed: Any, name: str) -> int:
     if not 0 <= number < 2**63:
         raise StreamgaugeError(f"{name} must lie between 0 and 2^63, not at {number}.")
     return number
-
-
-def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
-    """Hash of what determines the result: equal commands have equal identities.
-
-    The name a learner is shown under, where files lie, and the machine do not count; the stream's
-    data and order, the learner's code and settings, protocol, seed and kind of device do.
-    """
-    learner = {k: config["learner"][k] for k in ("settings", "needs", "code", "weights")}
-    settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
-    # What lies there is hashed: the data, with the features of them, and the weights.
-    if "features" in settings:
-        settings["features"] = _without(settings["features"], "weights")
-    if learner["weights"] is not None:
-        learner["settings"] = _without(learner["settings"], "weights")
-    determines = {
-        "stream": {
-            "settings": settings,
-            **{k: stream[k] for k in ("name", "data_hash", "order_hash")},
-        },
-        "learner": learner,
-        "protocol": config["protocol"],
-        "seed": config["seed"],
-        "device": config["device"],
-    }
-    if "engine" in config:
-        determines["engine"] = config["engine"]
-    text = json.dumps(determines, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if k != name}
 
 
 @dataclass(frozen=True)
@@ -681,13 +663,20 @@ def _resume(
             f"arrays and settings, and it goes on from step {stored.step}."
         )
     stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
-    learner = config["learner"]
+    learner = current_learner(config["learner"])
     recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
     protocol = configure(Protocol, config["protocol"], "protocol")
-    described = recipe.describe(stream)
-    # Not by the stored id: an older version may have made it of other things.
-    before = identity(config, stored.stream)
-    if identity({**config, "learner": described}, stream.describe()) != before:
+    described, seen = recipe.describe(stream), stream.describe()
+    now = {**config, "learner": described, "protocol": as_plain(protocol)}
+    # Not by the stored id: an older version may have made it of other things. Settings that it did
+    # not have yet have their defaults.
+    before = {
+        **config,
+        "learner": {**learner, "settings": {**described["settings"], **learner["settings"]}},
+        "protocol": {**now["protocol"], **config["protocol"]},
+    }
+    known = {**stored.stream, "settings": {**seen["settings"], **stored.stream["settings"]}}
+    if identity(now, seen) != identity(before, known):
         what = _changed(stored, described, stream)
         raise StreamgaugeError(
             f"{stored.path} cannot be resumed: {what} changed since it was started."
@@ -715,7 +704,7 @@ def _resume(
 
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
-    learner = stored.header["config"]["learner"]
+    learner = current_learner(stored.header["config"]["learner"])
     for what, words in (("code", "the code"), ("weights", "the weights")):
         if learner[what] != described[what]:
             return f"{words} of the learner {described['name']}"

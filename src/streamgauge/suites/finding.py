@@ -17,6 +17,7 @@ import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.behaviour import stored_code
 from streamgauge.record import Run
 from streamgauge.running import runner
 from streamgauge.running.loop import Protocol
@@ -203,8 +204,8 @@ class Found:
 
 
 def find(wanted_jobs: Sequence[Job], runs: Iterable[Run]) -> Found:
-    """Sort runs to jobs. Of several for one job (two machines did the same) the one whose code is
-    nearest to today's counts, then the first by path."""
+    """Sort runs to jobs. Of several for one job (two machines did the same) the one whose code
+    behaves as today's counts, then the first by path."""
     by_config: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda one: str(one.path)):
         by_config.setdefault(_as_text(as_wanted(run)), []).append(run)
@@ -214,8 +215,7 @@ def find(wanted_jobs: Sequence[Job], runs: Iterable[Run]) -> Found:
         candidates = by_config.get(_as_text(wanted(job)), [])
         if not candidates:
             continue
-        code = catalogue.learner(job.row.method).code
-        candidates = sorted(candidates, key=lambda run: not _same_code(run, code))
+        candidates = sorted(candidates, key=lambda run: not of_current_code(run))
         done = [run for run in candidates if run.done]
         if done:
             complete.setdefault(job.row.key, {})[job.seed] = done[0]
@@ -224,5 +224,11 @@ def find(wanted_jobs: Sequence[Job], runs: Iterable[Run]) -> Found:
     return Found(complete, begun)
 
 
-def _same_code(run: Run, code: str) -> bool:
-    return bool(run.header["config"]["learner"]["code"] == code)
+def of_current_code(run: Run) -> bool:
+    """Whether the learner's code now behaves as the code that made a run; what is no longer to be
+    found does not."""
+    learner = run.header["config"]["learner"]
+    try:
+        return stored_code(learner) == catalogue.current_code(learner)
+    except StreamgaugeError:
+        return False
