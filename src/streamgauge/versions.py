@@ -76,7 +76,6 @@ MOVED = {
     "learners.rwalk": "learners.replay.rwalk",
     "learners.scr": "learners.replay.scr",
     "learners.slda": "learners.gradient_free.slda",
-    "lines": "tables.lines",
     "lookahead": "running.lookahead",
     "loop": "running.loop",
     "models.layout": "models.placement",

@@ -157,9 +157,9 @@ def test_only_shifted_answers():
 @pytest.mark.parametrize("kind", ["plain", "shifts", "steps"])
 def test_reading_in_pieces_changes_nothing(tmp_path, kind, monkeypatch):
     """A log too long to hold gives the same figures as one that is held."""
-    from streamgauge.audit import sources
+    from streamgauge.tables import base
 
-    monkeypatch.setattr(sources, "ROWS", 1_500)
+    monkeypatch.setattr(base, "ROWS", 1_500)
     labels = sticky(12_000, 0.9, 10, 0)
     columns = {"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}
     if kind == "shifts":

@@ -22,7 +22,8 @@ from streamgauge.models.pretrain import pretrain
 from streamgauge.record import Recorder, writer
 from streamgauge.record.diff import differences
 from streamgauge.record.tables import Rows
-from streamgauge.running.runner import Experiment, identity, run_all
+from streamgauge.running.identity import identity
+from streamgauge.running.runner import Experiment, run_all
 from streamgauge.running.runner import resume as take_up
 
 PROTOCOL = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")
@@ -68,7 +69,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
         crashes += child.exitcode == 9
         resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, said=lambda text: None)
         assert same_log(whole, resumed), f"after a crash at write {call}"
-        assert not list(out.rglob("*.aside"))
+        assert not list(out.rglob("*.part"))
         if child.exitcode == 0:
             break
     assert crashes > 20

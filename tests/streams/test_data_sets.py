@@ -784,7 +784,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
         ([["label", "path"], ["0", "../a.jpg"]], "leaves its folder"),
         ([["label", "path"], ["0", "/a.jpg"]], "leaves its folder"),
         ([["label", "what"], ["0", "a.jpg"]], "has no column 'path'; it has label, what"),
-        ([["label", "path", "time"], ["0", "a.jpg", "x"]], "column for time .* must hold numbers"),
+        ([["label", "path", "time"], ["0", "a.jpg", "x"]], "'time' holds no times .* such as 'x'"),
         ([["label", "path", "user"], ["0", "a", "u"], ["1", "b", ""]], None),
         ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "Line 3 of .* has no time"),
         ([["label", "path", "split"], ["0", "a", "elsewhere"]], "The split 'elsewhere'"),
@@ -794,7 +794,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
             "Line 4 of .* has no time",
         ),
         ([["label", "path"], ["", "a"]], "lists no image"),
-        ([["class", "category", "path"], ["0", "1", "a"]], "class or category: rename"),
+        ([["class", "category", "path"], ["0", "1", "a"]], "'class' or 'category': rename"),
     ],
 )
 def test_a_csv_with_something_wrong_is_one_sentence(

@@ -21,6 +21,7 @@ import torch
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import locked
 from streamgauge.metrics import score
 from streamgauge.record import Run, find_runs
 from streamgauge.report.compute import scaled
@@ -370,13 +371,10 @@ def test_storages_by_url(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
-    import fcntl
-
     (tmp_path / "s").mkdir()
-    with open(tmp_path / "s" / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StreamgaugeError, match="worked on by another process"):
-            tune(ASK, out=tmp_path / "s", said=quiet)
+    sentence = "worked on by another process"
+    with locked(tmp_path / "s", "busy"), pytest.raises(StreamgaugeError, match=sentence):
+        tune(ASK, out=tmp_path / "s", said=quiet)
 
 
 def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> None:

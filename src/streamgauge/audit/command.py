@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from streamgauge.audit.gate import holds
 
 
 def run_audit(
-    path: str | Path | Mapping[str, Any],
+    path: Any,
     *,
     fail_if: Sequence[str] | str = (),
     report: str | Path | None = None,

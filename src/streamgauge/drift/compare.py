@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -313,14 +312,14 @@ def stream_drift(stream: Stream, **options: Any) -> Drift:
 
 
 def table_drift(
-    table: str | Path | Mapping[str, Any],
+    table: Any,
     *,
     features: Sequence[str] = (),
     label: str | None = None,
     time: str | None = None,
     **options: Any,
 ) -> Drift:
-    """The same for a table with a label a row: CSV, Parquet, NPZ or JSON lines, sorted by time
+    """The same for a table with a label per row, in any format that `audit` reads, sorted by time
     where there is a column of times. `features` are columns of numbers; without any, the models
     know only how frequent each class was."""
     log = Log(table, features=features, label=label, time=time, prediction="none", user="none",

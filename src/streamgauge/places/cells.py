@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_text
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -119,14 +119,10 @@ class GeoClasses:
         lines = ",\n".join("  " + json.dumps(cell) for cell in cells)
         text = json.dumps(head, indent=1)[:-2] + ',\n "cells": [\n' + lines + "\n ]\n}\n"
         target = Path(path)
-        aside = target.with_name(target.name + ".aside")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(target)
+            write_text(target, text)
         except OSError as error:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
             raise StreamgaugeError(
                 f"The classes cannot be written to {target}: {error.strerror or error}."
             ) from None

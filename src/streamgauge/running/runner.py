@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -26,10 +24,11 @@ from streamgauge.metrics import (
     near_future_accuracy,
     near_future_error,
 )
-from streamgauge.record import OPTIONAL, PLACES, Recorder, Run, environment, find_runs
+from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
 from streamgauge.record.renamed import current_state
 from streamgauge.running import costs as speed
 from streamgauge.running.executors.interleaved import Begun, take_turns
+from streamgauge.running.identity import identity
 from streamgauge.running.lookahead import LookAhead, nth
 from streamgauge.running.loop import Loop, Protocol
 from streamgauge.running.prefetch import announcing, reading_ahead
@@ -381,40 +380,6 @@ def check_seed(seed: Any, name: str) -> int:
     if not 0 <= number < 2**63:
         raise StreamgaugeError(f"{name} must lie between 0 and 2^63, not at {number}.")
     return number
-
-
-def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
-    """Hash of what determines the result: equal commands have equal identities.
-
-    The name a learner is shown under, where files lie, and the machine do not count; the stream's
-    data and order, the learner's behaviour and settings, protocol, seed and kind of device do.
-    """
-    stored = current_learner(config["learner"])
-    learner = {k: stored[k] for k in ("settings", "needs", "code", "weights")}
-    settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
-    # What lies there is hashed: the data, with the features of them, and the weights.
-    if "features" in settings:
-        settings["features"] = _without(settings["features"], "weights")
-    if learner["weights"] is not None:
-        learner["settings"] = _without(learner["settings"], "weights")
-    determines = {
-        "stream": {
-            "settings": settings,
-            **{k: stream[k] for k in ("name", "data_hash", "order_hash")},
-        },
-        "learner": learner,
-        "protocol": config["protocol"],
-        "seed": config["seed"],
-        "device": config["device"],
-    }
-    if "engine" in config:
-        determines["engine"] = config["engine"]
-    text = json.dumps(determines, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if k != name}
 
 
 @dataclass(frozen=True)

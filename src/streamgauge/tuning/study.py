@@ -7,14 +7,12 @@ done again, and what was under way goes on from its last checkpoint.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import socket
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +22,9 @@ from streamgauge import catalogue
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import acquire_lock, write_json
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.features import device_named
-from streamgauge.record.writer import write_json
 from streamgauge.running import runner
 from streamgauge.running.executors.cluster import Cluster, check_place
 from streamgauge.running.executors.interleaved import Begun, take_turns
@@ -205,7 +203,7 @@ def tune(
         "workers": workers,
     }
     with ExitStack() as close:
-        close.enter_context(_alone_in(folder))
+        close.callback(_lock_study(folder))
         if on == "ray":
             from streamgauge.tuning.spread import crew_on, drive
 
@@ -552,18 +550,10 @@ def _without_password(url: str) -> str:
         return url
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """One process works in a study's folder; the system lets go of it however that ends."""
+def _lock_study(folder: Path) -> Callable[[], None]:
+    """Lock a study's folder for this process; the result releases it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        return acquire_lock(folder, f"{folder} is being worked on by another process.").release
     except OSError as error:
         raise StreamgaugeError(f"Cannot write to {folder}: {error.strerror}.") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StreamgaugeError(f"{folder} is being worked on by another process.") from None
-    finally:
-        os.close(lock)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.files import LOCK, TEMPORARY
 
 On = Literal["local", "ray"]
 PLACES = ("local", "ray")
@@ -305,7 +306,7 @@ class Store:
             here = {
                 str(file.relative_to(path)): file
                 for file in path.rglob("*")
-                if file.is_file() and file.name != "lock" and file.suffix != ".aside"
+                if file.is_file() and file.name != LOCK and file.suffix not in TEMPORARY
             }
             for name in sorted(here, key=lambda one: (one == COMMIT, one)):
                 if name not in there or self._known.get(here[name]) != _stamp(here[name]):
