@@ -29,7 +29,7 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; 
 
 
 class Points:
-    """A table of points: CSV, Parquet, NPZ, JSON lines, arrays by name, a `.npy` array of columns
+    """A table of points in any format of `tables.read`, a `.npy` array of columns
     (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
 
     Every role (latitude, longitude, time, user) may be given the name of its column, or ``"none"``
