@@ -67,9 +67,12 @@ class Loop:
         self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
         self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
         # Events whose batch is shown to the learner without training -> the learner's member.
-        self.shown_untrained = {"store": "store"} if hasattr(self.learner, "store") else {}
-        if protocol.as_published and hasattr(self.learner, "skipped"):
-            self.shown_untrained["skip"] = "skipped"
+        members = (
+            {"store": "store", "skip": "skipped"} if protocol.as_published else {"store": "store"}
+        )
+        self.shown_untrained = {
+            kind: member for kind, member in members.items() if getattr(self.learner, member, None)
+        }
         job_kind = getattr(self.learner, "job_kind", None)
         self.schedule = Schedule(stream, protocol, self.lookahead, self.evaluator.due, job_kind)
         self.timed: Callable[[str], AbstractContextManager[None]] = self._add_time
