@@ -28,6 +28,7 @@ _LAZY = {
     "Run": "streamgauge.record",
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
+    "audit_log": "streamgauge.audit",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
@@ -40,6 +41,7 @@ _LAZY = {
 __all__ = [*_LAZY, "stream"]
 
 if TYPE_CHECKING:
+    from streamgauge.audit import audit_log as audit_log
     from streamgauge.catalogue import learner as learner
     from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError

@@ -75,7 +75,7 @@ protocols = st.builds(
 
 def schedule_of(shape: Shape, protocol: Protocol) -> Schedule:
     stream: Any = shape
-    lookahead = LookAhead(stream, protocol.shifts, "1", None)
+    lookahead = LookAhead(stream, protocol.shifts, "1", False)
     every = protocol.evaluate
     assert isinstance(every, int)
     return Schedule(stream, protocol, lookahead, lambda done: done % every == 0)
@@ -195,7 +195,7 @@ def test_the_kind_of_a_job_is_asked_when_it_begins_and_earlier_events_are_execut
         asked.append([*learnt])
         return "slow" if learnt else "quick"
 
-    lookahead = LookAhead(stream, (), "1", None)
+    lookahead = LookAhead(stream, (), "1", False)
     schedule = Schedule(stream, protocol, lookahead, lambda done: done == 3, job_kind)
     assert not schedule.predictable
     for _ in range(6):

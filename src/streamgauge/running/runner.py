@@ -24,7 +24,7 @@ from streamgauge.metrics import (
     near_future_accuracy,
     near_future_error,
 )
-from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment, find_runs
 from streamgauge.record.renamed import current_state
 from streamgauge.running import costs as speed
 from streamgauge.running.executors.interleaved import Begun, take_turns
@@ -194,7 +194,7 @@ def prepare(
         with _in_words(), ExitStack() as close:
             seen = close.enter_context(prefetching(stream, workers))
             seen = _on_device(seen, torch.device(place))
-            writer = partial(Recorder, path, header, frozenset(absent))
+            writer = partial(RunWriter, path, header, frozenset(absent))
             recorder = writer() if ranks is None else ranks.recorder(writer)
             close.enter_context(closing(recorder))
             try:
