@@ -23,7 +23,8 @@ from streamgauge.models import build
 from streamgauge.models.folded import Folded
 from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.running.evaluation import Heldout
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.runner import make_deterministic
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.resident import Resident

@@ -28,7 +28,7 @@ from streamgauge.places import (
 )
 from streamgauge.places._s2 import outline
 from streamgauge.places.cells import cell_of, children, level_of
-from streamgauge.places.map import borders, cell_traces, cells_named, map_layout
+from streamgauge.places.map import borders, cell_map, cells_named
 from streamgauge.places.points import Points, classes_of, first_rows
 from streamgauge.record import find_runs
 from streamgauge.report import write_report
@@ -421,12 +421,13 @@ def test_a_corner_at_a_pole_becomes_an_edge_of_the_map() -> None:
 def test_a_map_has_every_cell_and_needs_no_network() -> None:
     classes = build_classes(*cities(2000), split_above=100, keep_from=5)
     assert cells_named(classes.names) == [int(c) for c in classes.cell]
-    traces = cell_traces([int(c) for c in classes.cell], ["text"] * len(classes))
+    drawn = cell_map("title", "", [int(c) for c in classes.cell], ["text"] * len(classes))
+    traces = drawn.data
     assert {trace["type"] for trace in traces} == {"scatter"}  # no kind that fetches tiles
     assert len(traces[1]["x"]) == len(classes)
     assert traces[0]["x"].count(None) >= len(classes) - 1
-    layout = map_layout(traces)
-    assert -180 <= layout["xaxis"]["range"][0] < layout["xaxis"]["range"][1] <= 180
+    low, high = drawn.layout["xaxis"]["range"]
+    assert -180 <= low < high <= 180
 
 
 # The command.

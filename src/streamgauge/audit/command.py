@@ -43,9 +43,9 @@ def run_audit(
     gates = [(condition, holds(condition, found.values)) for condition in conditions]
     written = None
     if report is not None:
-        from streamgauge.audit.page import write
+        from streamgauge.audit.page import audit_page
 
-        written = write(found, report, gates)
+        written = audit_page(found, gates).write(report)
     if as_json:
         answer = found.to_dict()
         answer["gates"] = [{"fail_if": c, "fails": failed} for c, failed in gates]

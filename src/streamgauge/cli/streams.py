@@ -134,7 +134,7 @@ def shift(
         streamgauge data shift --stream albums --stream.drift 0
     """
     from streamgauge.drift import stream_drift, table_drift
-    from streamgauge.drift.page import how, sheet
+    from streamgauge.drift.page import drift_page, method_text
 
     options: dict[str, Any] = {
         "periods": periods,
@@ -154,12 +154,12 @@ def shift(
         _no_settings(context)
         assert table is not None
         found = table_drift(table, features=feature or (), label=label, time=time, **options)
-    written = None if report is None else sheet(found).write(report)
+    written = None if report is None else drift_page(found).write(report)
     if as_json:
         print_json({**found.to_dict(), "report": None if written is None else str(written)})
         return
     print(found.words)
-    print(how(found))
+    print(method_text(found))
     for note in found.notes:
         print(f"Note: {note}")
     if written is not None:

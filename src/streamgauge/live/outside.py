@@ -31,7 +31,7 @@ from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.record.writer import read_header
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 

@@ -30,7 +30,7 @@ from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.running.evaluation import Evaluator
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM
-from streamgauge.pages.sheet import Drawing, Sheet, Table
+from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
-from streamgauge.places.map import cell_text, cell_traces, map_layout
+from streamgauge.places.map import cell_map, cell_text
 from streamgauge.places.points import Labelling, Points, classes_of, label_points
 
 
@@ -53,7 +53,7 @@ def run_classes(
         classes.save(out)
     words = _words(points, classes, found, use is not None, preparation, time is not None)
     if report is not None:
-        written = _sheet(points, classes, found, words).write(report)
+        written = _page(points, classes, found, words).write(report)
         words.append(f"Map: {written}")
     if use is None:
         words.append(f"Classes: {out}")
@@ -128,52 +128,34 @@ def _classes(count: int) -> str:
     return f"{count:,} classes" if count > 1 else "1 class"
 
 
-def _sheet(points: Points, classes: GeoClasses, found: Labelling, words: Sequence[str]) -> Sheet:
+def _page(points: Points, classes: GeoClasses, found: Labelling, words: Sequence[str]) -> Page:
     cells = [int(cell) for cell in classes.cell]
-    traces = cell_traces(
-        cells,
-        [
-            cell_text(
-                cell, f"class {number}", f"{built:,} points built it", f"{now:,} points in it"
-            )
-            for number, (cell, built, now) in enumerate(
-                zip(cells, classes.count, found.count, strict=True)
-            )
-        ],
-    )
+    if not cells:
+        raise StreamgaugeError("There is no class to draw.")
+    counts = list(zip(classes.count, found.count, strict=True))
+    texts = [
+        cell_text(cell, f"class {number}", f"built from {built:,} points", f"{now:,} points in it")
+        for number, (cell, (built, now)) in enumerate(zip(cells, counts, strict=True))
+    ]
     rows = [
         [f"{number}", token, f"{level}", f"{lat:.4f}", f"{lng:.4f}", f"{built:,}", f"{now:,}"]
-        for number, (token, level, (lat, lng), built, now) in enumerate(
-            zip(
-                classes.tokens,
-                classes.level,
-                classes.centre,
-                classes.count,
-                found.count,
-                strict=True,
-            )
+        for number, (token, level, (lat, lng), (built, now)) in enumerate(
+            zip(classes.tokens, classes.level, classes.centre, counts, strict=True)
         )
     ]
-    if not rows:
-        raise StreamgaugeError("There is no class to draw.")
-    return Sheet(
-        title=f"Geographic classes of {Path(points.name).name}",
-        words=words,
-        figures=[
-            Drawing(
+    head = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
+    return Page(
+        "Streamgauge: geographic classes",
+        f"Geographic classes of {Path(points.name).name}",
+        [
+            *words,
+            cell_map(
                 "The classes on a map",
-                "Each outline is an S2 cell; the dot is its centre, the place that a predicted "
+                "Each outline is an S2 cell; the dot is its centre, the location that a predicted "
                 "class stands for. Small cells are where many points are.",
-                traces,
-                map_layout(traces),
-                tall=True,
-            )
-        ],
-        tables=[
-            Table(
-                "All classes",
-                ["class", "cell", "level", "latitude", "longitude", "built from", "points"],
-                rows,
-            )
+                cells,
+                texts,
+            ),
+            PageTable(head, rows, "All classes", text_columns=[1]),
         ],
     )
