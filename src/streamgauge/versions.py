@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 # Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes; all
 # since 0.2, to be removed in 0.4.
