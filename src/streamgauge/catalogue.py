@@ -225,7 +225,7 @@ def names(room: str) -> list[str]:
 def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
     if room == "protocol":
-        tree = ast.parse((_ROOMS / "running" / "loop.py").read_text())
+        tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
         return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
     tree = ast.parse(_files(room)[name].read_text())

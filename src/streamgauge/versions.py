@@ -6,10 +6,11 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 VERSION = "0.1.0"
 
@@ -136,6 +137,28 @@ MOVED = {
     "threads": "running.threads",
     "together": "running.executors.interleaved",
 }
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: old names give the new object, with a warning.
+
+    The values of `names` are new names in the same module, or `package.module:name` elsewhere in
+    `streamgauge`.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        path, _, successor = names[name].rpartition(":")
+        target = f"streamgauge.{path}" if path else module
+        warnings.warn(
+            f"{module}.{name} is now {target}.{successor}; the old name is removed in version 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(importlib.import_module(target), successor)
+
+    return __getattr__
 
 
 class _Moved(MetaPathFinder, Loader):

@@ -38,7 +38,7 @@ def test_the_table_holds_the_hashes_of_the_recorded_numbers() -> None:
 def test_a_changed_method_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "louder.py"
     file.write_text(
-        "from streamgauge.learners.er import ER, Config\n"
+        "from streamgauge.learners.replay.er import ER, Config\n"
         "class Louder(ER):\n"
         "    def loss(self, batch, recalled):\n"
         "        return 2 * super().loss(batch, recalled)\n"

@@ -21,9 +21,10 @@ from streamgauge.engine.steps import WARM, HostTape, Steps
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.running.evaluation import Heldout
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.runner import make_deterministic
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.resident import Resident
@@ -88,7 +89,9 @@ class Shelf:
     full = False
 
     def __init__(self) -> None:
-        self.rows = {name: Rows(columns_of(name, frozenset({"user", "time"}))) for name in TABLES}
+        self.rows = {
+            name: RowBuffer(columns_of(name, frozenset({"user", "time"}))) for name in TABLES
+        }
         self.state: dict[str, Any] = {}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:

@@ -158,14 +158,14 @@ REFUSED = {
     "day and month in either order": (times("3/4/2020", "4/4/2020"), "such as '3/4/2020'"),
     "thousands": (times('"1,000"', '"2,000"'), "such as '1,000'"),
     "words for times": (times("noon", "dusk"), "no times that can be read, such as 'noon'"),
-    "an empty time": (times("7", ""), r"(?i)line 3 .*(no time|nothing in the column 'time')"),
+    "an empty time": (times("7", ""), r"(?i)line 3 .*no time"),
     "a column twice": (table("label,label", "0,1", "1,1"), "'label' comes twice"),
     "two labels of a kind": (table("class,species", "0,1", "1,1"), "'class' or 'species'"),
     "fractions for labels": (labels("0.5", "1"), r"0\.5"),
     "labels below 0": (labels("-1", "1"), r"(?i)-1|below 0"),
-    "an empty label": (labels("a", ""), r"(?i)line 3 .*(no label|nothing in the column)"),
-    "null for a label": (labels("a", "null"), r"(?i)line 3 .*(no label|nothing in the column)"),
-    "NA among numbers": (labels("1", "NA"), r"(?i)line 3 .*(no label|nothing in the column)"),
+    "an empty label": (labels("a", ""), r"(?i)line 3 .*no label"),
+    "null for a label": (labels("a", "null"), r"(?i)line 3 .*no label"),
+    "NA among numbers": (labels("1", "NA"), r"(?i)line 3 .*no label"),
     "no header": (times("7", "9").split("\n", 1)[1], "column_1, column_2"),
 }  # fmt: skip
 

@@ -267,3 +267,19 @@ def test_users_and_labels_by_a_slow_version() -> None:
         assert names is not None
         spelled = [names[code] if code >= 0 else "" for code in label]
         assert spelled == cells
+
+
+def test_a_guessed_time_that_goes_back_is_an_input(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,a,label\n5,1,0\n3,2,1\n4,3,1\n")
+    stream = sg.stream("tabular", path=str(path))
+    assert "time" not in stream.source.columns
+    assert stream.source.read(np.arange(3)).tolist() == [[5, 1], [3, 2], [4, 3]]
+    with pytest.raises(StreamgaugeError, match="go backwards"):
+        sg.stream("tabular", path=str(path), time="time")
+    stream = sg.stream("tabular", path=str(path), order="time")
+    assert stream.source.read(stream.order).tolist() == [[2], [3], [1]]
+    path.write_text("time,a,label\n3,1,0\n4,2,1\n5,3,1\n")
+    assert sg.stream("tabular", path=str(path)).source.columns["time"].tolist() == [3, 4, 5]
+    inputs = sg.stream("tabular", path=str(path), time="none").source.read(np.arange(1))
+    assert inputs.tolist() == [[3, 1]]

@@ -11,6 +11,17 @@ from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
 
 
+def audit_log(log: Any, **options: Any) -> Audit:
+    """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
+
+    `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
+    :func:`audit`.
+    """
+    if isinstance(log, str | Path) and (own := Path(log) / "log" / "predictions").is_dir():
+        log = own
+    return audit(log, **options)
+
+
 def run_audit(
     path: Any,
     *,
@@ -28,7 +39,7 @@ def run_audit(
     words. ``options`` are those of :func:`audit`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
-    found = audit(path, **options)
+    found = audit_log(path, **options)
     gates = [(condition, holds(condition, found.values)) for condition in conditions]
     written = None
     if report is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import TableReader
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import Codes, Ints, TimeParser, Vocabulary
+from streamgauge.tables.values import Codes, Ints, TimeParser, Vocabulary, refuse_missing
 from streamgauge.tables.values import numbers as as_numbers
 
 ROLES = ("label", "prediction", "time", "user", "album", "step", "shift", "age")
@@ -70,6 +70,9 @@ class Log:
         name = self.source.row_name(row)
         return name[0].lower() + name[1:]
 
+    def _rows_from(self, first: int) -> Callable[[int], str]:
+        return lambda row: self.row_name(first + row)
+
     def pieces(self) -> Iterator[Piece]:
         """The rows, a bounded number at a time, in the order of the file."""
         flat, matrix = [], None
@@ -101,7 +104,8 @@ class Log:
         if "album" in self.roles:
             read["album"] = self.albums.encode(table[self.roles["album"]])
         if "time" in self.roles:
-            read["time"] = self._seconds(table[self.roles["time"]], row)
+            column = table[self.roles["time"]]
+            read["time"] = self.times.whole_seconds(column, self.name, self._rows_from(row))
         for role in ("step", "shift", "age"):
             if role in self.roles:
                 read[role] = self._whole(role, table[self.roles[role]], row)
@@ -120,11 +124,7 @@ class Log:
             )
         labels = self.classes.encode(column)
         self._refuse_fractions("label", "write classes as whole numbers or names")
-        if (labels < 0).any():
-            raise StreamgaugeError(
-                f"{self.row_name(row + int(np.argmax(labels < 0)))} of {self.name} has no label in "
-                f"column '{name}': drop the rows without a label"
-            )
+        refuse_missing(labels < 0, "label", name, self.name, self._rows_from(row))
         for key, code in self.classes.numbers.items():
             if isinstance(key, int) and key < 0 and (labels == code).any():
                 raise StreamgaugeError(
@@ -140,16 +140,6 @@ class Log:
                 f"{self.classes.fraction}, not classes: {remedy}"
             )
 
-    def _seconds(self, column: Any, row: int) -> Ints:
-        seconds = self.times.seconds(column)
-        if not np.isfinite(seconds).all():
-            missing = int(np.argmax(~np.isfinite(seconds)))
-            raise StreamgaugeError(
-                f"{self.row_name(row + missing)} has no time in column '{self.roles['time']}': fill"
-                " it in, or leave the times out with --time none"
-            )
-        return np.floor(seconds).astype(np.int64)
-
     def _whole(self, role: str, column: Any, row: int) -> Ints:
         name = self.roles[role]
         if pa.types.is_integer(column.type) and not column.null_count:
@@ -160,12 +150,9 @@ class Log:
                 f"column '{name}' is taken as the {role} but holds no numbers: name another column "
                 f"with --{role}, or leave it out with --{role} none"
             )
-        if not np.all(np.isfinite(numbers)):
-            missing = int(np.argmax(~np.isfinite(numbers)))
-            raise StreamgaugeError(
-                f"{self.row_name(row + missing)} has no {role} in column '{name}': "
-                f"fill it in, or leave the column out with --{role} none"
-            )
+        refuse_missing(
+            ~np.isfinite(numbers), role, name, self.name, self._rows_from(row), f"--{role}"
+        )
         broken = np.flatnonzero(numbers != np.floor(numbers))
         if broken.size and role != "age":
             raise StreamgaugeError(

@@ -802,12 +802,11 @@ def audit(
     from streamgauge.audit import run_audit
     from streamgauge.running.executors.cluster import spreading
 
-    own = log / "log" / "predictions"
     cluster = cluster_of(on, address, None, cpus)
     with ExitStack() as stack:
         spread = None if cluster is None else stack.enter_context(spreading(cluster))
         code = run_audit(
-            own if own.is_dir() else log,
+            log,
             spread=spread,
             label=label,
             prediction=prediction,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamgauge.engine.eager import as_table, ask, confidence
 from streamgauge.errors import StreamgaugeError
-from streamgauge.running.evaluation import blank
+from streamgauge.running.jobs import blank
 from streamgauge.streams.gate import fetch
 
 if TYPE_CHECKING:

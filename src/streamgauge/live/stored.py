@@ -20,6 +20,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
@@ -27,10 +28,9 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.record.writer import write_json
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.running.evaluation import Evaluator
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 
@@ -89,7 +89,7 @@ def live(
         with (
             closing(hire(trainer, recipe, stage.setup, clock.wake, said, hang=hang)) as worker,
             worker.when_ready(),
-            closing(Recorder(path, header, absent)) as recorder,
+            closing(RunWriter(path, header, absent)) as recorder,
             closing(Journal(recorder, absent, checkpoint)) as journal,
         ):
             player = stage.player(worker, journal, clock, rate, kept, progress)

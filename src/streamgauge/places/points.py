@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,9 @@ class Points:
             degrees.append(values)
         return degrees[0], degrees[1]
 
+    def _row_name(self, first: int, row: int) -> str:
+        return self.source.row_name(first + row)
+
     def times(self) -> Ints | None:
         """Seconds of all rows, or None where there is no column of times."""
         if "time" not in self.roles:
@@ -94,14 +98,8 @@ class Points:
         parser = TimeParser(name)
         parts = []
         for row, table in self.tables("time"):
-            seconds = parser.seconds(table[name])
-            if not np.isfinite(seconds).all():
-                missing = self.source.row_name(row + int(np.argmax(~np.isfinite(seconds))))
-                raise StreamgaugeError(
-                    f"{missing} has no time in column '{name}': fill it in, or leave the times out"
-                    " with --time none."
-                )
-            parts.append(np.floor(seconds).astype(np.int64))
+            names = partial(self._row_name, row)
+            parts.append(parser.whole_seconds(table[name], self.name, names))
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)

@@ -22,13 +22,13 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
-from streamgauge.record.tables import LOG_VERSION, TABLES, Rows, columns_of
+from streamgauge.record.tables import LOG_VERSION, TABLES, RowBuffer, columns_of
 
 # Rows of one table that are kept in memory at the most: bounds the process's memory.
 MOST_ROWS = 1 << 19
 
 
-class Recorder:
+class RunWriter:
     """The one writer of a run folder."""
 
     def __init__(self, path: Path, header: dict[str, Any], absent: frozenset[str]) -> None:
@@ -36,7 +36,7 @@ class Recorder:
         with _saying(path):
             path.mkdir(parents=True, exist_ok=True)
             self._lock = acquire_lock(path, f"{path} is being written by another process.")
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
         self._segments = dict.fromkeys(TABLES, 0)
         self._state: dict[str, Any] | None = None
         self.step = 0

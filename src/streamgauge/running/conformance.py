@@ -15,9 +15,10 @@ import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.record.writer import from_plain, to_plain
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.runner import make_deterministic
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
@@ -73,7 +74,7 @@ class _Memo:
     full = False
 
     def __init__(self, absent: frozenset[str]) -> None:
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
         pass

@@ -25,7 +25,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import Cost, as_cost, updates_within
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.behaviour import current_learner
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import Stream
 

@@ -91,14 +91,14 @@ class Profile:
         """Measure what a loop does in this block."""
         self._wait = _waiting(loop.device)
         self.waits = self._wait is not _nothing
-        timed, before = loop._timed, loop.step
+        timed, before = loop.timed, loop.step
 
         @contextmanager
         def both(part: str) -> Iterator[None]:
             with self.part(part), timed(part):
                 yield
 
-        loop._timed = both  # type: ignore[method-assign]
+        loop.timed = both
         for method, part in LEARNER.items():
             self._watch(loop.learner, method, part)
         for rows in loop.recorder.rows.values():

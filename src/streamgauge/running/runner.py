@@ -24,15 +24,16 @@ from streamgauge.metrics import (
     near_future_accuracy,
     near_future_error,
 )
-from streamgauge.record import OPTIONAL, Recorder, Run, environment, find_runs
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment, find_runs
 from streamgauge.record.renamed import current_state
 from streamgauge.running import costs as speed
 from streamgauge.running.executors.interleaved import Begun, take_turns
 from streamgauge.running.identity import identity
 from streamgauge.running.lookahead import LookAhead, nth
-from streamgauge.running.loop import Loop, Protocol
-from streamgauge.running.prefetch import announcing, reading_ahead
+from streamgauge.running.loop import Loop
+from streamgauge.running.prefetch import prefetching, with_prefetch
 from streamgauge.running.profile import Profile
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.threads import suitable_threads, threads
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Gate, Stream
@@ -191,9 +192,9 @@ def prepare(
 
     def begin() -> Begun:
         with _in_words(), ExitStack() as close:
-            seen = close.enter_context(reading_ahead(stream, workers))
+            seen = close.enter_context(prefetching(stream, workers))
             seen = _on_device(seen, torch.device(place))
-            writer = partial(Recorder, path, header, frozenset(absent))
+            writer = partial(RunWriter, path, header, frozenset(absent))
             recorder = writer() if ranks is None else ranks.recorder(writer)
             close.enter_context(closing(recorder))
             try:
@@ -222,7 +223,7 @@ def prepare(
             else:
                 for sentence in loop.lookahead.sentences() + loop.idle_costs():
                     said(sentence)
-            steps = loop.steps(checkpoint, announcing(loop, progress))
+            steps = loop.steps(checkpoint, with_prefetch(loop, progress))
             if ranks is not None:
                 loop.meter.total, steps = ranks.total, ranks.and_wait(steps)
             if loop.lookahead.every > 1:

@@ -20,7 +20,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.record import Run
 from streamgauge.running import runner
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row

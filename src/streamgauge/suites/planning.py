@@ -25,7 +25,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.models.features import device_named
 from streamgauge.running.evaluation import Due, Heldout
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement

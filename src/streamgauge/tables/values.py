@@ -255,19 +255,25 @@ def feature_matrix(
                 f"The column '{column}' of {name} holds no numbers but {table[column].type}: turn"
                 " it into numbers, or leave it out with --stream.drop."
             )
-        refuse_missing(np.isnan(values), column, name, row_name)
+        refuse_missing(np.isnan(values), "value", column, name, row_name)
         x[:, at] = values
     return x
 
 
 def refuse_missing(
-    missing: NDArray[np.bool_], column: str, name: str, row_name: Callable[[int], str]
+    missing: NDArray[np.bool_],
+    role: str,
+    column: str,
+    table: str,
+    row_name: Callable[[int], str],
+    option: str = "",
 ) -> None:
-    """Name the first row in which a column has nothing."""
+    """Name the first row in which a column has nothing; `option` would do without the column."""
     if missing.any():
+        without = f", or set {option} none" * bool(option)
         raise StreamgaugeError(
-            f"{row_name(int(missing.argmax()))} of {name} has nothing in the column '{column}':"
-            " fill it in, or leave out that row."
+            f"{row_name(int(missing.argmax()))} of {table} has no {role} in column '{column}': fill"
+            f" it in, leave out that row{without}."
         )
 
 
@@ -310,14 +316,21 @@ class TimeParser:
         seconds[np.asarray(column.is_null())] = np.nan
         return seconds
 
-    def whole_seconds(self, column: pa.ChunkedArray) -> Ints:
+    def whole_seconds(
+        self, column: pa.ChunkedArray, table: str, row_name: Callable[[int], str]
+    ) -> Ints:
         """Seconds rounded down; no cell may be missing."""
-        return np.floor(self.seconds(column)).astype(np.int64)
+        seconds = self.seconds(column)
+        refuse_missing(~np.isfinite(seconds), "time", self.name, table, row_name, self.option)
+        return np.floor(seconds).astype(np.int64)
 
     def _from_numbers(self, column: pa.ChunkedArray) -> Array:
         values = np.asarray(pc.fill_null(column, 0))
+        present = values[np.asarray(column.is_valid())]
         if self.unit is None:
-            self.unit = time_unit(values[np.asarray(column.is_valid())])
+            self.unit = time_unit(present)
+        if self.unit == 0.0 and not are_days(present):
+            raise self._unreadable(str(present[0]))
         values = scale_times(values, self.unit)
         if column.null_count:
             values = values.astype(np.float64)
@@ -355,7 +368,7 @@ def time_unit(values: Array) -> float:
     >>> [time_unit(np.array(v)) for v in ([7], [1.7e12], [17 * 10**14], [20240131])]
     [1.0, 1000.0, 1000000.0, 0.0]
     """
-    if values.dtype.kind in "iu" and len(values) and _all_days(values):
+    if are_days(values):
         return 0.0
     with np.errstate(invalid="ignore"):
         size = float(np.nanmax(np.abs(values.astype(np.float64)), initial=0))
@@ -375,7 +388,10 @@ def scale_times(values: Array, unit: float) -> Array:
     return values / unit
 
 
-def _all_days(values: Array) -> bool:
+def are_days(values: Array) -> bool:
+    """Whether whole numbers are all days of 1900 to 2100 written as 20240131."""
+    if values.dtype.kind not in "iu" or len(values) == 0:
+        return False
     if int(values.min()) < 19_000_101 or int(values.max()) > 21_001_231:
         return False
     seconds = scale_times(values.astype(np.int64), 0.0)

@@ -22,8 +22,8 @@ from streamgauge import catalogue
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.behaviour import stored_code
 from streamgauge.files import acquire_lock, write_json
+from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.features import device_named
 from streamgauge.running import runner
 from streamgauge.running.executors.cluster import Cluster, check_place

@@ -68,7 +68,7 @@ def _room(loop: Loop, device: torch.device, before: int, most: int) -> int:
     import torch
 
     with loop.engine.scope():
-        loop.evaluator.rehearse()
+        loop.evaluator.warm_up()
     torch.cuda.synchronize(device)
     need = max(torch.cuda.memory_reserved(device) - before, 1 << 20)
     free, _ = torch.cuda.mem_get_info(device)

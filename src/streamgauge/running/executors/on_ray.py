@@ -26,7 +26,7 @@ from streamgauge.running.executors.cluster import (
     scatter,
 )
 from streamgauge.running.executors.interleaved import Begun, take_turns
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.runner import Experiment, Said
 from streamgauge.settings import as_plain
 

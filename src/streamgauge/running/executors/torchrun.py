@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamgauge.catalogue import Recipe
     from streamgauge.learners.base import Batch
-    from streamgauge.record import Recorder
+    from streamgauge.record import RunWriter
 
 # A learner that trains as ER does is shared out; what else it may do (its schedule, its memory, how
 # many steps) is on the host, and the same everywhere.
@@ -166,7 +166,7 @@ class Ranks:
         distributed.broadcast_object_list(box, device=torch.device("cpu"))
         return box[0]
 
-    def recorder(self, make: Callable[[], Recorder]) -> Any:
+    def recorder(self, make: Callable[[], RunWriter]) -> Any:
         """Rank 0 writes; the others take up what it found."""
         recorder, problem, found = None, "", None
         if self.rank == 0:

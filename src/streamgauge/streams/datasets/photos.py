@@ -24,7 +24,14 @@ from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 from streamgauge.tables.columns import choose
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import TimeParser, Vocabulary, code_groups, code_labels, numbers
+from streamgauge.tables.values import (
+    TimeParser,
+    Vocabulary,
+    code_groups,
+    code_labels,
+    numbers,
+    refuse_missing,
+)
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
@@ -367,26 +374,18 @@ def _columns(
     table: Any, chosen: Mapping[str, str], name: str, row_name: Callable[[int], str]
 ) -> dict[str, Array]:
     columns: dict[str, Array] = {}
-    for role in ("time", "user", "latitude", "longitude"):
-        if role not in chosen:
-            continue
-        values = table[chosen[role]]
-        if role == "user":
-            columns[role], missing = code_groups(values, role)
-        elif role == "time":
-            seconds = TimeParser(chosen[role], "").seconds(values)
-            missing = ~np.isfinite(seconds)
-            columns[role] = np.floor(np.where(missing, 0, seconds)).astype(np.int64)
-        else:
-            degrees = numbers(values)
+    if "time" in chosen:
+        parser = TimeParser(chosen["time"], "")
+        columns["time"] = parser.whole_seconds(table[chosen["time"]], name, row_name)
+    if "user" in chosen:
+        columns["user"], missing = code_groups(table[chosen["user"]], "user")
+        refuse_missing(missing, "user", chosen["user"], name, row_name)
+    for role in ("latitude", "longitude"):
+        if role in chosen:
+            degrees = numbers(table[chosen[role]])
             if degrees is None:
                 raise StreamgaugeError(f"The column for {role} of {name} must hold numbers.")
-            columns[role], missing = degrees, np.zeros(len(degrees), bool)
-        if missing.any():
-            raise StreamgaugeError(
-                f"{row_name(int(missing.argmax()))} of {name} has no {role}: fill it in, or leave"
-                " it out."
-            )
+            columns[role] = degrees
     return columns
 
 

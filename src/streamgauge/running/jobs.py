@@ -1,0 +1,83 @@
+"""What the loop and live runs do with a learner: show inputs, train, prepare, and tell facts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.cost.flops import Meter
+from streamgauge.streams.gate import fetch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from streamgauge.learners.base import Batch, Learner
+    from streamgauge.streams import Source, Stream
+
+
+def inputs(source: Source, index: NDArray[Any], learner: Learner, device: torch.device) -> Tensor:
+    """Inputs by address; a learner that does not look at inputs gets empty ones."""
+    if getattr(learner, "sees_input", True):
+        return fetch(source, index, device)
+    return blank(len(index), device)
+
+
+def blank(count: int, device: torch.device) -> Tensor:
+    """Empty inputs, for a learner that does not look at inputs."""
+    import torch
+
+    return torch.empty((count, 0), device=device)
+
+
+def train(learner: Learner, meter: Meter, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+    """One training job; returns the scalars that `learn` returned."""
+    with meter.job("learn", len(batch.index), predicted is None):
+        return dict(learner.learn(batch, predicted) or {})
+
+
+def prepare(learner: Learner, meter: Meter) -> bool:
+    """Let a learner that has `prepare` get ready for an evaluation; returns whether it has."""
+    action = getattr(learner, "prepare", None)
+    if action is None:
+        return False
+    with meter.job("prepare"):
+        action()
+    return True
+
+
+def memory_bytes(learner: Learner) -> float:
+    """Bytes of the learner's memory; NaN where the learner does not report them."""
+    size = getattr(learner, "memory_bytes", None)
+    return np.nan if size is None else size()
+
+
+# Facts: a learner is told only what it declared in `needs`.
+
+
+def tell(learner: Learner, facts: Mapping[str, Any]) -> None:
+    if facts:
+        learner.tell(**facts)  # type: ignore[attr-defined]
+
+
+def start_facts(stream: Stream, needs: Collection[str]) -> dict[str, Any]:
+    """Facts for a learner before the first step."""
+    facts: dict[str, Any] = {}
+    if "horizon" in needs:
+        facts["horizon"] = len(stream)
+    if "class_count" in needs:
+        facts["class_count"] = len(np.unique(stream.source.label[stream.order]))
+    return facts
+
+
+def boundary_facts(stream: Stream, step: int, needs: Collection[str]) -> dict[str, Any]:
+    """Facts for a learner before the first batch of the task that begins with a step."""
+    if "boundaries" not in needs or stream.task is None:
+        return {}
+    task = int(stream.task[step])
+    first, last = np.searchsorted(stream.task, [task, task + 1])
+    coming = stream.order[stream.starts[first] : stream.starts[last]]
+    return {"boundary": task, "classes": np.unique(stream.source.label[coming])}
