@@ -269,12 +269,14 @@ def audit(
     opened = Log(log, features=features, **columns)
     if sort and "time" not in opened.roles:
         raise StreamgaugeError("there is no time column to sort by: name it with --time")
-    edges_and_histories: tuple[list[int], list[Any]] | None = None
+    count: Callable[..., Tally] = tally
     if spread is None or fits_in_memory(opened, hold, sort):
-        spread, scanned = None, scan(opened, sort=sort, hold=hold)
+        scanned = scan(opened, sort=sort, hold=hold)
     else:
         scanned, edges, histories = scan_pieces(opened, spread, rows)
-        edges_and_histories = edges, histories
+        count = partial(
+            tally_pieces, edges=edges, histories=histories, parallel_map=spread, rows=rows
+        )
     if scanned.length < LEAST_LABELS:
         raise StreamgaugeError(
             f"{opened.name} has {scanned.length} labels, too few for an audit: "
@@ -282,27 +284,18 @@ def audit(
         )
     if size is None and "step" not in opened.roles:
         size = 1
-    auditor = _Auditor(opened, scanned, size, windows, shifts, every, ties, ShiftRule(margin))
-    if spread is not None and edges_and_histories is not None:
-        auditor.tally = partial(
-            tally_pieces,
-            edges=edges_and_histories[0],
-            histories=edges_and_histories[1],
-            parallel_map=spread,
-            rows=rows,
-        )
-    return auditor.run()
+    rule = ShiftRule(margin)
+    return _Auditor(opened, scanned, count, size, windows, shifts, every, ties, rule).run()
 
 
 class _Auditor:
     """The steps of one audit, in order."""
 
-    tally: Callable[..., Tally] = staticmethod(tally)
-
     def __init__(
         self,
         log: Log,
         scanned: Scan,
+        count: Callable[..., Tally],
         size: int | None,
         windows: Sequence[float] | None,
         shifts: Sequence[int | str] | None,
@@ -310,7 +303,10 @@ class _Auditor:
         ties: str,
         rule: ShiftRule,
     ) -> None:
-        self.log, self.scanned, self.size, self.ties = log, scanned, size, ties
+        self.log, self.scanned, self.count, self.ties = log, scanned, count, ties
+        self.size = size
+        # Step size, or the step number of every row in memory.
+        self.row_steps: Any = size if size is not None else scanned.in_memory.step
         self.length = scanned.length
         self.every = None if every is None else seconds(every)
         self.notes: list[str] = []
@@ -350,7 +346,7 @@ class _Auditor:
         grid = self._shift_grid(as_durations)
         logged_shifts = np.array([s for s in self.scanned.shifts if 0 < s < self.length], np.int64)
         shifts = np.unique(np.concatenate([grid, logged_shifts, [0]]))
-        counted = self.tally(
+        counted = self.count(
             log,
             self.scanned,
             windows=self.windows,
@@ -406,7 +402,6 @@ class _Auditor:
                 + ("the log is too long for memory" if rows.time is not None else "it has no times")
                 + ": give the shifts as numbers of samples"
             )
-        step: Any = self.size if self.size is not None else rows.step
         assert self.requested_shifts is not None
         counts = count_in_time(
             rows.label,
@@ -414,7 +409,7 @@ class _Auditor:
             rows.time,
             self.requested_shifts,
             self.windows,
-            step,
+            self.row_steps,
             self.ties,
         )
         return choose_shift(
@@ -499,9 +494,8 @@ class _Auditor:
         rows = self.scanned.in_memory
         if not self.scanned.complete or rows.prediction is None:
             return UNKNOWN_LEVEL
-        step: Any = self.size if self.size is not None else rows.step
         sample_number = np.arange(rows.label.size)
-        blind = blind_without_album(rows.label, sample_number, window, step)
+        blind = blind_without_album(rows.label, sample_number, window, self.row_steps)
         scored = (blind == 0) & (rows.prediction >= 0)
         scored[: int(self.rule.prefix * self.length)] = False
         return level_from_answers((rows.prediction == rows.label)[scored], self.burst)
@@ -517,10 +511,8 @@ class _Auditor:
             run = bootstrap_length(counts, float(shift), blocks, self.burst)
             nearest = int(np.argmin(np.abs(counts.shifts - shift)))
             total = paired.tries[:, nearest].sum()
-            blind, unlimited = (
-                paired.window_hits[:, nearest].sum() / total,
-                paired.history_hits[:, nearest].sum() / total,
-            )
+            blind = paired.window_hits[:, nearest].sum() / total
+            unlimited = paired.history_hits[:, nearest].sum() / total
             futures.append(
                 ShiftedAccuracy(
                     shift, level_from_blocks(hits, tries, run), float(blind), float(unlimited)
@@ -554,13 +546,12 @@ class _Auditor:
         rows = self.scanned.in_memory
         if rows.user is None and rows.album is None:
             return result
-        step: Any = self.size if self.size is not None else rows.step
         groups = rows.album if rows.album is not None else rows.user
         albums = albums_of(np.maximum(np.asarray(groups), -1) + 1)
         first = int(self.rule.prefix * self.length)
         scored = np.arange(self.length) >= first
         window = result.window
-        album_outcomes = blind_without_album(rows.label, albums, window, step)
+        album_outcomes = blind_without_album(rows.label, albums, window, self.row_steps)
         predicted = (album_outcomes >= 0) & scored
         without = WithoutRepeats(
             blind_album=level_from_answers(album_outcomes[predicted] == 1, self.burst),
@@ -569,7 +560,7 @@ class _Auditor:
         if rows.user is not None:
             length = int(min(window, 1000))
             targets, outcomes = blind_without_user(
-                rows.label, np.maximum(rows.user, -1) + 1, length, step
+                rows.label, np.maximum(rows.user, -1) + 1, length, self.row_steps
             )
             usable = (outcomes >= 0) & (targets >= first)
             burst_targets = max(1, self.burst * targets.size // self.length)
@@ -590,8 +581,7 @@ class _Auditor:
         rows = self.scanned.in_memory
         if rows.features is None:
             return result
-        step: Any = self.size if self.size is not None else rows.step
-        common: dict[str, Any] = {"step": step, "burst": self.burst}
+        common: dict[str, Any] = {"step": self.row_steps, "burst": self.burst}
         neighbours = {"next sample": neighbour_accuracy(rows.features, rows.label, **common)}
         shift = result.choice.shift
         if shift and result.choice.unit == "samples":

@@ -277,8 +277,8 @@ def count_piece(
         request.windows, request.shifts, classes=request.classes, ties=request.ties,
         step=request.step or 1, block=block,
     )  # fmt: skip
-    counter.begin_with(padded(history.counts, request.classes, 0), history.mode(
-        request.ties == "smallest"))  # fmt: skip
+    counts = padded(history.counts, request.classes, 0)
+    counter.begin_with(counts, history.mode(request.ties == "smallest"))
     counter.feed(labels[first - start :], None if steps is None else steps[first - start :])
     counter.finish(None if b == length else b - first)
     skip = (a - first) // block
@@ -319,10 +319,8 @@ def tally_pieces(
     tasks = []
     for a, b in itertools.pairwise(piece_edges(length, block, rows_before, rows)):
         # The last edge before the rows that the piece needs; the class history is known there.
-        edge = (
-            int(np.searchsorted(edges, max(0, (a - rows_before) // block * block), side="right"))
-            - 1
-        )
+        needed = max(0, (a - rows_before) // block * block)
+        edge = int(np.searchsorted(edges, needed, side="right")) - 1
         stop = min(length, b + furthest)
         part = log_part(log, edges[edge], stop, log.classes.numbers)
         tasks.append((part, edges[edge], a, b, histories[edge], request))

@@ -258,10 +258,9 @@ def excess_test(
         comparisons = 1 if counts.shifts[s] == 0 else number
         single = not rule.together or (expected is not None and expected[s])
         for limits, chance in ((alarm_limits, FALSE_ALARM_CHANCE), (return_limits, RETURN_CHANCE)):
-            critical_errors = (
-                rule.errors if single else max(rule.errors, errors_for(chance, comparisons))
-            )
-            limits[s] = max(rule.margin, critical(critical_errors, blocks) * errors[s])
+            corrected = 0.0 if single else errors_for(chance, comparisons)
+            width = critical(max(rule.errors, corrected), blocks)
+            limits[s] = max(rule.margin, width * errors[s])
         within_margin[s] = excess[s] <= margins[s]
         if not within_margin[s] and octave[1].sum() > 0:
             # An error in the level of unlimited history raises the whole curve; it cancels in the
@@ -279,10 +278,8 @@ def excess_test(
     if octave[1].sum() > 0:
         run = bootstrap_length(counts, counts.target_offset[-1], tries.shape[0], burst)
         error, blocks = ratio_error(*octave, run)
-        critical_errors = (
-            max(rule.errors, errors_for(FALSE_ALARM_CHANCE, 1)) if rule.together else rule.errors
-        )
-        limit = max(rule.margin, critical(critical_errors, blocks) * error)
+        corrected = errors_for(FALSE_ALARM_CHANCE, 1) if rule.together else 0.0
+        limit = max(rule.margin, critical(max(rule.errors, corrected), blocks) * error)
         persistent = bool(octave[0].sum() / octave[1].sum() > limit)
     samples = int(total.max(initial=0))
     return ExcessTest(
