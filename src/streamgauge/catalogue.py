@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour
+from streamgauge.learners.adapter import class_sees_input, declared_needs
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
@@ -60,7 +61,7 @@ class Recipe:
 
     @property
     def needs(self) -> list[str]:
-        return sorted(getattr(self.kind, "needs", ()))
+        return declared_needs(self.kind)
 
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
         """As a run stores it; on a stream, since a folder of weights has a file for each."""
@@ -69,7 +70,7 @@ class Recipe:
             "where": self.where,
             "settings": as_plain(self.config),
             "needs": self.needs,
-            "sees_input": getattr(self.kind, "sees_input", True),
+            "sees_input": class_sees_input(self.kind),
             "code": self.code,
             "weights": _weights_hash(self.config, stream),
         }

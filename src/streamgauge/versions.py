@@ -17,6 +17,7 @@ VERSION = "0.2.0"
 # Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes; all
 # since 0.2, to be removed in 0.4.
 MOVED = {
+    "audit._kernels": "audit.kernels",
     "cli_cluster": "cli.cluster",
     "cli_data": "cli.data",
     "cli_options": "cli.options",

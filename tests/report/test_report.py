@@ -239,13 +239,14 @@ def test_two_seeds_that_differ_are_not_called_equal() -> None:
     mixed = {"ncm": [1.0, 1.0], "er": [1.0, 1.0], "x": [0.9, 0.7], "finetune": [0.2, 0.2001]}
     found = _board_of(mixed)
     assert found.names == {"ncm", "er"}
-    assert found.said.startswith("= cannot be told apart from the best (by retained")
-    assert found.said.endswith("differs from x is not known: two seeds are too few; run three or "
-                               "more.")  # fmt: skip
+    assert found.sentence.startswith("= cannot be told apart from the best (by retained")
+    assert found.sentence.endswith(
+        "differs from x is not known: two seeds are too few; run three or more."
+    )
     many = {"best": [0.9, 0.8], **{f"l{i}": [0.3 + i / 50, 0.31] for i in range(6)}}
-    assert "best differs from 6 of the 6 others is not known" in _board_of(many).said
+    assert "best differs from 6 of the 6 others is not known" in _board_of(many).sentence
     clear = _board_of({"er": [0.900, 0.910], "finetune": [0.300, 0.310]})
-    assert clear.said.startswith("er differs from every other learner")
+    assert clear.sentence.startswith("er differs from every other learner")
     three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
     assert three.names == {"er", "mir"}
 
