@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour
+from streamgauge.learners.adapter import class_sees_input, declared_needs
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
+from streamgauge.streams.named.splits import split_module, splits
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +61,7 @@ class Recipe:
 
     @property
     def needs(self) -> list[str]:
-        return sorted(getattr(self.kind, "needs", ()))
+        return declared_needs(self.kind)
 
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
         """As a run stores it; on a stream, since a folder of weights has a file for each."""
@@ -68,7 +70,7 @@ class Recipe:
             "where": self.where,
             "settings": as_plain(self.config),
             "needs": self.needs,
-            "sees_input": getattr(self.kind, "sees_input", True),
+            "sees_input": class_sees_input(self.kind),
             "code": self.code,
             "weights": _weights_hash(self.config, stream),
         }
@@ -200,7 +202,7 @@ def _stream_module(where: str) -> ModuleType:
             raise StreamgaugeError(f"`Config` of {where} must be a dataclass.")
         return module
     _check_name(where, names("streams"), "stream")
-    return _built_in("streams", where)
+    return split_module(where) if where in splits() else _built_in("streams", where)
 
 
 @cache
@@ -219,7 +221,9 @@ def _built_in(room: str, name: str) -> ModuleType:
 
 def names(room: str) -> list[str]:
     """The names of all built-in streams or learners."""
-    return ["protocol"] if room == "protocol" else sorted(_files(room))
+    if room == "protocol":
+        return ["protocol"]
+    return sorted([*_files(room), *(splits() if room == "streams" else ())])
 
 
 def summary(room: str, name: str) -> dict[str, Any]:
@@ -228,6 +232,11 @@ def summary(room: str, name: str) -> dict[str, Any]:
         tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
         return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
+    if room == "streams" and name in splits():
+        split, tree = splits()[name], ast.parse((_ROOMS / "streams" / "stream.py").read_text())
+        defaults = {field: repr(value) for field, value in split["settings"].items()}
+        settings = _static_settings(tree, "Arrangement") | defaults
+        return {"name": name, "what": split["what"], "settings": settings}
     tree = ast.parse(_files(room)[name].read_text())
     facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
     facts["settings"] = _static_settings(tree)

@@ -14,7 +14,8 @@ import torch
 
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
-from streamgauge.running.prefetch import PrefetchPlan, memory_copy, prefetching
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.running.prefetch import PrefetchPlan, prefetching
 from streamgauge.streams.images.image_source import ImageSource
 from streamgauge.streams.prefetch import Ahead, decodes, workers_for
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -226,10 +227,10 @@ def test_who_changes_what_is_recalled_is_not_foreseen() -> None:
         return sg.learner(name, model="linear").build(stream.spec, gate, 0, torch.device("cpu"))
 
     for name in ("er", "ace", "derpp", "er_ace", "replay_only", "er_lwf", "mir", "agem"):
-        assert memory_copy(made(name)) is not None, name
+        assert LearnerAdapter(made(name)).prefetch_copy() is not None, name
     for name in ("gss", "gdumb"):
-        assert memory_copy(made(name)) is None, name
+        assert LearnerAdapter(made(name)).prefetch_copy() is None, name
     learner = made("er")
     learner.memory.add([1, 2, 3], [0, 0, 1])
-    memory_copy(learner).memory.add([4], [1])  # type: ignore[union-attr]
+    LearnerAdapter(learner).prefetch_copy().memory.add([4], [1])  # type: ignore[union-attr]
     assert len(learner.memory) == 3

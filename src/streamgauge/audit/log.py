@@ -50,13 +50,8 @@ class Log:
         self.first_row = 0  # of the source, in the log
         self.name = self.source.name
         names = self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--")
+        self.roles = choose(names, ROLES, columns, self.name, "--", ["label"])
         self.guessed = [role for role in self.roles if not columns.get(role)]
-        if "label" not in self.roles:
-            raise StreamgaugeError(
-                f"no column of {self.name} looks like the labels: name it with --label; the "
-                f"columns are {', '.join(names)}"
-            )
         for name in features:
             require(names, name, "feature", self.name)
         self.features = tuple(features)

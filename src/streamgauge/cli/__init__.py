@@ -754,7 +754,9 @@ Column = Annotated[str | None, typer.Option(help="Column, where the guess is wro
 @app.command()
 def audit(
     context: typer.Context,
-    log: Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, or a run folder.")],
+    log: Annotated[
+        Path, typer.Argument(help="CSV, ARFF, Parquet, Arrow, NPZ, JSON lines, or a run folder.")
+    ],
     label: Column = None,
     prediction: Column = None,
     time: Column = None,

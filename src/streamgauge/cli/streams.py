@@ -24,7 +24,7 @@ Column = Annotated[str | None, typer.Option(help="Column, where the guess is wro
 def classes(
     context: typer.Context,
     table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, .npy, or a folder of .npy files.")
+        Path, typer.Argument(help="CSV, ARFF, Parquet, NPZ, JSON lines, or .npy files.")
     ],
     out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json"),
     use: Annotated[
@@ -101,7 +101,7 @@ def classes(
 def shift(
     context: typer.Context,
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with a label a row.")
+        Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
     label: Column = None,

@@ -21,6 +21,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
@@ -247,15 +248,15 @@ def facts(player: Player, worker: Worker) -> dict[str, Any]:
 def _evaluate(stage: Stage, player: Player, journal: Journal) -> None:
     """What is retained, after the end, when there is time again."""
     protocol = Protocol(evaluate="end", milestones=(1.0,))
-    evaluator = Evaluator(stage.stream, stage.learner, protocol, journal, stage.device)  # type: ignore[arg-type]
+    adapter = LearnerAdapter(stage.learner)
+    evaluator = Evaluator(stage.stream, adapter, protocol, journal, stage.device)  # type: ignore[arg-type]
     if not evaluator.due(player.step):
         return
     with journal.timed("evaluate"):
-        prepare = getattr(stage.learner, "prepare", None)
-        if prepare is not None:
-            meter = Meter(stage.learner)
+        if adapter.prepare is not None:
+            meter = Meter(adapter.work, adapter.sees_input)
             with meter.job("prepare"):
-                prepare()
+                adapter.prepare()
             journal.rows["jobs"].append(1, step=player.step - 1, version=player.version,
                                         kind="prepare", flops=meter.flops, bytes=np.nan,
                                         recalled=np.nan)  # fmt: skip

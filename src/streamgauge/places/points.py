@@ -29,7 +29,7 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; 
 
 
 class Points:
-    """A table of points: CSV, Parquet, NPZ, JSON lines, arrays by name, a `.npy` array of columns
+    """A table of points in any format of `tables.read`, a `.npy` array of columns
     (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
 
     Every role (latitude, longitude, time, user) may be given the name of its column, or ``"none"``
@@ -41,14 +41,8 @@ class Points:
         arrays = _arrays(Path(data)) if named else data
         self.source = open_table(arrays, str(data) if named else "")
         self.name, names = self.source.name, self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--")
+        self.roles = choose(names, ROLES, columns, self.name, "--", ROLES[:2])
         self.guessed = [role for role in self.roles if not columns.get(role)]
-        for role in ("latitude", "longitude"):
-            if role not in self.roles:
-                raise StreamgaugeError(
-                    f"No column of {self.name} looks like the {role}: name it with --{role}; the "
-                    f"columns are {', '.join(names)}."
-                )
         for name in keep:
             require(names, name, "setting keep", self.name)
         self.keep = tuple(name for name in keep if name not in self.roles.values())

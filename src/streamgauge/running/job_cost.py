@@ -19,6 +19,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.energy import Energy, of_job
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
@@ -141,28 +142,28 @@ def _measure(
     stream = _stream(input_shape, classes, batch, filling + jobs + timed)
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
+    adapter = LearnerAdapter(learner)
     tasks = np.array_split(np.arange(classes), 2)
     if "boundaries" in recipe.needs:
-        learner.tell(boundary=0, classes=tasks[0])  # type: ignore[attr-defined]
+        adapter.tell_facts(boundary=0, classes=tasks[0])
     if "horizon" in recipe.needs:
-        learner.tell(horizon=len(stream))  # type: ignore[attr-defined]
+        adapter.tell_facts(horizon=len(stream))
     kinds: dict[str, list[float]] = {}
     times: list[float] = []
-    store = getattr(learner, "store", None)
     for step in range(len(stream)):
         index = stream.index(step).astype(np.int64)
         gate.reveal(index)
         gate.label_due(index)
         given = Batch(gate.read(index), gate.label(index), index)
         if step == filling and "boundaries" in recipe.needs:  # a task is over: a teacher is there
-            learner.tell(boundary=1, classes=tasks[1])  # type: ignore[attr-defined]
-        if step < filling - 2 and store is not None:
-            store(given)  # fills the memory without paying for training
+            adapter.tell_facts(boundary=1, classes=tasks[1])
+        if step < filling - 2 and adapter.store is not None:
+            adapter.store(given)  # fills the memory without paying for training
         elif step < filling:
             learner.learn(given, learner.predict(given.x))
         elif step < filling + jobs:
             predicted = learner.predict(given.x)
-            kind = learner.job_kind() if hasattr(learner, "job_kind") else "learn"
+            kind = adapter.job_kind()
             with FlopCounterMode(display=False) as counter:
                 learner.learn(given, predicted)
             kinds.setdefault(kind, []).append(float(counter.get_total_flops()))
@@ -177,13 +178,12 @@ def _measure(
         learner.learn(given, predicted)
         _wait(device)
 
-    held = getattr(learner, "memory_bytes", None)
-    memory = getattr(learner, "memory", None)
+    memory = adapter.memory
     return _Measured(
         flops=statistics.fmean(f for flops in kinds.values() for f in flops),
         # The least: whatever else the machine does only adds.
         seconds=min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle)),
-        memory_bytes=float("nan") if held is None else float(held()),
+        memory_bytes=adapter.memory_bytes(),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
         energy=of_job(again, device),
         by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
@@ -197,7 +197,7 @@ def _cycle(
     stream = _stream(input_shape, classes, batch, 1)
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
-    return min(learner.cycle(batch), MOST_CYCLE) if hasattr(learner, "cycle") else 1
+    return min(LearnerAdapter(learner).cycle(batch), MOST_CYCLE)
 
 
 def _stream(input_shape: tuple[int, ...], classes: int, batch: int, steps: int) -> Stream:

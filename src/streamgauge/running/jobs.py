@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from streamgauge.learners.adapter import LearnerAdapter
     from streamgauge.learners.base import Batch, Learner
     from streamgauge.streams import Source, Stream
 
 
-def inputs(source: Source, index: NDArray[Any], learner: Learner, device: torch.device) -> Tensor:
+def inputs(
+    source: Source, index: NDArray[Any], learner: LearnerAdapter, device: torch.device
+) -> Tensor:
     """Inputs by address; a learner that does not look at inputs gets empty ones."""
-    if getattr(learner, "sees_input", True):
+    if learner.sees_input:
         return fetch(source, index, device)
     return blank(len(index), device)
 
@@ -39,28 +42,16 @@ def train(learner: Learner, meter: Meter, batch: Batch, predicted: Tensor | None
         return dict(learner.learn(batch, predicted) or {})
 
 
-def prepare(learner: Learner, meter: Meter) -> bool:
+def prepare(learner: LearnerAdapter, meter: Meter) -> bool:
     """Let a learner that has `prepare` get ready for an evaluation; returns whether it has."""
-    action = getattr(learner, "prepare", None)
-    if action is None:
+    if learner.prepare is None:
         return False
     with meter.job("prepare"):
-        action()
+        learner.prepare()
     return True
 
 
-def memory_bytes(learner: Learner) -> float:
-    """Bytes of the learner's memory; NaN where the learner does not report them."""
-    size = getattr(learner, "memory_bytes", None)
-    return np.nan if size is None else size()
-
-
 # Facts: a learner is told only what it declared in `needs`.
-
-
-def tell(learner: Learner, facts: Mapping[str, Any]) -> None:
-    if facts:
-        learner.tell(**facts)  # type: ignore[attr-defined]
 
 
 def start_facts(stream: Stream, needs: Collection[str]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import Eager
-from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import NEEDS, Batch, Learner
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Batch, Learner
 from streamgauge.running import jobs
 from streamgauge.running.evaluation import Evaluator
 from streamgauge.running.lookahead import LookAhead
@@ -53,25 +53,27 @@ class Loop:
         self.gate = Gate(stream.source, stream.preparation, device)
         with self.engine.scope():
             self.learner = build(self.gate)
-            self.sees_input: bool = getattr(self.learner, "sees_input", True)
+            self.adapter = LearnerAdapter(self.learner)
+            self.sees_input = self.adapter.sees_input
             self._resident = self._order_on_device()
-        self.engine.adopt(self.learner, stream.spec.classes)
-        self.meter = Meter(self.learner)
+        self.engine.adopt(self.adapter, stream.spec.classes)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
         self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
-        self.needs = frozenset(getattr(self.learner, "needs", ()))
-        if not self.needs <= NEEDS:
-            unknown = ", ".join(sorted(self.needs - NEEDS))
-            raise StreamgaugeError(f"A learner cannot need {unknown}; known: {sorted(NEEDS)}.")
+        self.adapter.check_needs()
         self.version = 0
         self.right = self.asked = 0  # correct answers and answers without a shift
-        self.lookahead = LookAhead(stream, protocol.shifts, str(protocol.thin), self.learner)
-        self.evaluator = Evaluator(stream, self.learner, protocol, recorder, device, self.engine)
-        # Events whose batch is shown to the learner without training -> the learner's member.
-        self.shown_untrained = {"store": "store"} if hasattr(self.learner, "store") else {}
-        if protocol.as_published and hasattr(self.learner, "skipped"):
-            self.shown_untrained["skip"] = "skipped"
-        job_kind = getattr(self.learner, "job_kind", None)
-        self.schedule = Schedule(stream, protocol, self.lookahead, self.evaluator.due, job_kind)
+        self.lookahead = LookAhead(
+            stream, protocol.shifts, str(protocol.thin), self.adapter.answers_cheaply
+        )
+        self.evaluator = Evaluator(stream, self.adapter, protocol, recorder, device, self.engine)
+        # Events whose batch is shown to the learner without training -> the learner's method.
+        members = {"store": "store", **({"skip": "skipped"} if protocol.as_published else {})}
+        self.shown_untrained = {
+            kind: member for kind, member in members.items() if getattr(self.adapter, member)
+        }
+        self.schedule = Schedule(
+            stream, protocol, self.lookahead, self.evaluator.due, self.adapter.job_kind
+        )
         self.timed: Callable[[str], AbstractContextManager[None]] = self._add_time
         self._seconds: dict[str, float] = {}  # by part of the work, since the last checkpoint
         self._scores: dict[int, Tensor | None] = {}  # of answered steps that may yet be trained
@@ -146,7 +148,7 @@ class Loop:
         """A sentence if the protocol has costs by kind of job and the learner has no kinds."""
         costs = self.schedule.costs
         kinds = sorted(set(costs) - {"learn", "prepare"})
-        if not kinds or hasattr(self.learner, "job_kind"):
+        if not kinds or self.adapter.has_job_kinds:
             return []
         return [
             f"protocol.costs gives costs for {', '.join(kinds)}, but this learner's jobs have no"
@@ -156,10 +158,11 @@ class Loop:
     # Events.
 
     def _tell_start(self, event: Event) -> None:
-        jobs.tell(self.learner, jobs.start_facts(self.stream, self.needs))
+        self.adapter.tell_facts(**jobs.start_facts(self.stream, self.adapter.needs))
 
     def _tell_boundary(self, event: Event) -> None:
-        jobs.tell(self.learner, jobs.boundary_facts(self.stream, event.step, self.needs))
+        facts = jobs.boundary_facts(self.stream, event.step, self.adapter.needs)
+        self.adapter.tell_facts(**facts)
 
     def _reveal(self, event: Event) -> None:
         self.gate.reveal(self.stream.index(event.step))
@@ -195,7 +198,7 @@ class Loop:
             self.version,
             scalars,
             self.meter.flops,
-            jobs.memory_bytes(self.learner),
+            self.adapter.memory_bytes(),
         )
 
     def _pass_over(self, event: Event) -> None:
@@ -205,18 +208,18 @@ class Loop:
         if member is not None:
             batch = self._batch(event.step)
             with self.meter.job(member, len(batch.y)):
-                getattr(self.learner, member)(batch)
+                getattr(self.adapter, member)(batch)
             self._append_job(event.step, member, 0)
 
     def _evaluate(self, event: Event) -> None:
         with self.timed("evaluate"):
-            if jobs.prepare(self.learner, self.meter):
+            if jobs.prepare(self.adapter, self.meter):
                 self.schedule.charge("prepare")
                 self._append_job(event.step - 1, "prepare", np.nan)
             self.evaluator.evaluate(event.step, self.version)
 
     def _append_job(self, step: int, kind: str, recalled: float) -> None:
-        size = jobs.memory_bytes(self.learner)
+        size = self.adapter.memory_bytes()
         append_job(self.recorder.rows, step, self.version, kind, self.meter.flops, size, recalled)
 
     # Inputs.
@@ -253,7 +256,7 @@ class Loop:
 
     def inputs(self, index: NDArray[Any]) -> Tensor:
         """Inputs by address, as this learner is shown them."""
-        return jobs.inputs(self.stream.source, index, self.learner, self.device)
+        return jobs.inputs(self.stream.source, index, self.adapter, self.device)
 
     # Checkpoints.
 

@@ -8,7 +8,6 @@ or not at all (what GSS keeps) is read when it is needed.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from streamgauge.learners.base import Batch
 from streamgauge.streams.prefetch import Ahead, workers_for
 
 if TYPE_CHECKING:
+    from streamgauge.learners.adapter import PrefetchCopy
     from streamgauge.running.loop import Loop
     from streamgauge.running.schedule import Event
     from streamgauge.streams import Stream
@@ -66,10 +66,10 @@ class PrefetchPlan:
         self.schedule = loop.schedule.copy()
         self.newest = -1  # the step that the loop still has in memory
         self.kinds = {"answer"}  # events that read inputs
-        self.learner: Any = None  # the copy that predicts recalls
+        self.learner: PrefetchCopy | None = None  # the copy that predicts recalls
         if self.schedule.predictable:
             self.kinds |= {"learn", *loop.shown_untrained}
-            self.learner = memory_copy(loop.learner)
+            self.learner = loop.adapter.prefetch_copy()
         self._recalls = self._misses = 0
 
     def announce(self) -> None:
@@ -94,16 +94,16 @@ class PrefetchPlan:
         if event.kind == "answer":
             self.newest = event.step if event.shift == 0 else self.newest
         elif self.learner is not None and event.kind != "skip":
-            yield from self._recall(event, index)
+            yield from self._recall(self.learner, event, index)
 
-    def _recall(self, event: Event, index: IntArray) -> Iterator[IntArray]:
+    def _recall(self, learner: PrefetchCopy, event: Event, index: IntArray) -> Iterator[IntArray]:
         label = self.stream.source.label[index].astype(np.int64, copy=False)
         if event.kind == "store":
-            self.learner.memory.add(index, label)
+            learner.memory.add(index, label)
             return
         no_inputs: Any = None
         batch = Batch(no_inputs, no_inputs, index.astype(np.int64, copy=False), label)
-        for recalled in self.learner.foresee(batch):
+        for recalled in learner.upcoming_reads(batch):
             if len(recalled):
                 self._recalls += 1
                 yield recalled
@@ -115,24 +115,3 @@ class PrefetchPlan:
         if self.source.given_up - self._misses > self._recalls // 2:
             self.learner = None
         self._recalls, self._misses = 0, self.source.given_up
-
-
-def memory_copy(learner: Any) -> Any | None:
-    """A copy of a learner with its own copy of the memory, to be played ahead; None if its recalls
-    cannot be predicted.
-
-    That is so for a learner that overrides how it learns, recalls or stores without overriding
-    `foresee`. The copy shares the model and never uses it.
-    """
-    if not hasattr(learner, "foresee") or not learner.memory.model_free:
-        return None
-    line = type(learner).__mro__
-    depth = {
-        name: next((i for i, part in enumerate(line) if name in vars(part)), len(line))
-        for name in ("foresee", "learn", "recall", "store")
-    }
-    if depth.pop("foresee") > min(depth.values()):
-        return None
-    twin, memory = copy.copy(learner), learner.memory
-    twin.memory = copy.deepcopy(memory, {id(memory.side): {}})
-    return twin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ class Profile:
 
         loop.timed = both
         for method, part in LEARNER.items():
-            self._watch(loop.learner, method, part)
+            loop.adapter.replace_method(method, partial(self._timed, part))
         for rows in loop.recorder.rows.values():
-            self._watch(rows, "append", "record")
+            rows.append = self._timed("record", rows.append)  # type: ignore[method-assign]
         start = time.perf_counter()
         try:
             yield
@@ -110,17 +110,13 @@ class Profile:
             self.total += time.perf_counter() - start
             self.steps += loop.step - before
 
-    def _watch(self, owner: Any, method: str, part: str) -> None:
-        call = getattr(owner, method, None)
-        if call is None:
-            return
-
+    def _timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
         def timed(*args: Any, **named: Any) -> Any:
             with self.part(part):
                 return call(*args, **named)
 
-        setattr(owner, method, timed)
+        return timed
 
     def shares(self) -> dict[str, float]:
         """Part by part, in order of time; they add up to 1."""

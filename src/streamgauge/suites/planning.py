@@ -22,6 +22,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import as_cost
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter, class_prepares
 from streamgauge.learners.base import Batch
 from streamgauge.models.features import device_named
 from streamgauge.running.evaluation import Due, Heldout
@@ -133,7 +134,7 @@ def estimate(
             streams[key] = _stream_if_here(row, of_stream)
         stream = streams[key]
         recipe, work = planned.recipe, _work(row, stream, protocol)
-        if getattr(recipe.kind, "prepare", None) is None:
+        if not class_prepares(recipe.kind):
             work = dataclasses.replace(work, trainings=0)
         price: Price | str = "not measured"
         if measure:
@@ -296,13 +297,12 @@ def _measure(
     stream = arrange(source, Arrangement(batch=batch))
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
-    tell: Any = getattr(learner, "tell", None)
+    adapter = LearnerAdapter(learner)
     halves = np.array_split(np.arange(classes), 2)
     if "boundaries" in recipe.needs:
-        tell(boundary=0, classes=halves[0])
+        adapter.tell_facts(boundary=0, classes=halves[0])
     if "horizon" in recipe.needs:
-        tell(horizon=steps)
-    store: Any = getattr(learner, "store", None)
+        adapter.tell_facts(horizon=steps)
     flops = answers = 0.0
     seconds: list[float] = []
     asked: list[float] = []
@@ -312,9 +312,9 @@ def _measure(
         gate.label_due(index)
         given = Batch(gate.read(index), gate.label(index), index)
         if step == filling and "boundaries" in recipe.needs:
-            tell(boundary=1, classes=halves[1])
-        if step < filling - 1 and store is not None:
-            store(given)
+            adapter.tell_facts(boundary=1, classes=halves[1])
+        if step < filling - 1 and adapter.store is not None:
+            adapter.store(given)
         elif step == steps - 1:  # the last one is counted, which takes longer
             with FlopCounterMode(display=False) as counter:
                 predicted = learner.predict(given.x)
@@ -332,12 +332,11 @@ def _measure(
             learner.learn(given, predicted)
             float(learner.predict(given.x[:1]).sum())
             seconds.append(time.perf_counter() - middle)
-    prepare: Any = getattr(learner, "prepare", None)
     again = longer = 0.0
-    if prepare is not None:
+    if adapter.prepare is not None:
         start = time.perf_counter()
         with FlopCounterMode(display=False) as counter:
-            prepare()
+            adapter.prepare()
         longer = time.perf_counter() - start
         again = float(counter.get_total_flops())
     return Price(

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import distributed, nn
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter, class_prepares, same_methods
 from streamgauge.learners.network import Network
 from streamgauge.learners.replay.er import ER
 from streamgauge.models.features import device_named
@@ -93,12 +94,8 @@ class Ranks:
     def check(self, recipe: Recipe) -> None:
         """Refuse learners whose step is not ER's: sharing them out would change what they do."""
         kind = recipe.kind
-        same = issubclass(kind, ER) and (
-            not hasattr(kind, "prepare")  # it trains where nobody shares its work out
-            and all(getattr(kind, name) is getattr(ER, name) for name in LIKE_ER)
-            and all(getattr(kind, name) is getattr(Network, name) for name in LIKE_NETWORK)
-        )
-        if not same:
+        same = same_methods(kind, ER, LIKE_ER) and same_methods(kind, Network, LIKE_NETWORK)
+        if not same or class_prepares(kind):  # `prepare` trains where nobody shares its work out
             raise StreamgaugeError(
                 f"The learner {recipe.name} cannot run over several ranks: only learners that "
                 f"train as ER does can (er, er_batch, er_cosine, er_minus, er_plus, finetune)."
@@ -118,9 +115,10 @@ class Ranks:
         shared = nn.parallel.DistributedDataParallel(
             model, device_ids=[learner.device] if on_gpu else None
         )
-        learner.loss = partial(self._loss, learner, shared)
-        learner.update = partial(self._update, learner)
-        learner.predict = partial(self._predict, learner)
+        adapter = LearnerAdapter(learner)
+        adapter.replace_method("loss", lambda _: partial(self._loss, learner, shared))
+        adapter.replace_method("update", lambda _: partial(self._update, learner))
+        adapter.replace_method("predict", lambda _: partial(self._predict, learner))
         return learner
 
     def part(self, count: int) -> slice:

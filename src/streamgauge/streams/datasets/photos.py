@@ -333,14 +333,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
 
     reader = open_table(files.read([name])[name], files.called(name))
     roles = [role for role in _ROLES if not (path_of and role == "path")]
-    chosen = choose(reader.names, roles, {}, reader.name, option="")
-    for role in ("label",) if path_of else ("label", "path"):
-        if role not in chosen:
-            raise StreamgaugeError(
-                f"{reader.name} has no column '{role}'; it has {', '.join(reader.names)}. Rename"
-                " the one that holds it"
-                + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
-            )
+    needed = roles[: 1 if path_of else 2]
+    chosen = choose(reader.names, roles, {}, reader.name, option="", needed=needed)
     text = [chosen[role] for role in ("label", "user", "split") if role in chosen]
     table = reader.read(text=text)
     codes = Vocabulary().encode(table[chosen["label"]])

@@ -12,7 +12,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
-from streamgauge.streams.named import _split
+from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
@@ -30,7 +30,7 @@ class Config(Arrangement):
 
 def build(config: Config) -> Stream:
     """The stream of a configuration."""
-    return _split.split(DATA, config, "elec2")
+    return arrange_stored(DATA, config, "elec2")
 
 
 def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:

@@ -134,12 +134,7 @@ def table_stream(
     from the rows kept to their images, or to an array; `image` is the column they come from."""
     given = {role: str(getattr(config, role)) for role in ROLES}
     free = [column for column in table.columns.column_names if column != image]
-    chosen = choose(free, ROLES, given, table.where)
-    if "label" not in chosen:
-        raise StreamgaugeError(
-            f"No column of {table.where} looks like the label: set --stream.label to one of "
-            f"{', '.join(free) or '(there is no column)'}."
-        )
+    chosen = choose(free, ROLES, given, table.where, needed=["label"])
     rows = Rows(len(table.columns), config.on_bad, table.where, table.reader)
     column = {role: table.columns[name] for role, name in chosen.items()}
     column |= {role: clean_text(column[role])[0] for role in TEXT if role in column}

@@ -62,13 +62,7 @@ def build(config: Config) -> Stream:
         found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
         left = [name for name in arrays if name not in paired.names]
     else:
-        chosen = choose(list(arrays), _ROLES, given, where)
-        for role in ("x", "label"):
-            if role not in chosen:
-                raise StreamgaugeError(
-                    f"No array in {where} looks like the {role} (there is"
-                    f" {', '.join(arrays) or 'none'}): set --stream.{role}."
-                )
+        chosen = choose(list(arrays), _ROLES, given, where, needed=_ROLES[:2])
         found = {role: arrays[name] for role, name in chosen.items()}
         left = [name for name in arrays if name not in chosen.values()]
     _refuse_unequal(found, chosen, where)

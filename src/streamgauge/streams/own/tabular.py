@@ -51,12 +51,7 @@ def build(config: Config) -> Stream:
         require(reader.names, name, "setting drop", where)
     given = {role: getattr(config, role) for role in _ROLES}
     kept = [name for name in reader.names if name not in config.drop or name in given.values()]
-    roles = choose(kept, _ROLES, given, where)
-    if "label" not in roles:
-        raise StreamgaugeError(
-            f"Which column of {where} is the label? It has {', '.join(kept)}: set --stream.label to"
-            " one."
-        )
+    roles = choose(kept, _ROLES, given, where, needed=["label"])
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
     label, class_names = code_labels(table[roles["label"]], where, reader.row_name)
     refuse_missing(label == MISSING_LABEL, "label", roles["label"], where, reader.row_name)
