@@ -293,7 +293,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     assert labels(["1.0", "0.0", ""], on_bad="skip").label.tolist() == [1, 0]
     with pytest.raises(StreamgaugeError, match="no regression"):
         labels([0.5, 1.0])
-    with pytest.raises(StreamgaugeError, match="has no label"):
+    with pytest.raises(StreamgaugeError, match="has the label '-1': labels are whole numbers"):
         labels([0, -1])
     names = tmp_path / "names.txt"
     names.write_text("wren\nrobin\n")
