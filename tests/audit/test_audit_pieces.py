@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from streamgauge.audit import audit, parallel
-from streamgauge.audit.log import Log
+from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.parallel import (
     NO_HISTORY,
     piece_edges,
@@ -88,10 +88,10 @@ def test_hits_and_tries_are_equal_wherever_it_is_cut(
         "ties": ties,
         "block": int(rng.integers(1, 40)),
     }
-    before = Log(given_columns)
+    before = PredictionLog(given_columns)
     found = scan(before, hold=100)
     one = tally(before, found, **wanted)
-    log = Log(given_columns)
+    log = PredictionLog(given_columns)
     again, edges, standings = scan_pieces(log, serial_map, look_rows)
     assert (again.rows, again.unpredicted) == (found.rows, found.unpredicted)
     # Classes may be met, and so numbered, in another order: names are what counts.
@@ -118,7 +118,7 @@ def test_parquet_is_read_from_the_middle(tmp_path: Path) -> None:
     for number, part in enumerate((slice(0, 2_500), slice(2_500, 2_600), slice(2_600, 9_000))):
         some = table.slice(part.start, part.stop - part.start)
         parquet.write_table(some, tmp_path / f"{number}.parquet", row_group_size=700)
-    source: Any = Log(tmp_path).source
+    source: Any = PredictionLog(tmp_path).source
     for start, stop in [(0, 9_000), (0, 1), (699, 701), (2_499, 2_601), (8_999, 9_000), (5, 7_000)]:
         found = list(source.part(start, stop).pieces(["age"], []))
         assert pa.concat_tables(found)["age"].to_pylist() == log["age"][start:stop].tolist()

@@ -15,7 +15,7 @@ from streamgauge.audit.blind import ReferenceLevels
 from streamgauge.audit.counting import check_windows
 from streamgauge.audit.durations import all_durations, seconds
 from streamgauge.audit.intervals import influence, interval, run_error
-from streamgauge.audit.log import Log, Piece
+from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.audit.parallel import ROWS, ParallelMap, fits_in_memory, scan_pieces, tally_pieces
 from streamgauge.audit.periods import burst_length, find_periods
 from streamgauge.audit.repeats import (
@@ -266,7 +266,7 @@ def audit(
             raise StreamgaugeError(f"step {size} is invalid: a step has 1 sample or more")
     else:
         columns["step"] = step
-    opened = Log(log, features=features, **columns)
+    opened = PredictionLog(log, features=features, **columns)
     if sort and "time" not in opened.roles:
         raise StreamgaugeError("there is no time column to sort by: name it with --time")
     count: Callable[..., Tally] = tally
@@ -293,7 +293,7 @@ class _Auditor:
 
     def __init__(
         self,
-        log: Log,
+        log: PredictionLog,
         scanned: Scan,
         count: Callable[..., Tally],
         size: int | None,

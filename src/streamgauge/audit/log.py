@@ -38,7 +38,7 @@ class Piece:
     features: NDArray[np.float32] | None = None
 
 
-class Log:
+class PredictionLog:
     """The log of some system: its columns, what they mean, and its rows in pieces.
 
     Every role (label, prediction, time, user, album, step, shift, age) may be given the name of its

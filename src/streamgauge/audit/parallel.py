@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Log, Piece
+from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.audit.tally import (
     SAMPLE,
     BlockSums,
@@ -44,7 +44,7 @@ ParallelMap = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any
 ROWS = 1 << 24  # per piece
 
 
-def fits_in_memory(log: Log, hold: int, sort: bool) -> bool:
+def fits_in_memory(log: PredictionLog, hold: int, sort: bool) -> bool:
     """Whether a log has at most ``hold`` rows; an error for a longer log that cannot be cut."""
     rows = log.source.rows
     if rows is not None and rows <= hold:
@@ -128,7 +128,9 @@ def piece_edges(length: int, block: int, least: int, rows: int = ROWS) -> list[i
     return [*edges, length]
 
 
-def log_part(log: Log, start: int, stop: int, classes: Mapping[Any, int] | None = None) -> Log:
+def log_part(
+    log: PredictionLog, start: int, stop: int, classes: Mapping[Any, int] | None = None
+) -> PredictionLog:
     """The log with only some of its rows, without users, albums and features."""
     part = copy.copy(log)
     part.source, part.first_row = log.source.part(start, stop), start
@@ -139,7 +141,7 @@ def log_part(log: Log, start: int, stop: int, classes: Mapping[Any, int] | None 
     return part
 
 
-def scan_piece(log: Log) -> PieceScan:
+def scan_piece(log: PredictionLog) -> PieceScan:
     """First pass over one piece."""
     result = PieceScan(log.classes.numbers)
     leading: list[Piece] = []
@@ -182,7 +184,7 @@ def join_runs(left: Ints, right: Ints) -> Ints:
 
 
 def scan_pieces(
-    log: Log, parallel_map: ParallelMap, rows: int = ROWS
+    log: PredictionLog, parallel_map: ParallelMap, rows: int = ROWS
 ) -> tuple[Scan, list[int], list[Any]]:
     """The result of `tally.scan`, the edges of the pieces, and the class history at each edge."""
     total = log.source.rows
@@ -258,7 +260,7 @@ class PieceCounts(NamedTuple):
 
 
 def count_piece(
-    log: Log, start: int, a: int, b: int, history: ClassHistory, request: CountRequest
+    log: PredictionLog, start: int, a: int, b: int, history: ClassHistory, request: CountRequest
 ) -> PieceCounts:
     """Second pass: count predictions made at a <= t < b. `log` begins at row `start`, with this
     class history before it, and ends after the longest shift."""
@@ -289,7 +291,7 @@ def count_piece(
 
 
 def tally_pieces(
-    log: Log,
+    log: PredictionLog,
     scanned: Scan,
     edges: list[int],
     histories: list[ClassHistory],

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Log, Piece
+from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.errors import StreamgaugeError
 
 Ints = NDArray[np.int64]
@@ -69,7 +69,7 @@ def take(piece: Piece, rows: NDArray[Any] | slice) -> Piece:
     return Piece(**selected)
 
 
-def scan(log: Log, *, sort: bool = False, hold: int = IN_MEMORY) -> Scan:
+def scan(log: PredictionLog, *, sort: bool = False, hold: int = IN_MEMORY) -> Scan:
     """Read the whole log once, check it, and keep up to ``hold`` rows in memory."""
     pieces: list[Piece] = []
     rows = kept = unpredicted = 0
@@ -114,7 +114,7 @@ def scan(log: Log, *, sort: bool = False, hold: int = IN_MEMORY) -> Scan:
 
 
 def finish_scan(
-    log: Log,
+    log: PredictionLog,
     rows: int,
     by_shift: dict[int, Any],
     in_memory: Piece,
@@ -151,7 +151,7 @@ def run_lengths(steps: Ints) -> Ints:
     return np.diff(np.concatenate([[0], edges, [steps.size]]))
 
 
-def check_sorted(log: Log, times: Ints, previous: int | None, row: int) -> int:
+def check_sorted(log: PredictionLog, times: Ints, previous: int | None, row: int) -> int:
     """The last time; an error if times decrease."""
     all_times = times if previous is None else np.concatenate([[previous], times])
     decreases = np.flatnonzero(all_times[1:] < all_times[:-1])
@@ -165,7 +165,7 @@ def check_sorted(log: Log, times: Ints, previous: int | None, row: int) -> int:
     return int(times[-1])
 
 
-def check_steps(log: Log, steps: Ints, previous: int | None) -> None:
+def check_steps(log: PredictionLog, steps: Ints, previous: int | None) -> None:
     """An error if step numbers decrease."""
     if np.any(steps[1:] < steps[:-1]) or (previous is not None and steps[0] < previous):
         raise StreamgaugeError(
@@ -232,7 +232,7 @@ class Tally:
     at_age: dict[int, BlockSums]
 
 
-def read_again(log: Log, scanned: Scan) -> Iterator[tuple[Piece, Piece | None]]:
+def read_again(log: PredictionLog, scanned: Scan) -> Iterator[tuple[Piece, Piece | None]]:
     """The pieces of the stream, each with the rows at other shifts read with it."""
     if scanned.complete:
         yield scanned.in_memory, scanned.others
@@ -256,7 +256,7 @@ def age_bin(age: Ints) -> Ints:
 
 
 def tally(
-    log: Log,
+    log: PredictionLog,
     scanned: Scan,
     *,
     windows: Floats,
