@@ -259,11 +259,9 @@ def all_guesses(y: Labels, window: int, ties: int, tree: Ints, guess: Labels) ->
 
 
 @jit
-def count_known(
-    y: Labels, guess: Labels, known: Ints, first: int, block: int, hits: Ints, tries: Ints
-) -> None:
+def count_known(y: Labels, guess: Labels, known: Ints, block: int, hits: Ints, tries: Ints) -> None:
     """Hits per block of targets j, where sample j is predicted from y[:known[j]]."""
-    for j in range(first, y.size):
+    for j in range(y.size):
         prediction = guess[known[j]]
         if prediction >= 0:
             tries[j // block] += 1

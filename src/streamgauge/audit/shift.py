@@ -265,7 +265,7 @@ def count_in_time(
     def count(w: int) -> None:
         modes = running_modes(codes, classes, float(windows[w]), ties)
         for s in range(durations.size):
-            kernels.count_known(codes, modes, known[s], 0, block, hits[w, s], tries[w, s])
+            kernels.count_known(codes, modes, known[s], block, hits[w, s], tries[w, s])
 
     in_threads([partial(count, w) for w in range(windows.size)])
     return BlindCounts(
