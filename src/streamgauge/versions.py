@@ -18,6 +18,7 @@ VERSION = "0.2.0"
 # since 0.2, to be removed in 0.4.
 MOVED = {
     "audit._kernels": "audit.kernels",
+    "audit.spread": "audit.parallel",
     "cli_cluster": "cli.cluster",
     "cli_data": "cli.data",
     "cli_options": "cli.options",

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import replace_synced, temporary_path
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
 from streamgauge.tables.columns import choose, require
@@ -263,7 +264,7 @@ class _Writer:
     ) -> None:
         self.target, self.points, self.classes, self.time = target, points, classes, time
         self.when = when
-        self.aside = target.with_name(target.name + ".aside")
+        self.part = temporary_path(target)
         self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
         self.held: list[Any] = []
         self.sink: Any = None
@@ -312,11 +313,11 @@ class _Writer:
                 if self.target.suffix.lower() == ".csv":
                     from pyarrow import csv
 
-                    self.sink = csv.CSVWriter(str(self.aside), table.schema)
+                    self.sink = csv.CSVWriter(str(self.part), table.schema)
                 else:
                     from pyarrow import parquet
 
-                    self.sink = parquet.ParquetWriter(str(self.aside), table.schema)
+                    self.sink = parquet.ParquetWriter(str(self.part), table.schema)
             self.sink.write_table(table)
 
     def finish(self) -> None:
@@ -324,7 +325,7 @@ class _Writer:
 
         if self.target.suffix.lower() == ".npy":
             labels = np.concatenate(self.labels) if self.labels else np.empty(0, np.int32)
-            with _writing(self.target), self.aside.open("wb") as file:
+            with _writing(self.target), self.part.open("wb") as file:
                 np.save(file, labels)
         else:
             if self.held:
@@ -335,14 +336,14 @@ class _Writer:
                 return
             self.sink.close()
         with _writing(self.target):
-            self.aside.replace(self.target)
+            replace_synced(self.part, self.target)
 
     def discard(self) -> None:
         if self.sink is not None:
             with suppress(OSError):
                 self.sink.close()
         with suppress(OSError):
-            self.aside.unlink(missing_ok=True)
+            self.part.unlink(missing_ok=True)
 
 
 class _writing:
