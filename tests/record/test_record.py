@@ -187,7 +187,7 @@ def test_a_full_disk_gets_a_sentence_and_what_was_written_stays(tmp_path: Path) 
     sentence, state = done.stdout.splitlines()
     step, finished, rows = state.split()
     assert sentence.startswith("Cannot write to "), done.stdout + done.stderr
-    assert sentence.endswith(f"what was recorded up to step {step} is safe.")
+    assert sentence.endswith(f"the log up to step {step} is safe.")
     assert 2 < int(step) < 20
     assert finished == "False"
     assert int(rows) == 5 * int(step)
@@ -217,7 +217,7 @@ def test_diff_names_what_differs_and_where_the_logs_part(tmp_path: Path) -> None
 
 
 def test_rows_grow_and_hold_what_was_put_in() -> None:
-    rows = RowBuffer({"step": "int32", "name": "text", "value": "scalar"}, room=2)
+    rows = RowBuffer({"step": "int32", "name": "text", "value": "scalar"}, capacity=2)
     for i in range(9):
         rows.append(1, step=i, name="a" if i % 2 else "b", value=torch.tensor(i / 2))
     rows.append(2, step=np.array([9, 10]), name="c", value=1.5)
@@ -235,7 +235,7 @@ class Far(torch.Tensor):
 
 
 def test_what_lies_on_a_device_is_fetched_to_its_rows() -> None:
-    rows = RowBuffer({"a": "int32", "b": "float32", "value": "scalar"}, room=2)
+    rows = RowBuffer({"a": "int32", "b": "float32", "value": "scalar"}, capacity=2)
     rows.append(2, a=torch.tensor([1, 2]).as_subclass(Far), b=0.5, value=torch.tensor([7]))
     rows.append(1, a=3, b=torch.tensor(1.5).as_subclass(Far), value=torch.tensor(2.5))
     rows.append(3, a=torch.tensor([4, 5, 6]).as_subclass(Far), b=np.arange(3), value=np.float32(4))

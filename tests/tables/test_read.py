@@ -25,17 +25,11 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.places.points import Points
 from streamgauge.tables import base
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import code_groups, code_labels
 from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import ArrowTable
-from streamgauge.tables.values import (
-    MISSING,
-    MISSING_NUMBERS,
-    TimeParser,
-    Vocabulary,
-    clean_text,
-    code_groups,
-    code_labels,
-)
+from streamgauge.tables.values import MISSING, MISSING_NUMBERS, Vocabulary, clean_text
 
 COLUMNS = {
     "label": ["wren", "robin", "it's, a wren"] * 20,

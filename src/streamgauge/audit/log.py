@@ -15,7 +15,8 @@ from streamgauge.tables.base import TableReader
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.values import Codes, Ints, TimeParser, Vocabulary
+from streamgauge.tables.times import TimeParser
+from streamgauge.tables.values import Codes, Ints, Vocabulary
 from streamgauge.tables.values import numbers as as_numbers
 
 ROLES = ("label", "prediction", "time", "user", "album", "step", "shift", "age")

@@ -19,8 +19,9 @@ from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
 from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import load_arrays
-from streamgauge.tables.values import TimeParser, numbers
+from streamgauge.tables.values import numbers
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]

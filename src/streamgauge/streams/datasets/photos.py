@@ -24,8 +24,9 @@ from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 from streamgauge.tables.columns import choose
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import code_labels, read_columns
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.values import Vocabulary, code_labels, read_columns
+from streamgauge.tables.values import Vocabulary
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}

@@ -16,9 +16,9 @@ from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import feature_matrix
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable
-from streamgauge.tables.values import feature_matrix
 
 FEATURES = ("period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer")
 _MILLION = 1_000_000  # values are published to six decimals

@@ -19,8 +19,9 @@ from streamgauge.streams.images.items import FileItems, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe
+from streamgauge.tables.roles import code_labels, read_columns
 from streamgauge.tables.rows import Flags, Rows, counted, row_number
-from streamgauge.tables.values import clean_text, code_labels, read_columns
+from streamgauge.tables.values import clean_text
 
 TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")

@@ -14,8 +14,9 @@ from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe, require
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import code_labels, feature_matrix, read_columns
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.values import code_labels, feature_matrix, is_text, numbers, read_columns
+from streamgauge.tables.values import is_text, numbers
 
 _ROLES = ("label", "time", "user")
 
