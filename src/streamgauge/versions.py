@@ -6,16 +6,18 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 VERSION = "0.1.0"
 
 # Old path -> new path, both below `streamgauge`; all since 0.2, to be removed in 0.4.
 MOVED = {
-    "cli_cluster": "cli.cluster",
+    "cli.cluster": "cli.options",
+    "cli_cluster": "cli.options",
     "cli_data": "cli.data",
     "cli_options": "cli.options",
     "cli_streams": "cli.streams",
@@ -166,3 +168,19 @@ def install() -> None:
     """Let old module paths be imported; called once by `streamgauge/__init__`."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.append(_Moved())
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module some of whose public names changed: old name -> new name."""
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        warnings.warn(
+            f"{module}.{name} is now {names[name]}; the old name is removed in version 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(sys.modules[module], names[name])
+
+    return get

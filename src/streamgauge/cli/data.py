@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson
-from streamgauge.cli.streams import classes, print_json, shift, stream_of
+from streamgauge.cli.options import AsJson, print_json
+from streamgauge.cli.streams import classes, shift, stream_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:

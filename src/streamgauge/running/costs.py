@@ -71,8 +71,8 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for about time and compute; None where it was not."""
+class CostRequest:
+    """The options of an experiment about time and compute; None where not given."""
 
     cost: Cost | None = None
     speed: Cost | None = None

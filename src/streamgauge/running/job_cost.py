@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_CYCLE = 100  # jobs; a longer cycle is measured in part
 TIMED = 8  # jobs that are timed at least
+WARM_UP = 2  # jobs before any is counted
+MOST_FILLED = 20_000  # samples of a memory that is filled to measure a job
 # Settings that a method shares with the ER it is measured against.
 _SHARED = ("model", "memory", "recall", "batch", "head", "augment")
 
@@ -68,19 +71,17 @@ def measure(
     for what, number in (("batch", batch), ("jobs", jobs)):
         if number < 1:
             raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
-    place = device_named(device)
-    found = []
+    torch_device = device_named(device)
+    costs = []
     references: dict[str, _Measured] = {}
     for recipe in recipes:
         reference = _reference(recipe)
         key = repr(reference.config)
         if key not in references:
-            references[key] = _measure(reference, input_shape, classes, batch, jobs, place)
-        er, mine = (
-            references[key],
-            _measure(recipe, input_shape, classes, batch, jobs, place),
-        )
-        found.append(
+            references[key] = _measure(reference, input_shape, classes, batch, jobs, torch_device)
+        er = references[key]
+        mine = _measure(recipe, input_shape, classes, batch, jobs, torch_device)
+        costs.append(
             Cost(
                 recipe.name,
                 mine.flops,
@@ -95,17 +96,7 @@ def measure(
                 {kind: flops / er.flops for kind, flops in mine.by_kind.items()},
             )
         )
-    return found
-
-
-@dataclasses.dataclass
-class _Measured:
-    flops: float
-    seconds: float
-    memory_bytes: float
-    sample_bytes: float
-    energy: Energy
-    by_kind: dict[str, float]
+    return costs
 
 
 def _reference(recipe: Recipe) -> Recipe:
@@ -118,6 +109,119 @@ def _reference(recipe: Recipe) -> Recipe:
     return catalogue.learner("er", **{k: v for k, v in settings.items() if hasattr(known, k)})
 
 
+class JobBenchmark:
+    """A learner on generated samples with its memory filled: counts and times its work."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        input_shape: tuple[int, ...],
+        classes: int,
+        batch: int,
+        device: torch.device,
+        jobs: int,  # at most so many are counted or timed
+    ) -> None:
+        capacity = int(getattr(recipe.config, "memory", 0) or 0)
+        if capacity > MOST_FILLED:
+            raise StreamgaugeError(
+                f"To fill a memory of {capacity} takes long; measure with a smaller one, such as "
+                f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
+            )
+        self._filling = -(-capacity // batch)
+        self._stream = _stream(input_shape, classes, batch, self._filling + WARM_UP + jobs)
+        self._gate = Gate(self._stream.source, self._stream.preparation, device)
+        self._step, self._device, self._needs = 0, device, recipe.needs
+        self._tasks = np.array_split(np.arange(classes), 2)
+        learner: Any = recipe.build(self._stream.spec, self._gate, 0, device)
+        self.learner = learner
+        if "boundaries" in self._needs:
+            learner.tell(boundary=0, classes=self._tasks[0])
+        if "horizon" in self._needs:
+            learner.tell(horizon=len(self._stream))
+
+    def _next_batch(self) -> Batch:
+        index = self._stream.index(self._step).astype(np.int64)
+        self._step += 1
+        self._gate.reveal(index)
+        self._gate.label_due(index)
+        self._batch = Batch(self._gate.read(index), self._gate.label(index), index)
+        return self._batch
+
+    def fill(self) -> None:
+        """Fill the memory, where possible without training, take a few jobs, and end a task, so
+        that a method with a teacher has one."""
+        store = getattr(self.learner, "store", None)
+        for step in range(self._filling + WARM_UP):
+            batch = self._next_batch()
+            if step < self._filling and store is not None:
+                store(batch)
+            else:
+                self.learner.learn(batch, self.learner.predict(batch.x))
+        if "boundaries" in self._needs:
+            self.learner.tell(boundary=1, classes=self._tasks[1])
+
+    def count_job(self) -> tuple[str, float, float]:
+        """Kind and FLOPs of the next job, and FLOPs of answering one sample."""
+        batch = self._next_batch()
+        answer_flops, scores = _counted(lambda: self.learner.predict(batch.x))
+        kind = self.learner.job_kind() if hasattr(self.learner, "job_kind") else "learn"
+        flops, _ = _counted(lambda: self.learner.learn(batch, scores))
+        return kind, flops, answer_flops / len(batch.index)
+
+    def time_job(self) -> float:
+        """Seconds of the next job."""
+        batch = self._next_batch()
+        self._scores = self.learner.predict(batch.x)
+        return self._seconds(self.repeat_job)
+
+    def repeat_job(self) -> None:
+        """The last timed job once more."""
+        self.learner.learn(self._batch, self._scores)
+        _wait(self._device)
+
+    def time_answer(self, samples: int) -> float:
+        """Seconds per sample of an answer to so many samples or a few more."""
+        x = self._batch.x
+        x = x.repeat(-(-samples // len(x)), *[1] * (x.dim() - 1))
+        return self._seconds(lambda: self.learner.predict(x)) / len(x)
+
+    def prepare(self) -> tuple[float, float]:
+        """FLOPs and seconds of the work before an evaluation; 0 where a learner has none."""
+        prepare = getattr(self.learner, "prepare", None)
+        if prepare is None:
+            return 0.0, 0.0
+        start = time.perf_counter()
+        flops, _ = _counted(prepare)
+        _wait(self._device)
+        return flops, time.perf_counter() - start
+
+    def _seconds(self, work: Callable[[], Any]) -> float:
+        _wait(self._device)
+        start = time.perf_counter()
+        work()
+        _wait(self._device)
+        return time.perf_counter() - start
+
+
+def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
+    """FLOPs of some work, and its result."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = work()
+    return float(counter.get_total_flops()), result
+
+
+@dataclasses.dataclass
+class _Measured:
+    flops: float
+    seconds: float
+    memory_bytes: float
+    sample_bytes: float
+    energy: Energy
+    by_kind: dict[str, float]
+
+
 def _measure(
     recipe: Recipe,
     input_shape: tuple[int, ...],
@@ -126,66 +230,25 @@ def _measure(
     jobs: int,
     device: torch.device,
 ) -> _Measured:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    capacity = int(getattr(recipe.config, "memory", 0) or 0)
-    if capacity > 20_000:
-        raise StreamgaugeError(
-            f"To fill a memory of {capacity} takes long; measure with a smaller one, such as "
-            f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
-        )
-    filling = -(-capacity // batch) + 2
     cycle = _cycle(recipe, input_shape, classes, batch, device)
     jobs = -(-jobs // cycle) * cycle
     timed = max(jobs, -(-TIMED // cycle) * cycle)
-    stream = _stream(input_shape, classes, batch, filling + jobs + timed)
-    gate = Gate(stream.source, stream.preparation, device)
-    learner = recipe.build(stream.spec, gate, 0, device)
-    tasks = np.array_split(np.arange(classes), 2)
-    if "boundaries" in recipe.needs:
-        learner.tell(boundary=0, classes=tasks[0])  # type: ignore[attr-defined]
-    if "horizon" in recipe.needs:
-        learner.tell(horizon=len(stream))  # type: ignore[attr-defined]
+    bench = JobBenchmark(recipe, input_shape, classes, batch, device, jobs + timed)
+    bench.fill()
     kinds: dict[str, list[float]] = {}
-    times: list[float] = []
-    store = getattr(learner, "store", None)
-    for step in range(len(stream)):
-        index = stream.index(step).astype(np.int64)
-        gate.reveal(index)
-        gate.label_due(index)
-        given = Batch(gate.read(index), gate.label(index), index)
-        if step == filling and "boundaries" in recipe.needs:  # a task is over: a teacher is there
-            learner.tell(boundary=1, classes=tasks[1])  # type: ignore[attr-defined]
-        if step < filling - 2 and store is not None:
-            store(given)  # fills the memory without paying for training
-        elif step < filling:
-            learner.learn(given, learner.predict(given.x))
-        elif step < filling + jobs:
-            predicted = learner.predict(given.x)
-            kind = learner.job_kind() if hasattr(learner, "job_kind") else "learn"
-            with FlopCounterMode(display=False) as counter:
-                learner.learn(given, predicted)
-            kinds.setdefault(kind, []).append(float(counter.get_total_flops()))
-        else:
-            predicted = learner.predict(given.x)
-            start = time.perf_counter()
-            learner.learn(given, predicted)
-            _wait(device)
-            times.append(time.perf_counter() - start)
-
-    def again() -> None:
-        learner.learn(given, predicted)
-        _wait(device)
-
-    held = getattr(learner, "memory_bytes", None)
-    memory = getattr(learner, "memory", None)
+    for _ in range(jobs):
+        kind, flops, _ = bench.count_job()
+        kinds.setdefault(kind, []).append(flops)
+    times = [bench.time_job() for _ in range(timed)]
+    memory_bytes = getattr(bench.learner, "memory_bytes", None)
+    memory = getattr(bench.learner, "memory", None)
     return _Measured(
         flops=statistics.fmean(f for flops in kinds.values() for f in flops),
         # The least: whatever else the machine does only adds.
         seconds=min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle)),
-        memory_bytes=float("nan") if held is None else float(held()),
+        memory_bytes=float("nan") if memory_bytes is None else float(memory_bytes()),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
-        energy=of_job(again, device),
+        energy=of_job(bench.repeat_job, device),
         by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
     )
 

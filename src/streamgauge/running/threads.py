@@ -35,6 +35,25 @@ def threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def user_threads(number: int | None) -> Iterator[None]:
+    """Run with the number of threads that the user chose, here and in child processes; None: no
+    choice was made."""
+    if number is None:
+        yield
+        return
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(number)
+    try:
+        with threads(number):
+            yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
 def suitable_threads(build: Callable[[Gate], Learner], stream: Stream, device: torch.device) -> int:
     """One for a network so small that threads would only wait for each other; for all others, on a
     GPU, and where the user chose, the number that is set.

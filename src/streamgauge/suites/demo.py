@@ -11,7 +11,8 @@ from typing import NamedTuple
 from streamgauge.report import Board, leaderboard, write_report
 from streamgauge.report.leaderboard import NEAR_FUTURE
 from streamgauge.report.terminal import Watcher, board_text
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.plan import Experiment
+from streamgauge.running.runner import run_all
 from streamgauge.streams.named import albums
 
 LEARNERS = ("blind", "majority", "newest=finetune", "er", "ncm")
@@ -39,7 +40,7 @@ def demo(out: Path, seeds: int) -> Path:
     try:
         with Watcher() as watcher:
             runs = list(
-                run_all(experiment, out=out, device="cpu", watch=watcher.watch, said=watcher.say)
+                run_all(experiment, out=out, device="cpu", watch=watcher.watch, log=watcher.say)
             )
     finally:
         torch.set_num_threads(threads)

@@ -37,7 +37,7 @@ from streamgauge.metrics.log import classes_seen
 from streamgauge.record import Run
 from streamgauge.report.figures import Figure, Trace, lines, make_figure, thin
 from streamgauge.report.html import page, write_page
-from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
 
@@ -67,7 +67,7 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     """All figures of a suite that these runs have data for, in one HTML file."""
     runs = list(runs)
     seeds = sorted({run.seed for run in runs})
-    found = find(jobs(suite.rows, seeds or [0]), runs)
+    found = find(plan_rows(suite.rows, seeds or [0]), runs)
     # The papers' figures are of their code; a second curve for every method would hide them.
     parts = [
         Drawn(

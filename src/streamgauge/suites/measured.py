@@ -17,7 +17,7 @@ from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import score
 from streamgauge.record import Run
-from streamgauge.suites.finding import find, jobs, seeds_text
+from streamgauge.suites.finding import find, plan_rows, seeds_text
 from streamgauge.suites.spec import Row, Suite
 
 RESULTS = Path(__file__).parent / "results"
@@ -55,7 +55,7 @@ def from_runs(
     runs = list(runs)
     most = max([row.seeds for row in suite.rows], default=1)
     known = sorted({run.seed for run in runs} | set(range(most)))
-    found = find(jobs(suite.rows, seeds or known), runs)
+    found = find(plan_rows(suite.rows, seeds or known), runs)
     return [_measured(suite, row, found.of(row)) for row in suite.rows if found.of(row)]
 
 

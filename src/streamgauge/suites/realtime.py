@@ -29,7 +29,8 @@ from streamgauge.report.html import page, write_page
 from streamgauge.report.leaderboard import percent
 from streamgauge.report.terminal import Watcher
 from streamgauge.running.costs import as_speed, published
-from streamgauge.running.runner import Experiment, Planned, carry_out
+from streamgauge.running.plan import Experiment, PlannedRun
+from streamgauge.running.runner import execute
 
 METHODS = ("er", "ace", "lwf", "rwalk", "mir", "polrs", "gss")
 # The paper's own: which memories are first in, first out, and how strong RWalk's penalty is.
@@ -40,7 +41,7 @@ PAPER = {
 WARMUP = Fraction(1, 20)  # share of the stream in which LwF and RWalk are plain ER
 INTERVAL = Fraction(5, 90)  # share of it from one adjustment of PoLRS's rates to the next
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
-Made = Sequence[tuple[Planned, Run]]
+Made = Sequence[tuple[PlannedRun, Run]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def realtime(
     try:
         with Watcher(quiet=quiet) as watcher:
 
-            def said(text: str) -> None:
+            def log(text: str) -> None:
                 if "nothing to do" not in text:  # what two speeds share is run for the first
                     watcher.say(text)
 
@@ -121,7 +122,7 @@ def realtime(
             for speed, one in wanted:
                 watcher.say(f"{TITLES.get(speed, speed)}:")
                 made[speed] = list(
-                    carry_out(one, out=out, device="cpu", watch=watcher.watch, said=said)
+                    execute(one, out=out, device="cpu", watch=watcher.watch, log=log)
                 )
     finally:
         torch.set_num_threads(threads)
@@ -166,7 +167,7 @@ def picture(speed: str, made: Made) -> Picture:
     """What runs of one experiment with baselines at one speed come to: a line for each method, the
     rank correlation, what is to be said, and the figure."""
     runs: dict[str, list[Run]] = {}
-    plans: dict[str, Planned] = {}
+    plans: dict[str, PlannedRun] = {}
     # Runs side by side end in any order, and are compared seed by seed.
     for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
         if not run.done:

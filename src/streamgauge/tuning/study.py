@@ -14,41 +14,34 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from streamgauge import catalogue
-from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.models.features import device_named
 from streamgauge.record.writer import write_json
-from streamgauge.running import runner
-from streamgauge.running.executors.cluster import Cluster, check_place
-from streamgauge.running.executors.interleaved import Begun, take_turns
-from streamgauge.running.runner import Experiment
+from streamgauge.running import plan as runs
+from streamgauge.running.active_run import run_to_completion
+from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
+from streamgauge.running.executors.interleaved import run_interleaved
+from streamgauge.running.loop import Loop
+from streamgauge.running.plan import Experiment
+from streamgauge.running.threads import user_threads
 from streamgauge.settings import coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.space import Space
-from streamgauge.tuning.trial import (
-    Attempt,
-    Result,
-    Said,
-    Task,
-    check_objective,
-    marks,
-    no_steps,
-    protocol_for,
-)
+from streamgauge.tuning.trial import Result, Task, Trial, check_objective, marks, protocol_for
 
 Sampler = Literal["tpe", "random", "grid"]
 Prune = Literal["median", "halving", "none"]
 TRIALS = 50  # where neither the user nor a paper says
+STUDIES = "studies"  # default folder of study folders
 
 
 @dataclass(frozen=True)
@@ -118,12 +111,12 @@ def plan(ask: Ask) -> Plan:
                 raise StreamgaugeError(f"{owner}.{name} is both searched and set: choose one.")
     # A file of one's own is to be found from any folder, also on another machine.
     learner = f"{recipe.name}={recipe.where}" if ".py:" in recipe.where else ask.learner
-    base = Experiment(runner.origin(ask.stream), (learner,), settings=dict(ask.settings))
-    (planned,), stream_settings = runner.plan(base)
+    base = Experiment(runs.origin(ask.stream), (learner,), settings=dict(ask.settings))
+    (planned,) = runs.plan(base)
     for name, one in space.items():  # an end that cannot be made is said now, not after hours
         for value in _ends(one):
-            runner.plan(_with(base, recipe, {name: value}))
-    whole = catalogue.stream(ask.stream, **{**stream_settings, "seed": planned.stream_seed})
+            runs.plan(_with(base, recipe, {name: value}))
+    whole = planned.build_stream()
     part = ask.prefix or _usual_prefix(whole, ask)
     cut = prefix(whole, part)
     objective = ask.how("objective", "held_out" if "held_out" in cut.splits else "online")
@@ -181,60 +174,47 @@ def tune(
     out: str | Path | None = None,
     storage: str | None = None,
     study: str | None = None,
-    device: str = "auto",
-    engine: engines.Name = "auto",
-    precision: engines.Precision = "fp16",
-    checkpoint: float = 30.0,
-    workers: int | None = None,
-    side_by_side: int | None = None,
-    on: str = "local",
-    cluster: Cluster | None = None,
-    said: Said = print,
+    execution: Execution | None = None,
+    **options: Unpack[ExecutionOptions],
 ) -> dict[str, Any]:
-    """Do what is missing of a study, and return what `study.json` holds: the choice, what was
-    searched, and what that took. `on` is where trials are made: "local" is this process, "ray" is
-    `cluster`."""
-    check_place(on)
+    """Do what is missing of a study, and return the content of `study.json`: the choice, what was
+    searched, and the compute it took. `execution`, or keywords with the names of its fields, says
+    how trials are made; with `on="ray"` on `cluster`."""
+    execution = execution_of(execution, options)
     planned = plan(ask)
-    folder = Path(out or Path("studies") / f"{planned.stream.name}-{planned.recipe.name}")
-    how: dict[str, Any] = {
-        "engine": engine,
-        "precision": precision,
-        "checkpoint": checkpoint,
-        "workers": workers,
-    }
-    with ExitStack() as close:
-        close.enter_context(_alone_in(folder))
-        if on == "ray":
-            from streamgauge.tuning.spread import crew_on, drive
-
-            if (side_by_side or 1) > 1:
-                raise StreamgaugeError(
-                    "On Ray every trial is a task of its own: leave out --side-by-side, and give "
-                    f"--gpus {1 / (side_by_side or 1):.2g} for so many to share a GPU."
-                )
-            crew = close.enter_context(
-                crew_on(cluster or Cluster(), device, folder / "trials", said)
-            )
-            work = Study(planned, folder, storage, study or folder.name, crew.device, said, how)
-            work.todo()
-            drive(work, crew)
-            return work.summary()
-        place = device_named(device)
-        how["device"] = device
-        work = Study(planned, folder, storage, study or folder.name, place.type, said, how)
-        todo = work.todo()
-        if place.type == "cuda" and engine != "eager" and side_by_side != 1:
-            starts = [(number, partial(work.start, number)) for number in range(todo)]
-            for number in take_turns(starts, place, side_by_side, said) if starts else ():
-                work.end(number)
+    folder = Path(out or Path(STUDIES) / f"{planned.stream.name}-{planned.recipe.name}")
+    name = study or folder.name
+    with _alone_in(folder), user_threads(execution.threads):
+        if execution.cluster is not None:
+            return _tune_on_ray(planned, folder, storage, name, execution)
+        device = execution.torch_device
+        work = Study(planned, folder, storage, name, device.type, execution)
+        trials = [LocalTrial(work, number) for number in range(work.todo())]
+        if execution.interleaves(device):
+            for trial in run_interleaved(trials, device, execution.side_by_side, execution.log):
+                work.end(trial.number)
         else:
-            for number in range(todo):
-                begun = work.start(number)
-                with begun.close:
-                    for _ in begun.steps:
-                        pass
-                work.end(number)
+            for trial in trials:
+                run_to_completion(trial)
+                work.end(trial.number)
+        return work.summary()
+
+
+def _tune_on_ray(
+    planned: Plan, folder: Path, storage: str | None, name: str, execution: Execution
+) -> dict[str, Any]:
+    from streamgauge.tuning.spread import drive, ray_pool
+
+    side_by_side = execution.side_by_side or 1
+    if side_by_side > 1:
+        raise StreamgaugeError(
+            "On Ray every trial is a task of its own: leave out --side-by-side, and give "
+            f"--gpus {1 / side_by_side:.2g} for so many to share a GPU."
+        )
+    with ray_pool(execution, folder / "trials") as pool:
+        work = Study(planned, folder, storage, name, pool.device, execution)
+        work.todo()
+        drive(work, pool)
         return work.summary()
 
 
@@ -246,7 +226,7 @@ class UnderWay:
     chosen: dict[str, Any]
     task: Task | None = None  # None: it repeats another
     twin: int | None = None  # the one it repeats, where that is under way itself
-    made: Attempt | None = None  # where this process makes it
+    local: Trial | None = None  # where this process makes it
 
 
 class Study:
@@ -258,17 +238,16 @@ class Study:
         folder: Path,
         storage: str | None,
         name: str,
-        device: str,
-        said: Said,
-        how: Mapping[str, Any] | None = None,
+        device: str,  # kind of device that trials run on
+        execution: Execution | None = None,
     ) -> None:
         optuna = _optuna()
-        self.plan, self.folder, self.name, self.said = plan, folder, name, said
+        self.execution = execution or Execution()
+        self.plan, self.folder, self.name, self.log = plan, folder, name, self.execution.log
         self.own = storage is None
         self.url = storage or f"sqlite:///{(folder / 'study.db').resolve()}"
         # Who works here: a trial that this folder began is this folder's to end.
         self.here = f"{socket.gethostname()}:{folder.resolve()}"
-        self.how = dict(how or {})  # trials are made
         self.under_way: dict[int, UnderWay] = {}
         early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
         pruners = {
@@ -305,9 +284,9 @@ class Study:
         done, elsewhere = self._others()
         left = self._left()
         if done:
-            self.said(f"{done} trials of {self.folder} are there already; {left} to go.")
+            self.log(f"{done} trials of {self.folder} are there already; {left} to go.")
         if elsewhere:
-            self.said(f"{elsewhere} trials are under way elsewhere.")
+            self.log(f"{elsewhere} trials are under way elsewhere.")
         return left
 
     def _others(self) -> tuple[int, int]:
@@ -342,8 +321,9 @@ class Study:
                 self.plan.prefix,
                 self.plan.objective,
                 str(self.folder / "trials"),
-                notes={"study": self.name, "number": trial.number},
-                **self.how,
+                # A trial may be made on another machine, where this log and cluster are not.
+                replace(self.execution, log=print, profile=None, cluster=None),
+                {"study": self.name, "number": trial.number},
             )
         self.under_way[number] = made
         return made
@@ -354,21 +334,6 @@ class Study:
         if part not in self.trials()[trial.number].intermediate_values:  # not said before a stop
             trial.report(value, part)
         return bool(trial.should_prune())
-
-    def start(self, number: int) -> Begun:
-        """The next trial, a step at a time, in this process."""
-        one = self.ask(number)
-        if one is None:
-            return no_steps()
-        if one.task is None:
-            return no_steps(self._until_ended(one.twin))
-        one.made = Attempt(one.task, partial(self.report, number), self.plan.stream)
-        return one.made.begin()
-
-    def _until_ended(self, twin: int | None) -> Iterator[None]:
-        """One with the same values is under way: what comes of it holds for both."""
-        while twin in self.under_way:
-            yield
 
     def _sampler(self, number: int) -> Any:
         """A sampler for the trial of this number. Each has its own seed: one generator for all
@@ -402,8 +367,8 @@ class Study:
             pruned, value, words = told["value"] is None, told["value"], "as before"
         else:
             if result is None:
-                assert one.made is not None
-                result = one.made.result()
+                assert one.local is not None
+                result = one.local.result()
             trial.set_user_attr("result", result.as_plain())
             if result.failed and not result.run and self.best() is None:
                 # It could not begin, and most likely none can: that is said at once.
@@ -425,7 +390,7 @@ class Study:
         leading = "" if best is None else f" (best {100 * best.value:.2f} %)"
         values = ", ".join(f"{name} {spaces.short(v)}" for name, v in chosen.items())
         parts = [part for part in (shown, words) if part]
-        self.said(f"trial {trial.number}: {values}: {', '.join(parts)}{leading}")
+        self.log(f"trial {trial.number}: {values}: {', '.join(parts)}{leading}")
 
     def best(self) -> Any | None:
         """The best of all, and of equal ones the first."""
@@ -483,6 +448,41 @@ class Study:
             within = len(distinct)
         ends = spaces.at_the_end(self.plan.space, best.params)
         return {"error": error, "count": count, "within": within, "ends": ends}
+
+
+class LocalTrial:
+    """The next trial of a study, made in this process; what it tries is asked for when it opens,
+    since that depends on the trials before it."""
+
+    def __init__(self, study: Study, number: int) -> None:
+        self.study, self.number = study, number
+        self._trial: Trial | None = None
+        self._twin: int | None = None
+
+    @property
+    def loop(self) -> Loop | None:
+        return None if self._trial is None else self._trial.loop
+
+    def open(self) -> None:
+        study = self.study
+        under_way = study.ask(self.number)
+        if under_way is None:
+            return
+        self._twin = under_way.twin
+        if under_way.task is not None:
+            report = partial(study.report, self.number)
+            self._trial = under_way.local = Trial(under_way.task, report, study.plan.stream)
+            self._trial.open()
+
+    def steps(self) -> Iterator[None]:
+        if self._trial is not None:
+            yield from self._trial.steps()
+        while self._twin in self.study.under_way:
+            yield  # one with the same values is under way: its result holds for both
+
+    def close(self) -> None:
+        if self._trial is not None:
+            self._trial.close()
 
 
 def _words(result: Result) -> str:

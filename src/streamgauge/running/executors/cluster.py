@@ -24,7 +24,7 @@ from typing import Any, Literal
 from streamgauge.errors import StreamgaugeError, nearest
 
 On = Literal["local", "ray"]
-PLACES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 COMMIT = "progress.json"  # what a run folder's other files are valid by: it travels last
 
 
@@ -54,9 +54,9 @@ class Cluster:
             )
 
 
-def check_place(on: str) -> None:
-    if on not in PLACES:
-        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, PLACES)}")
+def check_executor(on: str) -> None:
+    if on not in EXECUTORS:
+        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, EXECUTORS)}")
 
 
 @contextlib.contextmanager

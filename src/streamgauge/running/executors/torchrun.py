@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 
     from streamgauge.catalogue import Recipe
     from streamgauge.learners.base import Batch
-    from streamgauge.record import Recorder
+    from streamgauge.record import Recorder, Run
+    from streamgauge.running.execution import Execution
+    from streamgauge.running.executors.sequential import Watch
+    from streamgauge.running.plan import PlannedRun
 
 # A learner that trains as ER does is shared out; what else it may do (its schedule, its memory, how
 # many steps) is on the host, and the same everywhere.
@@ -43,7 +48,7 @@ def launched() -> bool:
 
 
 def first() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is the one that writes the log and prints."""
     return not launched() or os.environ["RANK"] == "0"
 
 
@@ -57,6 +62,23 @@ def of_torchrun() -> Ranks | None:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
         atexit.register(distributed.destroy_process_group)
     return Ranks(distributed.get_rank(), distributed.get_world_size())
+
+
+def execute(
+    planned: Sequence[PlannedRun],
+    execution: Execution,
+    out: str | Path,
+    watch: Watch | None = None,
+) -> Iterator[tuple[PlannedRun, Run]]:
+    """Do what is missing of the planned runs, one after another, each over all ranks."""
+    from streamgauge.running.executors import sequential
+
+    ranks = of_torchrun()
+    if ranks is not None:
+        for planned_run in planned:
+            ranks.check(planned_run.recipe)
+    one_by_one = replace(execution, engine="eager", side_by_side=1)
+    yield from sequential.execute(planned, one_by_one, out, watch)
 
 
 def synchronised(model: nn.Module) -> nn.Module:
@@ -78,9 +100,9 @@ class Ranks:
         if asked.startswith("cuda:"):
             raise StreamgaugeError(f"torchrun gives every rank its GPU: use --device cuda, "
                                    f"not {asked}.")  # fmt: skip
-        place = device_named(asked)
-        if place.type != "cuda":
-            return str(place)
+        device = device_named(asked)
+        if device.type != "cuda":
+            return str(device)
         local = int(os.environ["LOCAL_RANK"])
         if local >= torch.cuda.device_count():
             raise StreamgaugeError(
