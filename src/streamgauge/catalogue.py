@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 import tomllib
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,9 +23,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners import behaviour
+from streamgauge.learners.adapter import class_sees_input, declared_needs
+from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
-from streamgauge.versions import VERSION
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +51,7 @@ class Recipe:
     where: str  # a built-in name or FILE.py:Class, so that a run can be taken up again
     kind: type
     config: Any = None
-    code: str = ""  # hash of the file that defines it: editing it makes a new run
+    code: str = ""  # of its behaviour, or of a user's file: see `learners/behaviour.py`
 
     def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
         given = () if self.config is None else (self.config,)
@@ -58,7 +60,7 @@ class Recipe:
 
     @property
     def needs(self) -> list[str]:
-        return sorted(getattr(self.kind, "needs", ()))
+        return declared_needs(self.kind)
 
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
         """As a run stores it; on a stream, since a folder of weights has a file for each."""
@@ -67,7 +69,7 @@ class Recipe:
             "where": self.where,
             "settings": as_plain(self.config),
             "needs": self.needs,
-            "sees_input": getattr(self.kind, "sees_input", True),
+            "sees_input": class_sees_input(self.kind),
             "code": self.code,
             "weights": _weights_hash(self.config, stream),
         }
@@ -105,7 +107,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     config = None if config_type is None else configure(config_type, settings, name)
     if config is not None and (weights := _weights_of(config)):
         config = dataclasses.replace(config, weights=found_from_anywhere(weights))
-    return Recipe(name, where, kind, config, _code_hash(kind))
+    return Recipe(name, where, kind, config, behaviour.code_of(kind, as_plain(config) or {}))
 
 
 def _split_alias(text: str) -> tuple[str, str]:
@@ -224,7 +226,7 @@ def names(room: str) -> list[str]:
 def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
     if room == "protocol":
-        tree = ast.parse((_ROOMS / "running" / "loop.py").read_text())
+        tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
         return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
     tree = ast.parse(_files(room)[name].read_text())
@@ -351,30 +353,11 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _code_hash(kind: type) -> str:
-    """Of what one edits between two runs: the files of the class and of what it inherits from, and
-    of our networks, memories and parts that learners share. Libraries are not looked into."""
-    digest = hashlib.blake2b(VERSION.encode(), digest_size=8)
-    for part in kind.__mro__:
-        library = part.__module__.partition(".")[0]
-        if library != "torch" and library not in sys.stdlib_module_names:
-            digest.update(_code(part))
-    for pattern in ("models/*.py", "memory/*.py", "learners/parts/*.py"):
-        for file in sorted(_ROOMS.glob(pattern)):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _code(part: type) -> bytes:
-    """The text of its file; of a class defined at a prompt, which may stand beside a file that was
-    run first, what its methods compile to."""
-    text = b""
-    with suppress(OSError, TypeError):
-        text = Path(inspect.getfile(part)).read_bytes()
-    if text and part.__module__ != "__main__":
-        return text
-    codes = (getattr(member, "__code__", None) for member in vars(part).values())
-    return text + repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c]).encode()
+def current_code(stored: Mapping[str, Any]) -> str:
+    """The code that a stored learner would have if it were run now."""
+    return learner(
+        stored["where"], **current_settings(stored["where"], stored["settings"] or {})
+    ).code
 
 
 def _weights_of(config: Any) -> str:

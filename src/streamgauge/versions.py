@@ -16,6 +16,7 @@ VERSION = "0.1.0"
 
 # Old path -> new path, both below `streamgauge`; all since 0.2, to be removed in 0.4.
 MOVED = {
+    "audit._kernels": "audit.kernels",
     "cli.cluster": "cli.options",
     "cli_cluster": "cli.options",
     "cli_data": "cli.data",
@@ -78,7 +79,6 @@ MOVED = {
     "learners.rwalk": "learners.replay.rwalk",
     "learners.scr": "learners.replay.scr",
     "learners.slda": "learners.gradient_free.slda",
-    "lines": "tables.lines",
     "lookahead": "running.lookahead",
     "loop": "running.loop",
     "models.layout": "models.placement",
@@ -90,7 +90,9 @@ MOVED = {
     "reference": "running.reference",
     "remote": "running.executors.on_ray",
     "runner": "running.runner",
-    "sheet": "pages.sheet",
+    "report.html": "report.page",
+    "report.places": "report.class_map",
+    "sheet": "pages.page",
     "speed": "running.costs",
     "streams._cifar": "streams.datasets.cifar_files",
     "streams._data": "streams.datasets.data_set",
@@ -139,6 +141,28 @@ MOVED = {
 }
 
 
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: old names give the new object, with a warning.
+
+    The values of `names` are new names in the same module, or `package.module:name` elsewhere in
+    `streamgauge`.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
+        path, _, successor = names[name].rpartition(":")
+        target = f"streamgauge.{path}" if path else module
+        warnings.warn(
+            f"{module}.{name} is now {target}.{successor}; the old name is removed in version 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(importlib.import_module(target), successor)
+
+    return __getattr__
+
+
 class _Moved(MetaPathFinder, Loader):
     """Imports the new module and registers it under the old path as well."""
 
@@ -168,19 +192,3 @@ def install() -> None:
     """Let old module paths be imported; called once by `streamgauge/__init__`."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.append(_Moved())
-
-
-def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a module some of whose public names changed: old name -> new name."""
-
-    def get(name: str) -> Any:
-        if name not in names:
-            raise AttributeError(f"module '{module}' has no attribute '{name}'")
-        warnings.warn(
-            f"{module}.{name} is now {names[name]}; the old name is removed in version 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return getattr(sys.modules[module], names[name])
-
-    return get

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamgauge.audit import audit, run_audit, sources
+from streamgauge.audit import audit, run_audit
 from streamgauge.audit.log import Log
 from streamgauge.audit.tally import join, scan
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables import base
 
 
 def table(n=400, seed=0):
@@ -61,8 +62,8 @@ def write(folder, kind, columns):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "csv.zip", "parquet", "npz", "jsonl"])
 def test_every_format_gives_the_same_rows(tmp_path, kind, monkeypatch):
     """Read in pieces so small that every format has many of them."""
-    monkeypatch.setattr(sources, "ROWS", 100)
-    monkeypatch.setattr(sources, "BYTES", 2_000)
+    monkeypatch.setattr(base, "ROWS", 100)
+    monkeypatch.setattr(base, "BYTES", 2_000)
     columns = table()
     log = Log(write(tmp_path, kind, columns), time="when")
     assert log.roles == {"label": "truth", "prediction": "y_pred", "time": "when", "user": "user"}

@@ -117,7 +117,7 @@ def test_parquet_is_read_from_the_middle(tmp_path: Path) -> None:
         parquet.write_table(some, tmp_path / f"{number}.parquet", row_group_size=700)
     source: Any = Log(tmp_path).source
     for start, stop in [(0, 9_000), (0, 1), (699, 701), (2_499, 2_601), (8_999, 9_000), (5, 7_000)]:
-        found = list(source.part(start, stop).tables(["age"], []))
+        found = list(source.part(start, stop).pieces(["age"], []))
         assert pa.concat_tables(found)["age"].to_pylist() == log["age"][start:stop].tolist()
     one = audit(tmp_path, hold=1_000)
     many = audit(tmp_path, hold=1_000, spread=one_after_the_other, rows=2_000)

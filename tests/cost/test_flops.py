@@ -45,7 +45,7 @@ VARIANTS = {
 class CountsAll:
     """In the meter's place: counts every job, as slowly and obviously as that goes."""
 
-    def __init__(self, learner: Any) -> None:
+    def __init__(self, *learner: Any) -> None:
         self.flops = float("nan")
 
     def job(self, kind: str, *shape: Any) -> CountsAll:
@@ -155,7 +155,7 @@ def test_parts_are_added_and_their_own_counter_is_not_seen_twice() -> None:
     def product(size: int) -> None:
         torch.ones(size, 3) @ torch.ones(3, 2)  # 2 x 3 x 2 FLOPs a row
 
-    meter = Meter(object())
+    meter = Meter()
     for size, wanted in ((4, 60), (4, 60), (4, 60), (7, 96), (0, 12), (7, 96)):
         with meter.job("learn", 1):
             product(1)
@@ -167,13 +167,13 @@ def test_parts_are_added_and_their_own_counter_is_not_seen_twice() -> None:
     assert not counting()
     with part("more", 1):  # outside of a job it does nothing
         product(1)
-    copy = Meter(object())
+    copy = Meter()
     copy.load_state_dict(meter.state_dict())
     assert copy.state_dict() == meter.state_dict()
 
 
 def test_a_job_that_fails_leaves_no_figure() -> None:
-    meter = Meter(object())
+    meter = Meter()
     with pytest.raises(ZeroDivisionError), meter.job("learn", 1):
         raise ZeroDivisionError
     assert not meter.known
@@ -182,7 +182,7 @@ def test_a_job_that_fails_leaves_no_figure() -> None:
 
 def test_a_known_part_is_not_counted_again_within_a_job_that_is() -> None:
     """Else GDumb's training, one job of thousands of steps, would never be replayed."""
-    meter = Meter(None)
+    meter = Meter()
     a = torch.ones(4, 4)
     for job in range(3):
         counted = []
@@ -236,7 +236,7 @@ def test_a_new_number_is_read_off_a_line_that_three_agree_on_and_looked_at_ever_
     None
 ):
     rows = Rows()
-    meter = Meter(rows)
+    meter = Meter(rows.work)
     found = [metered(meter, rows, number) for number in range(2, 22)]
     assert all(right for _, right in found)
     # Three are counted; of those computed the first, second, fourth, eighth and sixteenth are.
@@ -258,7 +258,7 @@ def test_a_new_number_is_read_off_a_line_that_three_agree_on_and_looked_at_ever_
 
 def test_numbers_that_are_not_marked_are_counted() -> None:
     rows = Rows(int)
-    meter = Meter(rows)
+    meter = Meter(rows.work)
     assert all(metered(meter, rows, number) == (True, True) for number in range(20))
     assert not meter.lines
 
@@ -266,7 +266,7 @@ def test_numbers_that_are_not_marked_are_counted() -> None:
 @pytest.mark.parametrize("replayed", [False, True])
 def test_a_figure_beside_the_line_ends_it_for_good(replayed: bool) -> None:
     rows = Rows()
-    meter = Meter(rows)
+    meter = Meter(rows.work)
     meter.replayed = replayed
 
     def true(number: int) -> int:
@@ -284,7 +284,7 @@ def test_a_figure_beside_the_line_ends_it_for_good(replayed: bool) -> None:
 
 def test_a_number_whose_figure_varies_ends_its_line_too() -> None:
     rows = Rows()
-    meter = Meter(rows)
+    meter = Meter(rows.work)
     for number in range(1, 8):
         metered(meter, rows, number)
     assert metered(meter, rows, 1, 100) == (True, True)  # its second time
@@ -294,11 +294,11 @@ def test_a_number_whose_figure_varies_ends_its_line_too() -> None:
 
 def test_families_are_part_of_the_checkpoint_and_older_ones_have_none() -> None:
     rows = Rows()
-    whole, meter = Meter(rows), Meter(rows)
-    older = Meter(rows)
+    whole, meter = Meter(rows.work), Meter(rows.work)
+    older = Meter(rows.work)
     for number in range(1, 40):
         state = meter.state_dict()
-        meter = Meter(rows)
+        meter = Meter(rows.work)
         meter.load_state_dict(state)
         assert meter.state_dict() == state
         assert metered(meter, rows, number) == metered(whole, rows, number)

@@ -21,10 +21,11 @@ from streamgauge.engine.steps import WARM, HostTape, Steps
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.running.determinism import make_deterministic
 from streamgauge.running.evaluation import Heldout
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.resident import Resident
 from streamgauge.streams.stream import Arrangement
@@ -88,7 +89,9 @@ class Shelf:
     full = False
 
     def __init__(self) -> None:
-        self.rows = {name: Rows(columns_of(name, frozenset({"user", "time"}))) for name in TABLES}
+        self.rows = {
+            name: RowBuffer(columns_of(name, frozenset({"user", "time"}))) for name in TABLES
+        }
         self.state: dict[str, Any] = {}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
@@ -328,22 +331,28 @@ class Odd:
 def test_the_stand_in_refuses_what_a_graph_could_not_hold(name: str) -> None:
     steps = Steps(HostTape(), print)
     function = getattr(Odd(), name)
-    steps(function, torch.arange(4.0))
-    steps(function, torch.arange(4.0))
+    steps.run(function, torch.arange(4.0))
+    steps.run(function, torch.arange(4.0))
     assert WARM == 2
     with pytest.raises(StreamgaugeError, match=f"{name} cannot be recorded"):
-        [steps(function, torch.arange(4.0)) for _ in range(2)]
+        [steps.run(function, torch.arange(4.0)) for _ in range(2)]
 
 
 def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
     steps = Steps(HostTape(), print)
-    said = [steps(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM + 3)]
+    said = [steps.run(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM + 3)]
     for _ in range(WARM + 3):  # another recording, in the memory of the first
-        steps(Odd().is_fine, torch.ones(4))
+        steps.run(Odd().is_fine, torch.ones(4))
     assert [one.tolist() for one in said] == [[n, 2.0 * n, 3.0 * n] for n in range(WARM + 3)]
-    same = [steps(Odd().does_nothing, torch.full((3,), float(n))) for n in range(WARM + 3)]
+    same = [steps.run(Odd().does_nothing, torch.full((3,), float(n))) for n in range(WARM + 3)]
     assert [one.tolist() for one in same] == [[n, n, n] for n in range(WARM + 3)]
-    assert steps(Odd().is_fine, torch.ones(5)).tolist() == [1, 2, 3, 4, 5]  # another shape: called
+    assert steps.run(Odd().is_fine, torch.ones(5)).tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]  # another shape: called
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -359,16 +368,16 @@ def test_inputs_of_any_kind_reach_a_recorded_step(device: str) -> None:
     for n in range(WARM + 4):
         x = torch.full((2, 3), n, dtype=torch.uint8, device=device)
         y, none = torch.arange(n, n + 4, device=device), torch.empty(0, device=device)
-        said = steps(all_of_it, x.T, y, torch.tensor(0.5, device=device), none, 2)
+        said = steps.run(all_of_it, x.T, y, torch.tensor(0.5, device=device), none, 2)
         assert float(said) == 2 * (6 * n + 4 * n + 6 + 0.5)
-    assert float(steps(all_of_it, x.T, y, torch.tensor(1.5, device=device), none, 2)) == 2 * (
+    assert float(steps.run(all_of_it, x.T, y, torch.tensor(1.5, device=device), none, 2)) == 2 * (
         10 * n + 7.5
     )
     assert len(steps._recorded) == 1
 
 
 def test_a_step_whose_flops_are_counted_is_called() -> None:
-    steps, meter = Steps(HostTape(), print), Meter(object())
+    steps, meter = Steps(HostTape(), print), Meter()
     left = torch.ones(3, 4)
 
     def product(right: torch.Tensor) -> torch.Tensor:
@@ -376,7 +385,7 @@ def test_a_step_whose_flops_are_counted_is_called() -> None:
 
     for _ in range(6):
         with meter.job("learn"):
-            steps(product, torch.ones(4, 5))
+            steps.run(product, torch.ones(4, 5))
         assert meter.flops == 2 * 3 * 4 * 5
 
 

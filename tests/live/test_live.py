@@ -515,14 +515,14 @@ def test_every_tool_works_on_a_live_run(lived: Run, tmp_path: Path) -> None:
     assert found.accuracy == scores["online_accuracy"]
     assert found.near_future[0].accuracy == scores["near_future_accuracy@20"]
     assert found.near_future[0].samples == (run.predictions["shift"] == 20).sum() > 50
-    from streamgauge.audit.sources import open_source
     from streamgauge.report import write_report
     from streamgauge.report.terminal import leaderboard_text
+    from streamgauge.tables.read import open_table
 
     assert "er" in leaderboard_text([run])
     assert write_report([run], tmp_path / "report.html").exists()
     assert differences(run, run)["same"]
-    assert "label" in open_source(run.path).names
+    assert "label" in open_table(run.path).names
     text = summary_text(run)
     for part in ("160 samples/s asked", "p99", "updates", "skipped", "20 samples ahead"):
         assert part in text

@@ -19,9 +19,9 @@ from helpers import Spy, same_log, small_stream
 from kill_runs import kill_and_resume
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.pretrain import pretrain
-from streamgauge.record import Recorder, writer
+from streamgauge.record import RunWriter, writer
 from streamgauge.record.diff import differences
-from streamgauge.record.tables import Rows
+from streamgauge.record.tables import RowBuffer
 from streamgauge.running.identity import identity
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import resume as take_up
@@ -70,7 +70,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
         crashes += child.exitcode == 9
         resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, log=lambda text: None)
         assert same_log(whole, resumed), f"after a crash at write {call}"
-        assert not list(out.rglob("*.aside"))
+        assert not list(out.rglob("*.part"))
         if child.exitcode == 0:
             break
     assert crashes > 20
@@ -106,11 +106,11 @@ def test_identity_changes_with_what_determines_the_result(tmp_path: Path) -> Non
 
 def test_two_processes_on_one_folder_are_refused(tmp_path: Path) -> None:
     header = {"environment": {}, "id": "x", "config": {}, "stream": {}}
-    recorder = Recorder(tmp_path / "run", header, frozenset())
+    recorder = RunWriter(tmp_path / "run", header, frozenset())
     with pytest.raises(StreamgaugeError, match="being written by another process"):
-        Recorder(tmp_path / "run", header, frozenset())
+        RunWriter(tmp_path / "run", header, frozenset())
     recorder.close()
-    Recorder(tmp_path / "run", header, frozenset()).close()
+    RunWriter(tmp_path / "run", header, frozenset()).close()
 
 
 def test_another_version_a_torn_file_and_no_run_get_a_sentence(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_diff_names_what_differs_and_where_the_logs_part(tmp_path: Path) -> None
 
 
 def test_rows_grow_and_hold_what_was_put_in() -> None:
-    rows = Rows({"step": "int32", "name": "text", "value": "scalar"}, room=2)
+    rows = RowBuffer({"step": "int32", "name": "text", "value": "scalar"}, room=2)
     for i in range(9):
         rows.append(1, step=i, name="a" if i % 2 else "b", value=torch.tensor(i / 2))
     rows.append(2, step=np.array([9, 10]), name="c", value=1.5)
@@ -235,7 +235,7 @@ class Far(torch.Tensor):
 
 
 def test_what_lies_on_a_device_is_fetched_to_its_rows() -> None:
-    rows = Rows({"a": "int32", "b": "float32", "value": "scalar"}, room=2)
+    rows = RowBuffer({"a": "int32", "b": "float32", "value": "scalar"}, room=2)
     rows.append(2, a=torch.tensor([1, 2]).as_subclass(Far), b=0.5, value=torch.tensor([7]))
     rows.append(1, a=3, b=torch.tensor(1.5).as_subclass(Far), value=torch.tensor(2.5))
     rows.append(3, a=torch.tensor([4, 5, 6]).as_subclass(Far), b=np.arange(3), value=np.float32(4))

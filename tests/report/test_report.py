@@ -31,14 +31,15 @@ from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import leaderboard as metrics_board
 from streamgauge.metrics import pareto_front, score
+from streamgauge.pages.figures import POINTS
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
 from streamgauge.report.compute import compute
-from streamgauge.report.figures import POINTS, figures
-from streamgauge.report.html import render, summary
+from streamgauge.report.figures import figures
 from streamgauge.report.leaderboard import TIMING
+from streamgauge.report.page import report_page, summary
 from streamgauge.report.terminal import (
     Watcher,
     compute_text,
@@ -184,7 +185,7 @@ def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> Non
     made.append(_written(tmp_path, "good", 3, rng.random(600) < 0.8, 20, 120))
     (board,) = leaderboard(made)
     assert board.ties.names == {"good", "equal"}
-    assert "3 seeds and 10 stretches" in board.ties.said
+    assert "3 seeds and 10 stretches" in board.ties.sentence
     # By hand: the same samples, the same blocks.
     results = {
         row.learner: [
@@ -194,18 +195,18 @@ def test_who_cannot_be_told_apart_from_the_best_is_marked(tmp_path: Path) -> Non
     }
     wanted = metrics_board(results, 10)
     assert {line.name for line in wanted if line.rank == 1} == {"good", "equal"}
-    text, page = leaderboard_text(made), render(made)
+    text, page = leaderboard_text(made), report_page(made).render()
     assert len(re.findall(r"(?m)^(?:good|equal) +=", text)) == 2
-    assert page.count('class="tie"') == 2
+    assert page.count('class="mark"') == 2
     assert "= cannot be told apart from the best" in text
     assert "= cannot be told apart from the best" in page
     (alone,) = leaderboard([run for run in made if run.learner != "equal"])
     assert not alone.ties.names
-    assert alone.ties.said.startswith("good differs from every other learner")
+    assert alone.ties.sentence.startswith("good differs from every other learner")
     (one,) = leaderboard(made[:3])
-    assert "1 seed and 10 stretches" in one.ties.said
-    assert "other seeds may differ" in one.ties.said
-    assert leaderboard(made[:1])[0].ties.said == ""
+    assert "1 seed and 10 stretches" in one.ties.sentence
+    assert "other seeds may differ" in one.ties.sentence
+    assert leaderboard(made[:1])[0].ties.sentence == ""
 
 
 def _board_of(results: dict[str, list[float]]) -> Any:
@@ -231,7 +232,7 @@ def test_two_seeds_that_differ_are_not_called_equal() -> None:
     """89 and 62 % are no tie, though one difference between seeds is no proof either."""
     found = _board_of({"er": [0.886, 0.894], "finetune": [0.593, 0.647]})
     assert found.names == frozenset()
-    assert found.said == (
+    assert found.sentence == (
         "Whether er differs from finetune is not known: two seeds are too few (by retained, paired "
         "over 2 seeds, all pairs, Holm's correction, 5 %); run three or more."
     )
@@ -252,12 +253,12 @@ def test_two_seeds_that_differ_are_not_called_equal() -> None:
 
 def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
     (board,) = leaderboard(task_runs)
-    assert "paired over 2 seeds, all pairs" in board.ties.said
+    assert "paired over 2 seeds, all pairs" in board.ties.sentence
     (single,) = leaderboard([run for run in task_runs if run.seed == 0])
     assert single.ties == (frozenset(), "By average over tasks one seed cannot tell which learners "
                            "differ.")  # fmt: skip
     (apart,) = leaderboard([r for r in task_runs if r.seed == (r.learner == "blind")])
-    assert "share no seed" in apart.ties.said
+    assert "share no seed" in apart.ties.sentence
 
 
 @settings(max_examples=200, deadline=None)
@@ -294,7 +295,9 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     front, *points = figure.data
     assert (front["x"], front["mode"]) == ([1200.0, 3600.0], "lines")
     assert [p["meta"]["hollow"] for p in points] == [False, False, True]
-    assert points[1]["y"] == [pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]))]
+    assert points[1]["y"] == [
+        pytest.approx(100 * np.mean([_accuracy(r, 0) for r in made[1::3]]), 1e-4)
+    ]
     text = compute_text(leaderboard(made))
     assert re.search(r"dear +3\.6 k +\d+\.\d ± \d+\.\d +#{30}", text)
     assert re.search(r"waste +4\.8 k .* -+$", text, re.MULTILINE)
@@ -390,7 +393,7 @@ def test_a_timing_that_is_not_the_ordinary_one_is_told(tmp_path: Path) -> None:
         ),
     ):
         run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, log=_quiet)
-        for text in (leaderboard_text([run]), scores_text([run]), render([run])):
+        for text in (leaderboard_text([run]), scores_text([run]), report_page([run]).render()):
             assert ("Timing is not" in text) == bool(told)
             assert not told or f"Timing is not the ordinary one: {told}." in text
 
@@ -440,7 +443,7 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
     text = leaderboard_text([done, cut, lost])
     assert f"blind, seed 1, is incomplete (step {cut.step} of 20)" in text
     assert re.search(r"^majority +– +0 \+ 1 incomplete", text, re.MULTILINE)
-    page = render([done, cut, lost])
+    page = report_page([done, cut, lost]).render()
     assert "is incomplete" in page
     assert "1 + 1 incomplete" in page
 
@@ -540,7 +543,7 @@ def test_scores_of_an_incomplete_run_stand_apart(
 
 def test_text_and_page_show_the_same_numbers(runs: list[Run]) -> None:
     (board,) = leaderboard(runs)
-    text, page = leaderboard_text(runs), render(runs)
+    text, page = leaderboard_text(runs), report_page(runs).render()
     for row in board.rows:
         for column in board.columns:
             value = row.scores[column.score]
@@ -755,7 +758,7 @@ def test_no_blind_level_without_labels(tmp_path: Path) -> None:
     silent = sg.Protocol(predict=False)
     run = sg.run(stream, "majority", protocol=silent, out=tmp_path, log=_quiet)
     assert blind_level([run]) is None
-    page = render([run])
+    page = report_page([run]).render()
     assert "There is no blind level" in page
     (figure,) = json.loads(_embedded(page))
     assert [trace["name"] for trace in figure["data"]] == ["majority"]
@@ -805,11 +808,11 @@ def test_curves_end_at_the_numbers_of_the_table(runs: list[Run], task_runs: list
     (board,) = leaderboard(task_runs)
     found = figures(board)
     average = found.accuracy[-1]
-    for row, matrix in zip(board.rows, found.matrices, strict=True):
+    for row, (_, matrix) in zip(board.rows, found.matrices, strict=True):
         expected = row.scores["average_accuracy"].mean
         assert _end(average, row.learner) == pytest.approx(expected, abs=1e-4)
-        assert np.nanmean(matrix.cells[-1]) == pytest.approx(100 * expected)
-        assert np.isnan(matrix.cells[0][1])
+        assert np.nanmean(matrix[-1]) == pytest.approx(expected)
+        assert np.isnan(matrix[0][1])
 
 
 def test_the_blind_level_is_in_every_accuracy_plot(runs: list[Run], task_runs: list[Run]) -> None:
@@ -818,7 +821,7 @@ def test_the_blind_level_is_in_every_accuracy_plot(runs: list[Run], task_runs: l
         assert len(found.accuracy) == count
         assert found.blind is not None
         for figure in found.accuracy:
-            (level,) = [t for t in figure.data if "blind" in t["meta"]]
+            (level,) = [t for t in figure.data if t["meta"]["role"] == "level"]
             assert level["name"] == f"blind, window {found.blind.window}"
 
 
@@ -841,7 +844,7 @@ def test_bands_are_one_deviation(runs: list[Run]) -> None:
 def test_the_page_is_one_small_file_without_outside_parts(runs: list[Run]) -> None:
     from plotly.offline import get_plotlyjs
 
-    page = render(runs)
+    page = report_page(runs).render()
     for name, value in _Page(page).attributes:
         if name in ("src", "href"):
             assert value == "data:,"
@@ -856,7 +859,7 @@ def test_what_a_run_holds_is_escaped(tmp_path: Path) -> None:
     names = ["</script><script>alert(2)</script>", "{{ 7*7 }}", '"&'.join("ab")]
     stream = sg.stream(np.zeros((90, 1)), np.arange(90) % 3, class_names=names)
     recipe = dataclasses.replace(catalogue.learner("blind"), name=evil)
-    page = render([sg.run(stream, recipe, out=tmp_path, log=_quiet)])
+    page = report_page([sg.run(stream, recipe, out=tmp_path, log=_quiet)]).render()
     parsed = _Page(page)
     assert "img" not in parsed.tags
     assert parsed.tags.count("script") == 3
@@ -871,9 +874,8 @@ def test_a_run_without_any_number_still_has_a_page(tmp_path: Path) -> None:
     stream = sg.stream("albums", length=300, size=0)
     run = sg.run(stream, Guess, protocol=protocol, out=tmp_path, log=_quiet)
     assert "Guess" in leaderboard_text([run])
-    assert [
-        f["layout"]["xaxis"]["title"]["text"] for f in json.loads(_embedded(render([run])))
-    ] == ["step"]
+    drawn = json.loads(_embedded(report_page([run]).render()))
+    assert [figure["layout"]["xaxis"]["title"]["text"] for figure in drawn] == ["step"]
 
 
 def test_where_a_plot_goes(runs: list[Run], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import streamgauge as sg
 from helpers import Spy, small_stream
 from streamgauge import metrics
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.record import Run
 from streamgauge.running import lookahead
 from streamgauge.running.lookahead import LookAhead, nth, stride
@@ -104,9 +105,9 @@ def test_who_answers_cheaply(name: str, extra: dict[str, Any], cheap: bool) -> N
     from helpers import build
 
     learner, _ = build(small_stream(3), name, **extra)
-    assert getattr(learner, "answers_cheaply", False) == cheap
-    stream = small_stream(30)
-    assert LookAhead(stream, (5,), "3", learner).every == (1 if cheap else 3)
+    exact = LearnerAdapter(learner).answers_cheaply
+    assert exact == cheap
+    assert LookAhead(small_stream(30), (5,), "3", exact).every == (1 if cheap else 3)
 
 
 def test_rounding_cost_and_error_are_said(tmp_path: Path) -> None:
@@ -209,6 +210,6 @@ def test_too_few_steps_have_no_error() -> None:
 
 def test_of_albums_no_round_number_is_claimed_and_a_shift_may_be_of_any_size() -> None:
     stream = sg.stream("albums", length=300, size=0, step="album")
-    said = LookAhead(stream, (25, 1 << 40), "1", None).sentences()
+    said = LookAhead(stream, (25, 1 << 40), "1", exact=False).sentences()
     assert said[0].endswith("rounded up to whole steps, which are albums of up to 10.")
     assert "nothing is scored 1,099,511,627,776 ahead" in said[1]

@@ -159,7 +159,7 @@ def test_unpublished_and_wrong_costs_get_a_sentence(tmp_path: Path) -> None:
         plan(experiment(learner, speed="slow"))  # where nobody asks for its cost
     with pytest.raises(StreamgaugeError, match="published costs are for 1 or 2"):
         plan(experiment("er", gradient_steps=3))
-    with pytest.raises(StreamgaugeError, match="one selection a batch"):
+    with pytest.raises(StreamgaugeError, match="one selection per batch"):
         plan(experiment("mir", speed="fast", settings={"mir.passes": 2}))
     for wrong in ("papr", "0", True):
         with pytest.raises(StreamgaugeError, match="paper or measured"):
@@ -307,9 +307,9 @@ def test_a_budget_buys_whole_updates(budget: Any) -> None:
 
 
 def test_budgets_that_cannot_be_met_get_a_sentence() -> None:
-    with pytest.raises(StreamgaugeError, match="too small for gss, one of whose updates costs 6"):
+    with pytest.raises(StreamgaugeError, match="too small for gss: one of its updates costs 6"):
         plan(experiment("er", "gss", budget=5))
-    with pytest.raises(StreamgaugeError, match="ER's updates a batch, such as 1, 5 or 10"):
+    with pytest.raises(StreamgaugeError, match="ER's updates per batch, such as 1, 5 or 10"):
         plan(experiment("er", budget="all"))
     with pytest.raises(StreamgaugeError, match="no setting 'passes'"):
         plan(experiment("ncm", budget=5, settings={"ncm.cost": 1}))

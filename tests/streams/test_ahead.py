@@ -14,7 +14,8 @@ import torch
 
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
-from streamgauge.running.prefetch import Foresight, double_of, reading_ahead
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.running.prefetch import PrefetchPlan, prefetching
 from streamgauge.streams.images.image_source import ImageSource
 from streamgauge.streams.prefetch import Ahead, decodes, workers_for
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -189,7 +190,7 @@ def test_everything_is_foreseen_and_nothing_changes(
 def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> None:
     source = Counting(photos())
     stream = stream_of(source)
-    with reading_ahead(stream, 1) as ahead_stream:
+    with prefetching(stream, 1) as ahead_stream:
         from streamgauge.running.loop import Loop
 
         recipe = sg.learner("er", model="linear", memory=30)
@@ -211,9 +212,9 @@ def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> 
         second = Loop(ahead_stream, build, sg.Protocol(evaluate="never"), Nowhere(), device)
         second.load_state_dict(first.state_dict())
         source.here = 0
-        foresight = Foresight(second, ahead_stream.source)  # type: ignore[arg-type]
-        foresight.announce()
-        second.run(progress=lambda _: foresight.announce())
+        plan = PrefetchPlan(second, ahead_stream.source)  # type: ignore[arg-type]
+        plan.announce()
+        second.run(progress=lambda _: plan.announce())
         assert source.here == 0
         assert ahead_stream.source.given_up == 0  # type: ignore[attr-defined]
 
@@ -226,10 +227,10 @@ def test_who_changes_what_is_recalled_is_not_foreseen() -> None:
         return sg.learner(name, model="linear").build(stream.spec, gate, 0, torch.device("cpu"))
 
     for name in ("er", "ace", "derpp", "er_ace", "replay_only", "er_lwf", "mir", "agem"):
-        assert double_of(made(name)) is not None, name
+        assert LearnerAdapter(made(name)).prefetch_copy() is not None, name
     for name in ("gss", "gdumb"):
-        assert double_of(made(name)) is None, name
+        assert LearnerAdapter(made(name)).prefetch_copy() is None, name
     learner = made("er")
     learner.memory.add([1, 2, 3], [0, 0, 1])
-    double_of(learner).memory.add([4], [1])  # type: ignore[union-attr]
+    LearnerAdapter(learner).prefetch_copy().memory.add([4], [1])  # type: ignore[union-attr]
     assert len(learner.memory) == 3

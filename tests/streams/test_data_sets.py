@@ -784,7 +784,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
         ([["label", "path"], ["0", "../a.jpg"]], "leaves its folder"),
         ([["label", "path"], ["0", "/a.jpg"]], "leaves its folder"),
         ([["label", "what"], ["0", "a.jpg"]], "has no column 'path'; it has label, what"),
-        ([["label", "path", "time"], ["0", "a.jpg", "x"]], "column for time .* must hold numbers"),
+        ([["label", "path", "time"], ["0", "a.jpg", "x"]], "'time' holds no times .* such as 'x'"),
         ([["label", "path", "user"], ["0", "a", "u"], ["1", "b", ""]], None),
         ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "Line 3 of .* has no time"),
         ([["label", "path", "split"], ["0", "a", "elsewhere"]], "The split 'elsewhere'"),
@@ -794,7 +794,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
             "Line 4 of .* has no time",
         ),
         ([["label", "path"], ["", "a"]], "lists no image"),
-        ([["class", "category", "path"], ["0", "1", "a"]], "class or category: rename"),
+        ([["class", "category", "path"], ["0", "1", "a"]], "'class' or 'category': rename"),
     ],
 )
 def test_a_csv_with_something_wrong_is_one_sentence(
@@ -941,7 +941,7 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "t.csv").write_text("a,b,when,Class\n1,2.5,30,x\n3,4,10,y\n5,6,20,x\n")
     path = str(tmp_path / "t.csv")
     stream = catalogue.stream("tabular", path=path, time="when", order="time")
-    assert "label = 'Class', time = 'when' (as set), inputs = a, b;" in capsys.readouterr().err
+    assert "label = 'Class', time = 'when' (as set); inputs: a, b;" in capsys.readouterr().err
     assert stream.source.read(stream.order).tolist() == [[3, 4], [5, 6], [1, 2.5]]
     assert stream.source.class_names == ["x", "y"]
     for settings, sentence in (
@@ -959,9 +959,9 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
-        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
-        ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has nothing in the column 'a'"),
+        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has no label in column 'label'"),
+        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has no label in column 'label'"),
+        ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has no value in column 'a'"),
         ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label -1"),
         ("a,a,label\n1,2,0\n", "'a' comes twice"),
         ("a,label\n", "has no rows"),

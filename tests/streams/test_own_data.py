@@ -23,12 +23,12 @@ from PIL import Image
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.items import ArrowItems, FileItems, ParquetItems, TarItems
-from streamgauge.streams.own import _guess
+from streamgauge.tables.columns import announce, choose
 
 
 @pytest.fixture(autouse=True)
 def _say_again() -> None:
-    _guess.say.cache_clear()
+    announce.cache_clear()
 
 
 def pixels(number: int) -> np.ndarray:
@@ -286,7 +286,10 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     with pytest.raises(StreamgaugeError, match="unknown label '13'"):
         labels([47219, 13], labels="names", names=str(listed))
     assert labels(["true", "false"]).label.tolist() == [1, 0]
-    assert labels(["NA", "null", "b"]).class_names == ["NA", "b", "null"]
+    assert labels(["NA", "DE", "b"]).class_names == ["DE", "NA", "b"]  # Namibia, among names
+    for nothing in ("", "null", "nan", "None"):
+        with pytest.raises(StreamgaugeError, match=r"Line 3 .* has no label"):
+            labels(["a", nothing, "b"])
     assert labels(["1.0", "0.0", ""], on_bad="skip").label.tolist() == [1, 0]
     with pytest.raises(StreamgaugeError, match="no regression"):
         labels([0.5, 1.0])
@@ -297,7 +300,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     assert labels(["robin", "wren"], names=str(names)).label.tolist() == [1, 0]
     with pytest.raises(StreamgaugeError, match="unknown label 'crow'"):
         labels(["robin", "crow"], names=str(names))
-    with pytest.raises(StreamgaugeError, match="unknown label 2"):
+    with pytest.raises(StreamgaugeError, match="unknown label '2'"):
         labels([0, 2], names=str(names))
     kept = labels(["crow", "wren"], names=str(names), on_bad="skip")
     assert kept.label.tolist() == [0]
@@ -379,7 +382,7 @@ def test_parquet_with_paths_or_bytes(tmp_path: Path) -> None:
     assert copy.fingerprint == stream.source.fingerprint
     whole = (tmp_path / "b.parquet").read_bytes()
     (tmp_path / "b.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StreamgaugeError, match=r"Parquet file .* is damaged or cut off"):
+    with pytest.raises(StreamgaugeError, match=r"Parquet file .* damaged or cut off"):
         sg.stream("manifest", path=str(tmp_path / "b.parquet"))
 
 
@@ -731,7 +734,7 @@ def test_a_run_over_own_images_and_what_it_stores(tmp_path: Path) -> None:
 
 
 def test_guess_prefers_the_role_itself() -> None:
-    found = _guess.guess(["class", "Label", "lat"], ["label", "latitude"], {}, "t")
+    found = choose(["class", "Label", "lat"], ["label", "latitude"], {}, "t")
     assert found == {"label": "Label", "latitude": "lat"}
 
 
@@ -793,14 +796,15 @@ def test_labels_of_every_whole_number_type(tmp_path: Path) -> None:
 
 
 def test_a_row_is_called_by_the_line_it_begins_at(tmp_path: Path) -> None:
-    from streamgauge.tables.lines import place
+    from streamgauge.tables.read import open_table
 
     text = 'a;b\r\n1;"x\r\n\r\ny"\r\n\r\n2;z\r\n3;z\r\n'
-    assert [place(text.encode(), row) for row in range(3)] == ["Line 2", "Line 6", "Line 7"]
+    names = [open_table(text.encode()).row_name(row) for row in range(3)]
+    assert names == ["Line 2", "Line 6", "Line 7"]
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(text.encode()))
-    assert place(packed, 1) == "Line 6"
-    assert place(tmp_path / "t.parquet", 1) == place(None, 1) == "Row 2 (the first is 1)"
+    assert open_table(packed).row_name(1) == "Line 6"
+    assert open_table({"a": [1, 2]}).row_name(1) == "Row 2 (the first is 1)"
 
 
 def test_a_folder_of_classes_without_a_test_split(tmp_path: Path) -> None:

@@ -307,24 +307,21 @@ def _read(source: ImageSource, index: Any) -> Any:
 def test_a_full_disk_stops_with_a_sentence_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, real = tmp_path / "p", os.fsync
-    calls = 0
+    folder, real = tmp_path / "p", os.replace
 
-    def full(file: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 5:
+    def full(source: Path, target: Path) -> None:
+        if target.name == "000005.bin":
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(file)
+        real(source, target)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StreamgaugeError, match=r"disk is full: 80 of 200 .* go on") as caught:
         pack(photos(), folder, Packing(shard=16), on_bad="skip", workers=1)
     assert "\n" not in str(caught.value)
     part = sg.stream("packed", path=str(folder), partial=True).source
     assert len(part) == 79
     np.testing.assert_array_equal(part.read(np.arange(79)), _read(photos(), GOOD[:79]))
-    monkeypatch.setattr(os, "fsync", real)
+    monkeypatch.setattr(os, "replace", real)
     assert len(pack(photos(), folder, Packing(shard=16), on_bad="skip")) == len(GOOD)
     assert verify(folder) == []
 

@@ -22,7 +22,7 @@ from streamgauge import catalogue, metrics
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
-from streamgauge.report.figures import lines
+from streamgauge.report.figures import mean_lines
 from streamgauge.suites import drawing, finding, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
@@ -607,7 +607,7 @@ def test_first_weights_are_named_the_same_from_any_folder(
 
 
 def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
-    one = lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
+    one = mean_lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
     assert one[0]["mode"] == "lines+markers"
     run = SimpleNamespace(path="")
     with pytest.MonkeyPatch.context() as patch:
@@ -618,7 +618,7 @@ def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() 
         patch.setattr(drawing, "Run", lambda path: run)
         patch.setattr(drawing, "classes_seen", lambda run: np.array([2, 4]))
         row = load("rescaled", generated=True).rows[0]
-        accuracy, forgetting = drawing.rescaled(drawing.Drawn("", [(row, [run, run])]))  # type: ignore[list-item]
+        accuracy, forgetting = drawing.rescaled(drawing.PartRuns("", [(row, [run, run])]))  # type: ignore[list-item]
     assert accuracy is not None
     assert forgetting is not None
     heights = [y for trace in accuracy.data for y in trace["y"]]

@@ -21,6 +21,7 @@ import torch
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import locked
 from streamgauge.metrics import score
 from streamgauge.record import Run, find_runs
 from streamgauge.report.compute import scaled
@@ -314,7 +315,7 @@ def test_a_trial_that_diverges_is_said_and_the_search_goes_on(tmp_path: Path) ->
     nothing = Ask("blobs", "er", ("lr=1e30,1e31",), SMALL, prefix="2 tasks", sampler="grid")
     empty = tune(nothing, out=tmp_path / "n", log=quiet)
     assert empty["choice"] is None
-    assert "None gave a value. The first said: The learner's scores" in summary_text(empty)
+    assert "None gave a value. The first problem: The learner's scores" in summary_text(empty)
     with pytest.raises(StreamgaugeError, match="No trial of the study"):
         load(tmp_path / "n")
 
@@ -372,13 +373,10 @@ def test_storages_by_url(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
-    import fcntl
-
     (tmp_path / "s").mkdir()
-    with open(tmp_path / "s" / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StreamgaugeError, match="worked on by another process"):
-            tune(ASK, out=tmp_path / "s", log=quiet)
+    sentence = "worked on by another process"
+    with locked(tmp_path / "s", "busy"), pytest.raises(StreamgaugeError, match=sentence):
+        tune(ASK, out=tmp_path / "s", log=quiet)
 
 
 def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,7 +219,7 @@ class Audit:
 
 
 def audit(
-    log: str | Path | Mapping[str, Any],
+    log: Any,
     *,
     label: str | None = None,
     prediction: str | None = None,
@@ -243,10 +242,11 @@ def audit(
 ) -> Audit:
     """Audit a log: how much of its accuracy could be had without looking at any input?
 
-    ``log`` is a file (CSV, Parquet, NPZ, JSON lines), a folder of Parquet files, or a mapping of
-    names to arrays. It needs labels; predictions, times, users, albums, and the shift or the age
-    of the model behind every prediction are used where there are any. Columns are guessed from
-    their names unless given; ``"none"`` leaves one out. ``shift`` is the column that says how many
+    ``log`` is a file (CSV, ARFF, Parquet, Arrow, NPZ, JSON lines), a folder of Parquet files, a
+    mapping of names to arrays, or a data frame (pandas, polars, Arrow). It needs labels;
+    predictions, times, users, albums, and the shift or the age of the model behind every prediction
+    are used where there are any. Columns are guessed from their names unless given; ``"none"``
+    leaves one out. ``shift`` is the column that says how many
     samples the model that answered was behind; ``age`` the same for logs that hold one answer a
     sample, by models of different age. ``step`` is the number of samples whose labels arrive at
     once, or the column of step numbers. ``every`` is the time between samples, where it is

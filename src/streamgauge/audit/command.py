@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,19 @@ from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
 
 
+def audit_log(log: Any, **options: Any) -> Audit:
+    """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
+
+    `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
+    :func:`audit`.
+    """
+    if isinstance(log, str | Path) and (own := Path(log) / "log" / "predictions").is_dir():
+        log = own
+    return audit(log, **options)
+
+
 def run_audit(
-    path: str | Path | Mapping[str, Any],
+    path: Any,
     *,
     fail_if: Sequence[str] | str = (),
     report: str | Path | None = None,
@@ -28,13 +39,13 @@ def run_audit(
     words. ``options`` are those of :func:`audit`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
-    found = audit(path, **options)
+    found = audit_log(path, **options)
     gates = [(condition, holds(condition, found.values)) for condition in conditions]
     written = None
     if report is not None:
-        from streamgauge.audit.page import write
+        from streamgauge.audit.page import audit_page
 
-        written = write(found, report, gates)
+        written = audit_page(found, gates).write(report)
     if as_json:
         answer = found.to_dict()
         answer["gates"] = [{"fail_if": c, "fails": failed} for c, failed in gates]

@@ -114,21 +114,46 @@ def tie_rule(ties: str) -> int:
     return TIES.index(ties)
 
 
-def workers() -> int:
-    """Cores this process may use."""
+def running_modes(
+    codes: NDArray[np.int32], classes: int, window: float, ties: str = "recent"
+) -> NDArray[np.int32]:
+    """The mode of the last ``window`` labels after every number of known labels.
+
+    Entry t is computed from ``codes[:t]``; -1 while there is no full window.
+
+    >>> running_modes(np.array([3, 3, 1, 1], np.int32), classes=4, window=3)
+    array([-1, -1, -1,  3,  1], dtype=int32)
+    """
+    from streamgauge.audit import kernels
+
+    size = int(window) if math.isfinite(window) else 0
+    tree = np.zeros(tree_size(classes) if size else max(1, classes), np.int64)
+    modes = np.empty(codes.size + 1, np.int32)
+    kernels.all_guesses(codes, size, tie_rule(ties), tree, modes)
+    return modes
+
+
+def tree_size(classes: int) -> int:
+    """Entries of a tournament tree with one leaf per class."""
+    return 2 << math.ceil(math.log2(max(1, classes)))
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
     try:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
 
 
-def in_threads(jobs: Sequence[Callable[[], Any]]) -> None:
-    """Run jobs side by side; the compiled loops release the interpreter lock."""
-    if len(jobs) == 1 or workers() == 1:
+def in_threads(jobs: Sequence[Callable[[], Any]], threads: int | None = None) -> None:
+    """Run jobs in parallel threads; the compiled loops release the interpreter lock."""
+    workers = min(len(jobs), threads or cores())
+    if workers <= 1:
         for job in jobs:
             job()
         return
-    with ThreadPoolExecutor(min(len(jobs), workers())) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         for future in [pool.submit(job) for job in jobs]:
             future.result()
 
@@ -177,8 +202,8 @@ class BlindCounter:
         cut = self._cut()
         self._small, self._large = self._finite[:cut], self._finite[cut:]
         self._sliding = [int(w) for w in self._large] + [0] * bool(np.isinf(self.windows).any())
-        leaves = 1 << math.ceil(math.log2(self.classes))
-        self._trees = [np.zeros(2 * leaves if w else self.classes, np.int64) for w in self._sliding]
+        leaves = tree_size(self.classes)
+        self._trees = [np.zeros(leaves if w else self.classes, np.int64) for w in self._sliding]
         self._memory = [np.full(2, -1, np.int64) for _ in self._sliding]
         rows = max(1, self._small.size)
         self._walked = np.zeros((0, rows, self.shifts.size), np.int64)
@@ -287,7 +312,7 @@ class BlindCounter:
         while hi > self.block * self.blocks:
             self._merge()
         self._reserve(-(-hi // self.block))
-        from streamgauge.audit import _kernels
+        from streamgauge.audit import kernels
 
         piece = (self._labels, self._offset, self._steps, self.size)
         tail = (self.length, self.block)
@@ -300,7 +325,7 @@ class BlindCounter:
                 memory: Ints = self._memory[i],
                 counts: Ints = self._slid[i],
             ) -> None:
-                _kernels.count_sliding(
+                kernels.count_sliding(
                     *piece, lo, hi, *tail, window, self.shifts, self.first, self.ties,
                     tree, memory, counts,
                 )  # fmt: skip
@@ -308,11 +333,11 @@ class BlindCounter:
             jobs.append(slide)
         if self._small.size:
             hits = self._walked
-            chunk = max(self.block, -(-(hi - lo) // (8 * workers() * self.block)) * self.block)
+            chunk = max(self.block, -(-(hi - lo) // (8 * cores() * self.block)) * self.block)
             for a in range(lo - lo % self.block, hi, chunk):
 
                 def walk(a: int = max(a, lo), b: int = min(a + chunk, hi)) -> None:
-                    _kernels.count_backward(
+                    kernels.count_backward(
                         *piece, a, b, *tail, self._small, self.shifts, self.first, self.ties,
                         self.classes, hits,
                     )  # fmt: skip

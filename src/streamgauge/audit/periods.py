@@ -37,13 +37,13 @@ def match_curve(labels: NDArray[np.int32], lags: int, samples: int = 40_000) -> 
     >>> match_curve(np.array([0, 1, 0, 1, 0, 1], np.int32), 2)
     array([1., 0., 1.])
     """
-    from streamgauge.audit import _kernels
+    from streamgauge.audit import kernels
 
     lags = min(lags, labels.size - 1)
     starts = labels.size - lags
     at = np.unique(np.linspace(0, starts - 1, min(samples, starts)).astype(np.int64))
     matches = np.zeros(lags + 1, np.int32)
-    _kernels.count_matches(np.ascontiguousarray(labels, dtype=np.int32), at, matches)
+    kernels.count_matches(np.ascontiguousarray(labels, dtype=np.int32), at, matches)
     return matches / at.size
 
 
@@ -51,11 +51,11 @@ def match_curve_in_time(
     labels: NDArray[np.int32], times: Ints, width: int, bins: int, samples: int = 20_000
 ) -> Floats:
     """r by time apart, in bins of ``width`` seconds; NaN where no two samples are so far apart."""
-    from streamgauge.audit import _kernels
+    from streamgauge.audit import kernels
 
     at = np.unique(np.linspace(0, labels.size - 1, min(samples, labels.size)).astype(np.int64))
     matches, pairs = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
-    _kernels.count_matches_in_time(labels, times, at, width, 4 * bins, matches, pairs)
+    kernels.count_matches_in_time(labels, times, at, width, 4 * bins, matches, pairs)
     curve = np.full(bins, np.nan)
     # A bin with few pairs says nothing.
     enough = pairs >= 50

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.counting import check_step, check_windows, encode
+from streamgauge.audit.counting import check_step, check_windows, encode, running_modes
 from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
 
@@ -94,17 +94,10 @@ def blind_without_album(
     ``albums`` are album numbers that never decrease. The mode of the last ``window`` labels before
     the album began, or before the step began where that is earlier.
     """
-    from streamgauge.audit import _kernels
-
     codes, classes = encode(labels)
     known = np.minimum(starts(step, codes.size), starts(albums, codes.size))
-    width = int(window) if math.isfinite(float(check_windows([window])[0])) else 0
-    leaves = 1 << math.ceil(math.log2(max(1, classes)))
-    tree = np.zeros(2 * leaves if width else max(1, classes), np.int64)
-    guess = np.empty(codes.size + 1, np.int32)
-    _kernels.all_guesses(codes, width, 0, tree, guess)
-    answers = guess[known]
-    return np.where(answers < 0, -1, answers == codes).astype(np.int8)
+    predictions = running_modes(codes, classes, float(check_windows([window])[0]))[known]
+    return np.where(predictions < 0, -1, predictions == codes).astype(np.int8)
 
 
 def blind_without_user(
@@ -119,7 +112,7 @@ def blind_without_user(
     The mode of the last ``window`` labels by anyone but the sample's own user; of a long stream
     only ``targets`` evenly spread samples are asked.
     """
-    from streamgauge.audit import _kernels
+    from streamgauge.audit import kernels
 
     codes, classes = encode(labels)
     who, _ = encode(users)
@@ -127,7 +120,7 @@ def blind_without_user(
     known = starts(step, codes.size)[asked]
     guess = np.empty(asked.size, np.int32)
     reach = 50 * window + 10_000
-    _kernels.guess_without_user(codes, who, known, asked, window, reach, max(1, classes), guess)
+    kernels.guess_without_user(codes, who, known, asked, window, reach, max(1, classes), guess)
     return asked, np.where(guess < 0, -1, guess == codes[asked]).astype(np.int8)
 
 

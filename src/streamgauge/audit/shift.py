@@ -25,7 +25,7 @@ from streamgauge.audit.counting import (
     check_windows,
     encode,
     in_threads,
-    tie_rule,
+    running_modes,
 )
 from streamgauge.audit.durations import all_durations, in_words, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
@@ -236,7 +236,7 @@ def count_in_time(
 
     The published tie rule depends on the path and not on the shift, so all three rules work here.
     """
-    from streamgauge.audit import _kernels
+    from streamgauge.audit import kernels
 
     span = float(clock[-1] - clock[0])
     lengths = np.unique([seconds(s) for s in shifts])
@@ -255,16 +255,11 @@ def count_in_time(
     blocks = -(-codes.size // block)
     hits = np.zeros((windows.size, lengths.size, blocks), np.int64)
     tries = np.zeros_like(hits)
-    leaves = 1 << math.ceil(math.log2(max(1, classes)))
-    rule = tie_rule(ties)
 
     def count(w: int) -> None:
-        window = int(windows[w]) if np.isfinite(windows[w]) else 0
-        guess = np.empty(codes.size + 1, np.int32)
-        tree = np.zeros(2 * leaves if window else classes, np.int64)
-        _kernels.all_guesses(codes, window, rule, tree, guess)
+        modes = running_modes(codes, classes, float(windows[w]), ties)
         for s in range(lengths.size):
-            _kernels.count_known(codes, guess, known[s], 0, block, hits[w, s], tries[w, s])
+            kernels.count_known(codes, modes, known[s], 0, block, hits[w, s], tries[w, s])
 
     in_threads([partial(count, w) for w in range(windows.size)])
     return Counts(

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Codes, Log, Names, Piece
-from streamgauge.audit.sources import Arrays, Parquet
+from streamgauge.audit.log import Log, Piece
 from streamgauge.audit.tally import (
     SAMPLE,
     BlockSums,
@@ -35,6 +34,7 @@ from streamgauge.audit.tally import (
     take,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.values import Codes, Vocabulary
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -131,12 +131,11 @@ def cut(length: int, block: int, least: int, rows: int = ROWS) -> list[int]:
 
 def part_of(log: Log, start: int, stop: int, names: Mapping[Any, int] | None = None) -> Log:
     """The log, but only some of its rows; users and albums are not looked at in pieces."""
-    part, source = copy.copy(log), log.source
-    assert isinstance(source, Parquet | Arrays)  # the others were refused
-    part.source, part.first_row = source.part(start, stop), start
+    part = copy.copy(log)
+    part.source, part.first_row = log.source.part(start, stop), start
     part.roles = {role: name for role, name in log.roles.items() if role not in ("user", "album")}
     part.features = ()
-    part.classes, part.users, part.albums = Names(), Names(), Names()
+    part.classes, part.users, part.albums = Vocabulary(), Vocabulary(), Vocabulary()
     part.classes.numbers = dict(names or {})
     return part
 
@@ -185,6 +184,7 @@ def scan_pieces(log: Log, spread: Spread, rows: int = ROWS) -> tuple[Scan, list[
     """What `tally.scan` finds; where pieces began; and how classes stood there."""
     total = log.source.rows
     assert total is not None
+    next(log.pieces(), None)  # decides for all pieces what units times have and what is missing
     edges = cut(total, 1, 1, rows)
     looks: list[Look] = spread(look, [(part_of(log, a, b),) for a, b in pairs(edges)])
     standings, so_far = [], NEVER

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Log, Piece, called
+from streamgauge.audit.log import Log, Piece
 from streamgauge.errors import StreamgaugeError
 
 Ints = NDArray[np.int64]
@@ -152,7 +152,7 @@ def check_sorted(log: Log, times: Ints, before: int | None, row: int) -> int:
     joined = times if before is None else np.concatenate([[before], times])
     back = np.flatnonzero(joined[1:] < joined[:-1])
     if back.size:
-        at = called(log.file, row + int(back[0]) + (before is None))
+        at = log.row_name(row + int(back[0]) + (before is None))
         name = log.roles["time"]
         raise StreamgaugeError(
             f"times in column '{name}' go back at {at}: pass --sort to sort by time, or "

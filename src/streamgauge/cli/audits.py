@@ -61,12 +61,11 @@ def audit(
     from streamgauge.audit import run_audit
     from streamgauge.running.executors.cluster import spreading
 
-    predictions = log / "log" / "predictions"
     cluster = cluster_of(on, address, None, cpus)
     with ExitStack() as stack:
         spread = None if cluster is None else stack.enter_context(spreading(cluster))
         code = run_audit(
-            predictions if predictions.is_dir() else log,
+            log,
             spread=spread,
             label=label,
             prediction=prediction,

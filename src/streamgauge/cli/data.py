@@ -187,7 +187,7 @@ def pack(
         str, typer.Option(help="A bad image stops the packing (fatal) or is left out (skip).")
     ] = "fatal",
     workers: Annotated[
-        int | None, typer.Option(help="Processes [one a core]; any number packs the same.")
+        int | None, typer.Option(help="Processes [one per core]; any number packs the same.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -15,21 +15,21 @@ from streamgauge.running.executors.cluster import Cluster, check_executor
 if TYPE_CHECKING:
     from streamgauge.running.execution import Execution
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer for a program to read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Engine = Annotated[
     Literal["auto", "eager", "graph"],
-    typer.Option(help="How steps execute: recorded and replayed on a GPU, or called one by one."),
+    typer.Option(help="How steps execute: eager, or recorded once and replayed on a GPU (graph)."),
 ]
 EvaluationPrecision = Annotated[
     Literal["fp32", "tf32", "fp16", "bf16"],
-    typer.Option(help="Of evaluation on a GPU; the share of answers that changes is logged."),
+    typer.Option(help="Precision of evaluation on a GPU; the share of changed answers is logged."),
 ]
 Deterministic = Annotated[
     bool,
     typer.Option(
         "--deterministic",
-        help="Refuse, in what is still to run, operations that may differ each time.",
+        help="Refuse operations that have no deterministic algorithm, in runs still to be made.",
     ),
 ]
 SideBySide = Annotated[
@@ -47,22 +47,24 @@ ReadAhead = Annotated[
     ),
 ]
 StreamName = Annotated[str, typer.Option("--stream", help="Name of a stream, or FILE.py.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder that run folders are made in.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the run folders.")]
 Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 # Options of every command that can also use a cluster.
-On = Annotated[str, typer.Option("--on", help="Where: local or ray (docs/cluster.md).")]
+On = Annotated[str, typer.Option("--on", help="Executor: local or ray (docs/cluster.md).")]
 Address = Annotated[
-    str | None, typer.Option(help="Of Ray [RAY_ADDRESS, this machine's Ray, or a new one].")
+    str | None, typer.Option(help="Address of Ray [RAY_ADDRESS, this machine's Ray, or a new one].")
 ]
 Gpus = Annotated[
-    float | None, typer.Option(help="Of a GPU, each task on Ray, such as 0.25 [1 where there are].")
+    float | None, typer.Option(help="GPUs per Ray task, such as 0.25 [1 where there are GPUs].")
 ]
-Cpus = Annotated[float | None, typer.Option(help="CPUs of each task on Ray [1].")]
+Cpus = Annotated[float | None, typer.Option(help="CPUs per Ray task [1].")]
 StoreAt = Annotated[
     str | None,
-    typer.Option("--store", help="URL that run folders travel through, where no disk is shared."),
+    typer.Option(
+        "--store", help="URL that run folders are copied through, where no disk is shared."
+    ),
 ]
 
 
@@ -91,8 +93,8 @@ def execution_of(context: typer.Context, **fields: Any) -> Execution:
     )  # fmt: skip
     fields |= {name: options[name] for name in names if name in options}
     if "on" in options:
-        where = ("on", "address", "gpus", "cpus", "store")
-        fields["cluster"] = cluster_of(*(options.get(name) for name in where))  # type: ignore[arg-type]
+        cluster_options = ("on", "address", "gpus", "cpus", "store")
+        fields["cluster"] = cluster_of(*(options.get(name) for name in cluster_options))  # type: ignore[arg-type]
     return Execution(**fields)
 
 

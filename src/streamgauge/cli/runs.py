@@ -41,15 +41,19 @@ def run(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
     speed: Annotated[
-        str | None, typer.Option(help="fast, slow, faster, or times as fast as ER trains.")
+        str | None,
+        typer.Option(
+            help="Speed of the stream: fast, slow, faster, or a multiple of ER's training speed."
+        ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="ER's updates that a batch pays for.")] = None,
-    gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps a batch.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Compute per batch, in updates of ER.")] = None,
+    gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps per batch.")] = None,
     baselines: Annotated[
-        bool | None, typer.Option("--baselines", help="Add ER++ and ER-- at each one's cost.")
+        bool | None,
+        typer.Option("--baselines", help="Add ER++ and ER-- at the cost of each learner."),
     ] = None,
     tuned: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a study: take what it chose; repeatable.")
+        list[Path] | None, typer.Option(help="Folder of a study whose choice is used; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     device: Device = "auto",

@@ -97,7 +97,7 @@ def classes(
 def shift(
     context: typer.Context,
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with a label a row.")
+        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with one label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
     label: Column = None,
@@ -130,7 +130,7 @@ def shift(
         streamgauge data shift --stream albums --stream.drift 0
     """
     from streamgauge.drift import stream_drift, table_drift
-    from streamgauge.drift.page import how, sheet
+    from streamgauge.drift.page import drift_page, method_text
 
     options: dict[str, Any] = {
         "periods": periods,
@@ -150,12 +150,12 @@ def shift(
         _no_settings(context)
         assert table is not None
         found = table_drift(table, features=feature or (), label=label, time=time, **options)
-    written = None if report is None else sheet(found).write(report)
+    written = None if report is None else drift_page(found).write(report)
     if as_json:
         print_json({**found.to_dict(), "report": None if written is None else str(written)})
         return
     print(found.words)
-    print(how(found))
+    print(method_text(found))
     for note in found.notes:
         print(f"Note: {note}")
     if written is not None:

@@ -78,11 +78,11 @@ class Meter:
     replayed = False  # jobs are replays of recordings
     total: Callable[[float], float] | None = None  # sums over processes that share a job
 
-    def __init__(self, learner: Any) -> None:
-        self._work = getattr(learner, "work", None)
+    def __init__(self, work: Callable[[], Any] | None = None, sees_input: bool = True) -> None:
+        self._work = work
         # Labels alone are nothing to multiply. And the counter's first use loads a good part of
         # torch, a second that is not to be paid for nothing.
-        self._nothing = not getattr(learner, "sees_input", True)
+        self._nothing = not sees_input
         self.known: dict[str, float] = {}
         self.seen: dict[str, int] = {}  # jobs of each shape
         self.varies: set[str] = set()  # shapes whose figures were not equal

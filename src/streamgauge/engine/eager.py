@@ -14,6 +14,7 @@ from streamgauge.errors import StreamgaugeError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from streamgauge.learners.adapter import LearnerAdapter
     from streamgauge.learners.base import Learner
 
 
@@ -37,8 +38,8 @@ class Eager:
         """Everything that a run does, it does within."""
         return nullcontext()
 
-    def adopt(self, learner: Learner, classes: int) -> None:
-        self.learner, self.classes = learner, classes
+    def adopt(self, adapter: LearnerAdapter, classes: int) -> None:
+        self.learner, self.classes = adapter.learner, classes
 
     def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
         """Predict samples. Labels are for counting right answers, where the engine counts."""

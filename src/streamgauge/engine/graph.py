@@ -17,12 +17,14 @@ from streamgauge.engine.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.base import Executor
 from streamgauge.models.folded import Folded, foldable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.learners.base import Learner
+    from streamgauge.learners.adapter import LearnerAdapter
+    from streamgauge.learners.base import Execution
 
 BLOCK = 4096  # held-out samples asked at once
 
@@ -46,26 +48,26 @@ class Graph(Eager):
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
-    def adopt(self, learner: Learner, classes: int) -> None:
-        super().adopt(learner, classes)
-        self._steps: Any = lambda function, *inputs: function(*inputs)
-        self.reason = getattr(learner, "eager", "it has no part that can be recorded")
+    def adopt(self, adapter: LearnerAdapter, classes: int) -> None:
+        super().adopt(adapter, classes)
+        self._steps: Executor = Executor()
+        self.reason = adapter.eager
         if self.reason:
             return
+        network: Execution = adapter.learner  # type: ignore[assignment]
         tape: Tape = HostTape()
         if self._stream is not None:
-            tape = CudaTape(self.device, [learner.generator])  # type: ignore[attr-defined]
-        self._steps = learner.execute = Steps(tape, self.say)  # type: ignore[attr-defined]
-        if foldable(learner.model) and self.precision != "fp32":  # type: ignore[attr-defined]
-            self._folded = Folded(learner.model, self.precision)  # type: ignore[attr-defined]
-        learner.asking = self._quick  # type: ignore[attr-defined]
+            tape = CudaTape(self.device, [network.generator])
+        if foldable(network.model) and self.precision != "fp32":
+            self._folded = Folded(network.model, self.precision)
+        self._steps = network.executor = Steps(tape, self.say, self._quick)
 
     def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
         if y is None:  # no answer is right
             y = torch.full((len(x),), -1, device=self.device)
         else:
             self._asked += len(y)
-        return Answers(*self._steps(self._answer, x, y))
+        return Answers(*self._steps.run(self._answer, x, y))
 
     def _answer(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
         said = self.judge(ask(self.learner, x, self.classes))
@@ -88,7 +90,7 @@ class Graph(Eager):
     def counts(self, heldout: Any, asked: int) -> Tensor:
         """Recorded for each number of samples that may be asked."""
         self._heldout = heldout
-        counted: Tensor = self._steps(self._counts, heldout.name, asked)
+        counted: Tensor = self._steps.run(self._counts, heldout.name, asked)
         return counted
 
     def _counts(self, _name: str, asked: int) -> Tensor:

@@ -9,7 +9,7 @@ plain arguments make another recording.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgauge.cost.flops import counting
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.base import Executor
 
 WARM = 2  # times that a function is run before it is recorded: libraries choose their kernels then
 MOST = 96  # recordings; what comes after them is run as it is
@@ -34,16 +35,24 @@ class Tape(Protocol):
     def record(self, function: Function, fixed: list[Any]) -> tuple[Callable[[], None], Any]: ...
 
 
-class Steps:
-    """What a learner's `execute` is under this engine."""
+class Steps(Executor):
+    """The executor of a learner under this engine."""
 
-    def __init__(self, tape: Tape, said: Callable[[str], None]) -> None:
-        self._tape, self._said = tape, said
+    def __init__(
+        self,
+        tape: Tape,
+        log: Callable[[str], None],
+        inference: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self._tape, self._log, self._inference = tape, log, inference
         self._met: dict[Any, int] = {}
         self._recorded: dict[Any, _Recorded] = {}
         self._refused: set[str] = set()
 
-    def __call__(self, function: Function, *inputs: Any) -> Any:
+    def inference(self) -> AbstractContextManager[Any]:
+        return self._inference()
+
+    def run(self, function: Function, *inputs: Any) -> Any:
         """Outputs are copies: recordings share their memory, so any other replay writes there."""
         name = function.__qualname__
         key = (name, *[_shape(one) for one in inputs])
@@ -74,7 +83,7 @@ class Steps:
             replay, outputs = self._tape.record(function, fixed)
         except CannotRecord as reason:
             self._refused.add(name)
-            self._said(f"{name} is run step by step: {reason}")
+            self._log(f"{name} is run step by step: {reason}")
             return None
         filled = [n for n, one in enumerate(fixed) if isinstance(one, torch.Tensor) and one.numel()]
         places = [fixed[number] for number in filled]

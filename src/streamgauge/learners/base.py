@@ -1,39 +1,22 @@
-"""What a learner is. There is nothing to inherit from: any class with these members is a learner.
+"""What a learner is. There is nothing to inherit from: any class with the four methods of `Learner`
+is a learner, and nothing else is required.
 
-It is made as `Learner(spec, source, seed, device, config)`; `config` is left out where the class
-has no such parameter. Optional members, each used only where present:
+A learner is made as `Learner(spec, source, seed, device, config)`; `config` is left out where the
+class has no such parameter.
 
-- `needs`: of "boundaries", "horizon", "class_count": what it must be told (by `tell`), nothing else
-- `unbounded = True`: what it keeps may grow with the stream, and it says so
-- `sees_input = False`: it is handed inputs of width 0
-- `tell(**facts)`: `horizon=steps`, `class_count=n` before the first step; `boundary=task,
-  classes=array` before the first batch of each task; only the facts that `needs` names
-- `store(batch)`: keep a batch without training on it
-- `skipped(batch)`: under `protocol.as_published` only, a batch that is dropped, while the learner
-  is what answers it: to be judged by, not to be learnt
-- `prepare()`: work that belongs before an evaluation
-- `conclude()`: what changes between the splits that may be asked after any step and those that are
-  asked at boundaries only, such as a test set
-- `work()`: what the FLOPs of its next job depend on beside the kind of job and the size of the
-  batch, such as how many samples it will recall; a number that is another one in nearly every job
-  may be marked, `Affine(number)` (see `flops.py`)
-- `cycle(batch)`: jobs after which its work repeats, where it takes turns; `streamgauge cost`
-  measures whole cycles
-- `answers_cheaply = True`: features are frozen, so near-future answers are never thinned
-- `memory_bytes()`: what it holds beside its weights
-- `held()`: addresses it keeps outside a memory, so that a served stream does not drop them
-- `foresee(batch)`: asked of a double that has a copy of its `memory`: the addresses that learning
-  this batch (labels and addresses only) will read; for reading ahead only
-- `features(x, generator)`: what a linear probe is trained on; of a random view of x where a
-  generator is given
+The other protocols below list the optional members, by what they are for. A learner may have any
+of them, each on its own. `adapter.py` looks them up once and has a default for what is missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -41,7 +24,7 @@ NEEDS = frozenset({"boundaries", "horizon", "class_count"})
 
 
 class Batch(NamedTuple):
-    """What a learner is given of one step: real rows only, on its own device."""
+    """The samples of one step, without padding, on the learner's device."""
 
     x: Tensor
     y: Tensor
@@ -49,7 +32,7 @@ class Batch(NamedTuple):
     label: NDArray[np.int64] | None = None  # y on the host, where it is known there
 
     def labels(self) -> NDArray[np.int64]:
-        """The labels for what is decided on the host; where they are known, nothing waits."""
+        """The labels on the host; where they are known there, nothing waits for the device."""
         return self.y.cpu().numpy() if self.label is None else self.label
 
 
@@ -61,8 +44,110 @@ class Learner(Protocol):
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any] | None:
         """Learn from a batch; `predicted` is what `predict` answered for it when it was revealed.
-        Returns scalars worth logging."""
+        Returns scalars to log."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Facts(Protocol):
+    """Optional: facts about the stream that the learner asks to be told."""
+
+    needs: frozenset[str]  # of "boundaries", "horizon", "class_count"; default: none
+
+    def tell(self, **facts: Any) -> None:
+        """Only the facts that `needs` names: `horizon=steps` and `class_count=n` before the first
+        step, `boundary=task, classes=array` before the first batch of each task."""
+
+
+class Inputs(Protocol):
+    """Optional: what the learner gets to see."""
+
+    sees_input: bool  # default True; with False it gets inputs of width 0
+
+
+class Storage(Protocol):
+    """Optional: what the learner stores besides its weights."""
+
+    unbounded: bool  # default False; True: what it stores may grow with the stream
+
+    def store(self, batch: Batch) -> None:
+        """Store a batch without training on it."""
+
+    def skipped(self, batch: Batch) -> None:
+        """Under `protocol.as_published` only: a batch that is dropped because the learner is busy.
+        The learner may compare its answers with the labels; it may not train on the batch."""
+
+    def memory_bytes(self) -> int:
+        """Bytes stored besides the weights; logged with every job."""
+
+    def stored_addresses(self) -> NDArray[np.int64]:
+        """Addresses that it may still read and that are in no memory of its own, so that a live
+        service keeps these samples. Default: the addresses in its memories and batches."""
+
+
+class Cost(Protocol):
+    """Optional: which of its training jobs cost the same."""
+
+    def job_kind(self) -> str:
+        """The kind of the next training job, such as "filling" or "steady", for `protocol.costs`,
+        which can give each kind its own cost. Default: all jobs are "learn"."""
+
+    def work(self) -> tuple[int, ...]:
+        """What the FLOPs of the next job depend on besides its kind and batch size, such as the
+        number of samples it will recall. A number that differs in nearly every job may be marked
+        `Affine(number)` (see `cost/flops.py`). Default: nothing."""
+
+    def cycle(self, batch: int) -> int:
+        """Jobs after which the cost pattern repeats, for this batch size; `streamgauge cost`
+        measures whole cycles. Default: 1."""
+
+
+class Execution(Protocol):
+    """Optional, for networks (`network.py`): how an engine may run the learner's steps."""
+
+    eager: str  # "" if steps can be recorded, else the reason why not; without it: not recordable
+    model: Any  # `models.Model`
+    generator: torch.Generator  # the only one that recorded steps draw from
+    executor: Executor  # engines replace it
+
+    def variant(self) -> tuple[Any, ...]:
+        """What decides, besides tensor shapes, which operations the next step takes."""
+
+
+class Executor:
+    """Runs the heavy parts of a learner's step. This one calls them; an engine gives the learner
+    another executor, which records functions and replays them."""
+
+    def run(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Call a function of tensors and of plain values that decide which operations it takes."""
+        return function(*inputs)
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """Within it the learner's model only answers, so an engine may put a faster one there."""
+        return nullcontext()
+
+
+class Evaluation(Protocol):
+    """Optional: what the learner does for evaluations."""
+
+    answers_cheaply: bool  # default False; True: features are frozen, near-future answers all made
+
+    def prepare(self) -> None:
+        """Work before every evaluation, such as training on the memory."""
+
+    def prepare_test(self) -> None:
+        """Called before splits that are evaluated at boundaries only, such as a test set, and
+        after the splits that may be evaluated at any step."""
+
+    def features(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What a linear probe is trained on; of a random view of x if a generator is given."""
+
+
+class Prefetching(Protocol):
+    """Optional: which samples the learner is going to read, so that they are decoded in advance."""
+
+    def upcoming_reads(self, batch: Batch) -> list[NDArray[np.int64]]:
+        """Called on a copy with its own `memory`, with labels and addresses only: apply what
+        learning this batch does to the memory, and return the addresses of each read."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 
 from streamgauge import memory, models
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import Batch
+from streamgauge.learners.base import Batch, Executor
 from streamgauge.learners.parts.progress import Progress
 from streamgauge.learners.parts.replay_batch import Drawn, Sizes
 from streamgauge.models.augment import augment
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 class Network:
     """A model, its optimiser, a memory of addresses and a random generator of its own.
 
-    `execute(function, *inputs)` runs the heavy part of a step, a function of tensors and of plain
-    values that say which operations it takes: called here, replayed where an engine put itself in.
-    Within `asking()` the network is only asked, so an engine may ask another that is quicker.
+    The heavy parts of a step run through `executor` (see `base.py`); engines replace it.
     """
 
     eager = ""  # why a step cannot be replayed; empty: it can
@@ -64,9 +62,17 @@ class Network:
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.no_slots = torch.empty(0, dtype=torch.int64, device=device)
         self.progress = Progress()
-        self.execute: Callable[..., Any] = call
-        self.asking: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.executor = Executor()
         self.scalars: dict[str, Any] = {}
+
+    def execute(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Run a heavy part of a step: a function of tensors and of plain values that decide which
+        operations it takes."""
+        return self.executor.run(function, *inputs)
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """Within it the model only answers, so an engine may put a faster one in its place."""
+        return self.executor.inference()
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         config = self.config
@@ -144,11 +150,6 @@ class Network:
         self.memory.load_state_dict(state["memory"])
         restore(self.generator, state["generator"].cpu())
         self.progress.load_state_dict(state["progress"])
-
-
-def call(function: Callable[..., Any], *inputs: Any) -> Any:
-    """What runs a step where no engine does it another way."""
-    return function(*inputs)
 
 
 def restore(generator: torch.Generator, state: Tensor) -> None:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from streamgauge.engine.eager import as_table, ask, confidence
 from streamgauge.errors import StreamgaugeError
-from streamgauge.running.evaluation import blank
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.running.jobs import blank
 from streamgauge.streams.gate import fetch
 
 if TYPE_CHECKING:
@@ -40,6 +41,6 @@ def answer(learner: Learner, x: Tensor, asked: Any) -> Answers:
 
 def inputs(source: Source, index: NDArray[Any], learner: Learner, device: torch.device) -> Tensor:
     """Inputs by address, as this learner is shown them."""
-    if getattr(learner, "sees_input", True):
+    if LearnerAdapter(learner).sees_input:
         return fetch(source, index, device)
     return blank(len(index), device)

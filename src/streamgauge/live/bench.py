@@ -17,6 +17,7 @@ import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
 from streamgauge.live.answers import inputs
 from streamgauge.live.desk import Ints, Job, Update
@@ -67,7 +68,8 @@ class Bench:
         self.gate = gate_for(setup.source, setup.preparation, self.device)
         self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
         tell(self.learner, setup.facts)
-        self.meter = Meter(self.learner)
+        self.adapter = LearnerAdapter(self.learner)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
         if state is not None:
             self.gate.label_due(known)
             self.learner.load_state_dict(state)
@@ -94,14 +96,13 @@ class Bench:
             said = self.learner.learn(batch, predicted)
         scalars = {name: float(value) for name, value in (said or {}).items()}
         seconds = time.perf_counter() - began
-        size = getattr(self.learner, "memory_bytes", None)
         held = NOTHING
         if isinstance(source, SpoolSource):
             held = addresses(self.learner)
             source.forget_but(held)
         state = self.learner.state_dict()
-        size_now = np.nan if size is None else float(size())
-        return Update(state, scalars, seconds, size_now, held, self.meter.flops)
+        stored = self.adapter.memory_bytes()
+        return Update(state, scalars, seconds, stored, held, self.meter.flops)
 
 
 def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
@@ -111,8 +112,7 @@ def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
 
 
 def tell(learner: Learner, facts: Mapping[str, Any]) -> None:
-    if facts:
-        learner.tell(**facts)  # type: ignore[attr-defined]
+    LearnerAdapter(learner).tell_facts(**facts)
 
 
 def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
@@ -130,7 +130,8 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
     with contextlib.suppress(Exception):
         learner = recipe.build(spec, gate, setup.seed, device)
         tell(learner, setup.facts)
-        meter = Meter(learner)
+        adapter = LearnerAdapter(learner)
+        meter = Meter(adapter.work, adapter.sees_input)
         for number in range(times):
             index = np.arange(setup.batch) + number * setup.batch
             x = inputs(source, index, learner, device)
@@ -154,10 +155,10 @@ def memories(learner: Learner) -> list[Memory]:
 
 
 def addresses(learner: Learner) -> Ints:
-    """What a learner may still read. One that keeps addresses by itself says which by `held()`."""
-    own = getattr(learner, "held", None)
-    if callable(own):
-        return np.unique(np.asarray(own(), np.int64))
+    """Addresses that a learner may still read."""
+    stored = LearnerAdapter(learner).stored_addresses
+    if stored is not None:
+        return np.unique(np.asarray(stored(), np.int64))
     parts = [memory.index[memory.slots()] for memory in memories(learner)]
     parts += [value.index for value in vars(learner).values() if isinstance(value, Batch)]
     return np.unique(np.concatenate([NOTHING, *parts]))

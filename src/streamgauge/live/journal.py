@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from streamgauge.record import TABLES, Recorder
-from streamgauge.record.tables import Rows, columns_of
+from streamgauge.record import TABLES, RunWriter
+from streamgauge.record.tables import RowBuffer, columns_of
 
 MOST_ROWS = 1 << 16  # of one table in one set of buffers
 
@@ -21,7 +21,7 @@ MOST_ROWS = 1 << 16  # of one table in one set of buffers
 class Journal:
     """Rows for a recorder; without one they are forgotten when they would be written."""
 
-    def __init__(self, recorder: Recorder | None, absent: frozenset[str], every: float) -> None:
+    def __init__(self, recorder: RunWriter | None, absent: frozenset[str], every: float) -> None:
         self._recorder, self._absent, self._every = recorder, absent, every
         self._writer = ThreadPoolExecutor(1, "streamgauge-log")
         self._writing: Future[int] | None = None
@@ -30,8 +30,8 @@ class Journal:
         self.rows = self._fresh()
         self._committed = 0
 
-    def _fresh(self) -> dict[str, Rows]:
-        return {name: Rows(columns_of(name, self._absent)) for name in TABLES}
+    def _fresh(self) -> dict[str, RowBuffer]:
+        return {name: RowBuffer(columns_of(name, self._absent)) for name in TABLES}
 
     @property
     def full(self) -> bool:
@@ -100,7 +100,7 @@ class Journal:
             self._committed, self._writing = self._writing.result(), None
 
     def _write(
-        self, rows: dict[str, Rows], step: int, state: dict[str, Any], done: bool, mark: int
+        self, rows: dict[str, RowBuffer], step: int, state: dict[str, Any], done: bool, mark: int
     ) -> int:
         if self._recorder is not None:
             self._recorder.rows = rows

@@ -17,6 +17,7 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
 from streamgauge.live.bench import NOTHING, Setup, gate_for, memories, room, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.door import Door, Lines, largest_message, refuse_far
@@ -28,9 +29,9 @@ from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.record.writer import read_header, write_json
-from streamgauge.running.loop import Protocol
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record.writer import read_header
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 
@@ -100,7 +101,7 @@ def serve(
     clock = WallClock()
     with (
         torch_threads(threads),
-        closing(Recorder(path, header, absent)) as recorder,
+        closing(RunWriter(path, header, absent)) as recorder,
         closing(Journal(recorder, absent, checkpoint)) as journal,
     ):
         trial = _build(recipe, spec, inputs, seed, place)

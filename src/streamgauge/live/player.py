@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.answers import Answers, answer, inputs
 from streamgauge.live.bench import pack, unpack
 from streamgauge.live.desk import Desk, Finished, Job
@@ -94,7 +95,7 @@ class Player:
         self._past: Learner | None = None
         self._put_off: deque[_PutOff] = deque()
         self._progress = progress
-        self._needs = frozenset(getattr(learner, "needs", ()))
+        self._needs = LearnerAdapter(learner).needs
         self.began = clock.now()
         self.ended = self.began  # when the last answer was given
 

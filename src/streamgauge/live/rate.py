@@ -24,7 +24,7 @@ from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
-from streamgauge.record import Recorder
+from streamgauge.record import RunWriter
 from streamgauge.streams import Stream
 
 TRAINED = 0.99  # of the batches: what counts as every one, since a machine has other things to do
@@ -237,7 +237,7 @@ class _Trials:
         def hold(rate: float) -> Trial:
             with (
                 tempfile.TemporaryDirectory() as folder,
-                closing(Recorder(Path(folder) / "run", HEADER, self.absent)) as recorder,
+                closing(RunWriter(Path(folder) / "run", HEADER, self.absent)) as recorder,
             ):
                 # Written three times on the way: a run writes seldom, but it does.
                 return self.run(rate, seconds, recorder, every=seconds / 4)
@@ -255,7 +255,7 @@ class _Trials:
         self,
         rate: float,
         seconds: float | None = None,
-        recorder: Recorder | None = None,
+        recorder: RunWriter | None = None,
         every: float = 1e9,
     ) -> Trial:
         stage, began = self.stage, time.perf_counter()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.answers import answer
 from streamgauge.live.bench import NOTHING, pack, unpack
 from streamgauge.live.desk import Desk, Job
@@ -109,6 +110,7 @@ class Service:
         self._trained_step = -1  # the newest step whose training has ended
         self._put_off: deque[_PutOff] = deque()
         self._near: list[Due] = []  # versions of the past that answer this block too
+        self._sees_input = LearnerAdapter(self.learner).sees_input
         self._past: Learner | None = None
         self._past_holds = -1
         self._spare, self._now, self._today, self._said = spare, now, today, said
@@ -279,7 +281,7 @@ class Service:
         import torch
 
         number = self.arrivals
-        shown = x[None] if getattr(self.learner, "sees_input", True) else np.empty((1, 0), "f4")
+        shown = x[None] if self._sees_input else np.empty((1, 0), "f4")
         try:
             with self.journal.timed("predict"):
                 said = answer(self.learner, torch.from_numpy(shown).to(self.device), self)
@@ -332,7 +334,7 @@ class Service:
             self._past_holds = due.version
         slot = self.spool.place_of[sample]
         x = np.asarray(self.spool.inputs[slot : slot + 1])
-        if not getattr(self._past, "sees_input", True):
+        if not self._sees_input:
             x = np.empty((1, 0), np.float32)
         try:
             said = answer(self._past, torch.from_numpy(x.copy()).to(self.device), self)

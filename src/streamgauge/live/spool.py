@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
 from streamgauge.live.desk import Ints
-from streamgauge.record.writer import write_json
 from streamgauge.streams.gate import fetch, fetch_labels
 from streamgauge.streams.source import Array, IntArray, Spec
 

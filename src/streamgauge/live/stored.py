@@ -20,6 +20,8 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.bench import Setup, tell, warm_up
 from streamgauge.live.desk import Desk
 from streamgauge.live.journal import Journal
@@ -27,10 +29,9 @@ from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.trainer import Kind, Worker, hire
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.record.writer import write_json
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.running.evaluation import Evaluator
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Stream
 
@@ -89,7 +90,7 @@ def live(
         with (
             closing(hire(trainer, recipe, stage.setup, clock.wake, said, hang=hang)) as worker,
             worker.when_ready(),
-            closing(Recorder(path, header, absent)) as recorder,
+            closing(RunWriter(path, header, absent)) as recorder,
             closing(Journal(recorder, absent, checkpoint)) as journal,
         ):
             player = stage.player(worker, journal, clock, rate, kept, progress)
@@ -247,15 +248,15 @@ def facts(player: Player, worker: Worker) -> dict[str, Any]:
 def _evaluate(stage: Stage, player: Player, journal: Journal) -> None:
     """What is retained, after the end, when there is time again."""
     protocol = Protocol(evaluate="end", milestones=(1.0,))
-    evaluator = Evaluator(stage.stream, stage.learner, protocol, journal, stage.device)  # type: ignore[arg-type]
+    adapter = LearnerAdapter(stage.learner)
+    evaluator = Evaluator(stage.stream, adapter, protocol, journal, stage.device)  # type: ignore[arg-type]
     if not evaluator.due(player.step):
         return
     with journal.timed("evaluate"):
-        prepare = getattr(stage.learner, "prepare", None)
-        if prepare is not None:
-            meter = Meter(stage.learner)
+        if adapter.prepare is not None:
+            meter = Meter(adapter.work, adapter.sees_input)
             with meter.job("prepare"):
-                prepare()
+                adapter.prepare()
             journal.rows["jobs"].append(1, step=player.step - 1, version=player.version,
                                         kind="prepare", flops=meter.flops, bytes=np.nan,
                                         recalled=np.nan)  # fmt: skip

@@ -7,7 +7,6 @@ with features for inputs, read from disk, and a learner on it is the same learne
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -17,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +23,7 @@ from torch import Tensor, nn
 
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import locked, replace_synced, write_text
 from streamgauge.streams import Gate, Source, Spec, Stream
 from streamgauge.streams.prefetch import Ahead, workers_for
 from streamgauge.streams.source import Array, IntArray
@@ -236,8 +235,9 @@ def _compute(
         return
     folder.mkdir(parents=True, exist_ok=True)
     about = {"samples": len(source), "size": size, "model": backbone.config.model}
-    write_aside(folder / "about.json", lambda file: file.write_text(json.dumps(about, indent=1)))
-    with _alone(folder), _ahead(source, workers) as reader:
+    write_text(folder / "about.json", json.dumps(about, indent=1))
+    busy = f"Another process is computing the features in '{folder}': wait for it, or stop it."
+    with locked(folder, busy), _ahead(source, workers) as reader:
         for number in missing:
             part = (number * rows, ends[number])
             _shard(reader, backbone, folder, part, device, progress)
@@ -284,8 +284,7 @@ def _shard(
             opened.flush()
             if progress is not None and number + 1 < len(blocks):
                 progress(int(index[-1]) + 1, len(source))
-        os.fsync(opened.fileno())
-    aside.replace(file)
+    replace_synced(aside, file)
     if progress is not None:
         progress(end, len(source))
 
@@ -301,21 +300,6 @@ def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
         yield reader
     finally:
         reader.close()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two processes that compute the same features would write into one file."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StreamgaugeError(
-            f"Another process is computing the features in '{folder}': wait for it, or stop it."
-        ) from None
-    finally:
-        os.close(lock)
 
 
 def npy_header(shape: tuple[int, int]) -> bytes:
@@ -346,13 +330,6 @@ def _is_whole(file: Path, shape: tuple[int, int]) -> bool:
         return bool(np.load(file, mmap_mode="r").shape == shape)
     except (OSError, ValueError, EOFError):
         return False
-
-
-def write_aside(file: Path, write: Callable[[Path], Any]) -> None:
-    """Write under another name, then rename: a file is there whole or not at all."""
-    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
-    write(aside)
-    aside.replace(file)
 
 
 def rows_in_a_shard(size: int) -> int:

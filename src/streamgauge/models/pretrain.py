@@ -20,13 +20,13 @@ from torch import Tensor
 
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_atomic, write_text
 from streamgauge.models.augment import Augmentation, augment
 from streamgauge.models.features import (
     add_embedding,
     device_named,
     embed,
     preparation_hash,
-    write_aside,
 )
 from streamgauge.settings import as_plain, configure
 from streamgauge.streams import Gate, Stream
@@ -84,8 +84,9 @@ def pretrain(
             if not name.startswith("fc.")}  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
     about = {"stream": stream.name, "samples": len(index), **figures, "settings": as_plain(config)}
-    write_aside(file.with_suffix(".json"), lambda f: f.write_text(json.dumps(about, indent=1)))
-    write_aside(file, lambda f: torch.save(kept, f))
+    write_text(file.with_suffix(".json"), json.dumps(about, indent=1))
+    with write_atomic(file) as part:
+        torch.save(kept, part)
     return file
 
 

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.log import GUESSES as KNOWN
-from streamgauge.audit.log import to_seconds
-from streamgauge.audit.sources import open_source
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
+from streamgauge.tables.columns import choose, require
+from streamgauge.tables.read import open_table
+from streamgauge.tables.typed import load_arrays
+from streamgauge.tables.values import TimeParser, numbers
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
 
-# What people call these columns, the likeliest first; compared without case, spaces, _ and -.
-GUESSES = {
-    "latitude": ("latitude", "lat", "decimallatitude", "gpslatitude", "poilat"),
-    "longitude": ("longitude", "lon", "lng", "long", "decimallongitude", "gpslongitude", "poilon"),
-    "time": (*KNOWN["time"], "datetaken"),
-    "user": KNOWN["user"],
-}
-NOT_WANTED = "none"
+ROLES = ("latitude", "longitude", "time", "user")
 CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
@@ -42,45 +36,22 @@ class Points:
     for those that are not needed; otherwise it is guessed, and `guessed` says which were.
     """
 
-    def __init__(
-        self, data: str | Path | Mapping[str, Any], *, keep: Sequence[str] = (), **columns: Any
-    ) -> None:
-        self.name = str(data) if isinstance(data, str | Path) else "the arrays given"
-        self.source = open_source(_arrays(Path(data)) if isinstance(data, str | Path) else data)
-        self.roles: dict[str, str] = {}
-        self.guessed: list[str] = []
-        for role in GUESSES:
-            self._find(role, columns.get(role))
+    def __init__(self, data: Any, *, keep: Sequence[str] = (), **columns: Any) -> None:
+        named = isinstance(data, str | Path)
+        arrays = _arrays(Path(data)) if named else data
+        self.source = open_table(arrays, str(data) if named else "")
+        self.name, names = self.source.name, self.source.names
+        self.roles = choose(names, ROLES, columns, self.name, "--")
+        self.guessed = [role for role in self.roles if not columns.get(role)]
         for role in ("latitude", "longitude"):
             if role not in self.roles:
                 raise StreamgaugeError(
                     f"No column of {self.name} looks like the {role}: name it with --{role}; the "
-                    f"columns are {', '.join(self.source.names)}."
+                    f"columns are {', '.join(names)}."
                 )
         for name in keep:
-            self._require("keep", name)
+            require(names, name, "setting keep", self.name)
         self.keep = tuple(name for name in keep if name not in self.roles.values())
-
-    def _find(self, role: str, given: str | None) -> None:
-        names = self.source.names
-        if given is not None:
-            if given.lower() != NOT_WANTED or given in names:
-                self._require(role, given)
-                self.roles[role] = given
-            return
-        plain = {re.sub(r"[\s_\-.]", "", name).lower(): name for name in reversed(names)}
-        for guess in GUESSES[role]:
-            if guess in plain:
-                self.roles[role] = plain[guess]
-                self.guessed.append(role)
-                return
-
-    def _require(self, role: str, name: str) -> None:
-        if name not in self.source.names:
-            raise StreamgaugeError(
-                f"{self.name} has no column '{name}' for --{role}; "
-                f"{nearest(name, self.source.names)}"
-            )
 
     def columns_line(self) -> str:
         """Which column was taken for what."""
@@ -97,32 +68,38 @@ class Points:
             names += self.keep
         text = [self.roles["user"]] if "user" in roles and "user" in self.roles else []
         row = 0
-        for table in self.source.tables(names, text):
+        for table in self.source.pieces(names, text):
             if table.num_rows:
                 yield row, table
                 row += table.num_rows
 
     def coordinates(self, table: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Degrees of a table's rows, NaN where they are missing."""
-        found = []
+        degrees = []
         for role in ("latitude", "longitude"):
             name = self.roles[role]
-            try:
-                found.append(np.asarray(table[name].to_numpy(), dtype=np.float64))
-            except (ValueError, TypeError):
+            values = numbers(table[name])
+            if values is None:
                 raise StreamgaugeError(
                     f"Column '{name}' is taken as the {role} but holds no numbers: name another "
                     f"with --{role}."
-                ) from None
-        return found[0], found[1]
+                )
+            degrees.append(values)
+        return degrees[0], degrees[1]
+
+    def _row_name(self, first: int, row: int) -> str:
+        return self.source.row_name(first + row)
 
     def times(self) -> Ints | None:
         """Seconds of all rows, or None where there is no column of times."""
         if "time" not in self.roles:
             return None
         name = self.roles["time"]
-        file = Path(self.name)
-        parts = [to_seconds(table[name], name, row, file) for row, table in self.tables("time")]
+        parser = TimeParser(name)
+        parts = []
+        for row, table in self.tables("time"):
+            names = partial(self._row_name, row)
+            parts.append(parser.whole_seconds(table[name], self.name, names))
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)
@@ -131,10 +108,10 @@ class Points:
 def _arrays(path: Path) -> str | Path | dict[str, Array]:
     """NumPy files as columns by name, left on disk; any other path as it is."""
     if path.is_dir() and (files := sorted(path.glob("*.npy"))):
-        return {file.stem: _load(file) for file in files}
+        return {file.stem: load_arrays(file) for file in files}
     if path.suffix.lower() != ".npy" or not path.exists():
         return path
-    array = _load(path)
+    array = load_arrays(path)
     if array.ndim != 2 or array.shape[1] not in (2, 3):
         raise StreamgaugeError(
             f"{path} has shape {array.shape}: one array of points has the columns latitude, "
@@ -143,15 +120,6 @@ def _arrays(path: Path) -> str | Path | dict[str, Array]:
         )
     names = ("latitude", "longitude", "time")[: array.shape[1]]
     return {name: array[:, number] for number, name in enumerate(names)}
-
-
-def _load(path: Path) -> Array:
-    try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = getattr(error, "strerror", None) or "it is no array of plain numbers"
-        raise StreamgaugeError(f"{path} cannot be read: {why}.") from None
-    return array
 
 
 def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:

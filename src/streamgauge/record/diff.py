@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.record.run import Run, Table
+from streamgauge.record.run import LogTable, Run
 from streamgauge.record.tables import TABLES
 
 _MISSING = "(absent)"
@@ -84,7 +84,7 @@ def _parting(a: Run, b: Run, name: str) -> dict[str, Any] | None:
     return {"step": step, "row": rows, "columns": [], "rows": [left.rows, right.rows]}
 
 
-def _step(table: Table, row: int) -> int:
+def _step(table: LogTable, row: int) -> int:
     """The step in which a row was written; an answer ahead stands under the step it is about."""
     if "shift" in table:
         live = np.flatnonzero(table["shift"][: row + 1] == 0)

@@ -18,7 +18,7 @@ from streamgauge.record.writer import read_header, read_progress
 PLACES = frozenset({"path", "root", "names", "cache"})
 
 
-class Table(Mapping[str, NDArray[Any]]):
+class LogTable(Mapping[str, NDArray[Any]]):
     """One table of the log. A column is read from disk at its first use, and only that column."""
 
     def __init__(self, name: str, files: list[Path]) -> None:
@@ -112,21 +112,21 @@ class Run:
         self.done: bool = progress["done"]
         self.checkpoint: str | None = progress.get("checkpoint")
         self._segments: dict[str, int] = progress["segments"]
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, LogTable] = {}
 
-    def __getattr__(self, name: str) -> Table:
+    def __getattr__(self, name: str) -> LogTable:
         if name.startswith("_") or name not in TABLES:
             raise AttributeError(f"A run has no '{name}'; {nearest(name, TABLES)}")
         return self.table(name)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> LogTable:
         if name not in self._tables:
             count = self._segments.get(name, 0)
             files = [self.path / "log" / name / f"{n:05d}.parquet" for n in range(count)]
             missing = [file for file in files if not file.exists()]
             if missing:
                 raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
-            self._tables[name] = Table(name, files)
+            self._tables[name] = LogTable(name, files)
         return self._tables[name]
 
     @property

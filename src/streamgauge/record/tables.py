@@ -72,7 +72,7 @@ def columns_of(table: str, absent: frozenset[str]) -> dict[str, str]:
 _PLAIN = (int, float, str)
 
 
-class Rows:
+class RowBuffer:
     """Rows of one table, waiting to be written: arrays that grow, filled by slices."""
 
     def __init__(self, columns: dict[str, str], room: int = 1024) -> None:

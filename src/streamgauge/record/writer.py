@@ -13,9 +13,7 @@ debris of an interrupted write and is removed on resume.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,21 +21,22 @@ from typing import Any
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record.tables import LOG_VERSION, TABLES, Rows, columns_of
+from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
+from streamgauge.record.tables import LOG_VERSION, TABLES, RowBuffer, columns_of
 
 # Rows of one table that are kept in memory at the most: bounds the process's memory.
 MOST_ROWS = 1 << 19
 
 
-class Recorder:
+class RunWriter:
     """The one writer of a run folder."""
 
     def __init__(self, path: Path, header: dict[str, Any], absent: frozenset[str]) -> None:
         self.path = path
         with _saying(path):
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path)
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+            self._lock = acquire_lock(path, f"{path} is being written by another process.")
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
         self._segments = dict.fromkeys(TABLES, 0)
         self._state: dict[str, Any] | None = None
         self.step = 0
@@ -76,10 +75,11 @@ class Recorder:
                 file.unlink()
         for name in TABLES:
             for file in (self.path / "log" / name).glob("[0-9]*.parquet*"):
-                if file.suffix == ".aside" or int(file.stem) >= self._segments[name]:
+                if file.suffix in TEMPORARY or int(file.stem) >= self._segments[name]:
                     file.unlink()
-        for file in self.path.glob("*.aside"):
-            file.unlink()
+        for file in self.path.iterdir():
+            if file.suffix in TEMPORARY:
+                file.unlink()
 
     @property
     def state(self) -> dict[str, Any] | None:
@@ -106,13 +106,13 @@ class Recorder:
                 if rows.count:
                     folder = self.path / "log" / name
                     folder.mkdir(parents=True, exist_ok=True)
-                    with _aside(folder / f"{self._segments[name]:05d}.parquet") as aside:
-                        pq.write_table(rows.take(), aside, compression="zstd")
+                    with write_atomic(folder / f"{self._segments[name]:05d}.parquet") as part:
+                        pq.write_table(rows.take(), part, compression="zstd")
                     self._segments[name] += 1
             before = (read_progress(self.path) or {}).get("checkpoint")
             checkpoint = f"checkpoint-{step}.pt"
-            with _aside(self.path / checkpoint) as aside:
-                _save(state, aside)
+            with write_atomic(self.path / checkpoint) as part:
+                _save(state, part)
             write_json(
                 self.path / "progress.json",
                 {"step": step, "done": done, "checkpoint": checkpoint, "segments": self._segments},
@@ -125,12 +125,12 @@ class Recorder:
         """Take back a folder in which nothing was recorded yet."""
         if read_progress(self.path) is None:
             (self.path / "run.json").unlink(missing_ok=True)
-            (self.path / "lock").unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
     def close(self) -> None:
-        os.close(self._lock)  # releases the lock; the file stays, its absence would be a race
+        self._lock.release()
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -220,41 +220,6 @@ def from_plain(value: Any) -> Any:
     if isinstance(value, list):
         return [from_plain(item) for item in value]
     return value
-
-
-def write_json(path: Path, value: Any) -> None:
-    with _aside(path) as aside:
-        aside.write_text(json.dumps(value, indent=1) + "\n")
-
-
-@contextlib.contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """Write to a file beside `path`, then put it in place in one step that survives a crash."""
-    aside = path.with_name(path.name + ".aside")
-    try:
-        yield aside
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
-        aside.rename(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _lock(path: Path) -> int:
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StreamgaugeError(f"{path} is being written by another process.") from None
-    return descriptor
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit import blind_accuracy
+from streamgauge.audit.counting import running_modes
 from streamgauge.metrics import average_accuracy
 from streamgauge.metrics.log import choose_split
 from streamgauge.record import Run
@@ -124,12 +125,8 @@ def guesses(labels: NDArray[Any], window: int) -> NDArray[Any]:
     >>> guesses(np.array([3, 3, 1, 1]), window=3)
     array([0, 3, 3, 3, 1], dtype=int32)
     """
-    from streamgauge.audit import _kernels  # takes its time to import
-
     codes = np.ascontiguousarray(labels, np.int32)
-    guess = np.zeros(len(codes) + 1, np.int32)
-    tree = np.zeros(2 << int(codes.max()).bit_length(), np.int64)
-    _kernels.all_guesses(codes, window, 0, tree, guess)
+    guess = running_modes(codes, int(codes.max()) + 1, window)
     early = [mode(codes[:n]) for n in range(1, min(window, len(guess)))]
     guess[: len(early) + 1] = [0, *early]
     return guess

@@ -55,7 +55,7 @@ def board_text(board: Board) -> str:
         mark = ["=" if row.learner in tied else ""] if tied else []
         table.add_row(*map(Text, [row.learner, *mark, *cells, row.seeds, *told]))
     by = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
-    tie = [board.ties.said] if board.ties.said else []
+    tie = [board.ties.sentence] if board.ties.sentence else []
     return "\n".join([board.title, _as_text(table), NOTE + by, *tie, *_told(board)])
 
 

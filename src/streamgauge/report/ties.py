@@ -24,7 +24,7 @@ NAMED = 3  # learners that a sentence names; more are counted
 
 class Ties(NamedTuple):
     names: frozenset[str] = frozenset()  # the best among them; empty where nothing is tied
-    said: str = ""
+    sentence: str = ""
 
 
 NO_TIES = Ties()
@@ -42,18 +42,20 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     }
     shared = sorted(set.intersection(*(set(of) for of in known.values())))
     if not shared:
-        return Ties(said="The learners share no seed, so they cannot be compared pair by pair.")
+        return Ties(sentence="The learners share no seed, so they cannot be compared pair by pair.")
     each = {name: [of[pair] for pair in shared] for name, of in known.items()}
     shift = _shift(order)
     if shift is None and len(shared) == 1:
-        return Ties(said=f"By {title} one seed cannot tell which learners differ.")
+        return Ties(sentence=f"By {title} one seed cannot tell which learners differ.")
     results: dict[str, Any]
     if shift is None:
         results, blocks = {n: [of[order] for _, of in one] for n, one in each.items()}, 1
     else:
         results, blocks = _stretches({n: [run for run, _ in one] for n, one in each.items()}, shift)
     if not results:
-        return Ties(said="The learners answered no samples in common, so they are not compared.")
+        return Ties(
+            sentence="The learners answered no samples in common, so they are not compared."
+        )
     board = leaderboard(results, blocks, LEVEL)
     best = max(there, key=lambda row: _mean(row, order)).learner
     tied = next(line.tied_with for line in board if line.name == best)
@@ -63,7 +65,7 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     if len(shared) == 1:
         how += "; other seeds may differ"
     if not tied:
-        return Ties(said=f"{best} differs from every other learner ({how}).")
+        return Ties(sentence=f"{best} differs from every other learner ({how}).")
     # Where two seeds differ more than stretches do, their one difference is all there is to judge
     # by: 27 points may be no proof then, and a mark that reads as "equal" would mislead.
     unknown = {name for name in tied if _hangs_on_one(results[best], results[name], blocks)}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record import OPTIONAL, Recorder, Run, environment
-from streamgauge.running import loop as loops
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record.renamed import current_state
 from streamgauge.running.determinism import explain_refusals, make_deterministic
 from streamgauge.running.end_notes import end_notes
 from streamgauge.running.execution import Execution
 from streamgauge.running.identity import identity
+from streamgauge.running.loop import Loop
 from streamgauge.running.plan import check_seed
-from streamgauge.running.prefetch import announcing, reading_ahead
+from streamgauge.running.prefetch import prefetching, with_prefetch
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.threads import suitable_threads, threads
 from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
@@ -31,21 +35,21 @@ if TYPE_CHECKING:
     from streamgauge.learners.base import Learner
     from streamgauge.running.executors.torchrun import Ranks
 
-Progress = Callable[[loops.Loop], None]
+Progress = Callable[[Loop], None]
 
 
-class FolderStore(Protocol):
+class FolderStore(typing.Protocol):
     """A remote copy of run folders, for machines that share no disk."""
 
     def get(self, path: Path) -> None: ...
     def put(self, path: Path) -> None: ...
 
 
-class StepwiseRun(Protocol):
+class StepwiseRun(typing.Protocol):
     """A run that advances step by step, so that several can take turns."""
 
     @property
-    def loop(self) -> loops.Loop | None:
+    def loop(self) -> Loop | None:
         """None where there is nothing to step through."""
 
     def open(self) -> None: ...
@@ -77,7 +81,7 @@ class ActiveRun:
         recipe: Recipe,
         execution: Execution,
         *,
-        protocol: loops.Protocol | None = None,
+        protocol: Protocol | None = None,
         seed: int = 0,
         out: str | Path = RUNS,
         origin: str | None = None,
@@ -89,7 +93,7 @@ class ActiveRun:
         import torch
 
         self.stream, self.recipe = stream, recipe
-        self.protocol = protocol or loops.Protocol()
+        self.protocol = protocol or Protocol()
         self.seed = check_seed(seed, "seed")
         self.ranks = _ranks(recipe)
         if self.ranks is not None:
@@ -107,8 +111,8 @@ class ActiveRun:
         self.engine = engines.make(execution.engine, self.device, execution.precision)
         self.engine.say = self.log
         self.header = self._header(origin, notes or {})
-        name = f"{stream.name}-{recipe.name}-s{self.seed}-{self.header['id'][:8]}"
-        self.path = path or Path(out) / name
+        name = f"{stream.name}-{recipe.name}-s{self.seed}"
+        self.path = path or _folder(Path(out), name, self.header["id"])
         self.store = store
         if store is not None:
             store.get(self.path)
@@ -117,7 +121,7 @@ class ActiveRun:
         if self.complete:
             self.log(f"{self.path} is complete already; nothing to do.")
         self._open = ExitStack()  # what `close` releases
-        self._loop: loops.Loop | None = None
+        self._loop: Loop | None = None
 
     def _header(self, origin: str | None, notes: Mapping[str, Any]) -> dict[str, Any]:
         stream = self.stream
@@ -140,7 +144,7 @@ class ActiveRun:
         }
 
     @property
-    def loop(self) -> loops.Loop | None:
+    def loop(self) -> Loop | None:
         return self._loop
 
     def __enter__(self) -> ActiveRun:
@@ -159,12 +163,12 @@ class ActiveRun:
             self.header["environment"]["threads"] = thread_count
             if self.ranks is not None:
                 self.header["environment"]["ranks"] = self.ranks.count
-            stream = stack.enter_context(reading_ahead(self.stream, self.execution.workers))
+            stream = stack.enter_context(prefetching(self.stream, self.execution.workers))
             stream = _on_device(stream, self.device)
             recorder = self._recorder()
             stack.enter_context(closing(recorder))
             try:
-                loop = loops.Loop(
+                loop = Loop(
                     stream,
                     lambda gate: self._build(gate, stream, self.ranks),
                     self.protocol,
@@ -182,6 +186,7 @@ class ActiveRun:
                 stack.enter_context(self.execution.profile.attached(loop))
             state = recorder.state  # can be read once
             if state is not None:
+                state["learner"] = current_state(self.recipe.where, state["learner"])
                 with self.engine.scope():
                     loop.load_state_dict(state)
                 self.log(f"{self.path} goes on from step {loop.step}.")
@@ -196,7 +201,7 @@ class ActiveRun:
         if loop is None:
             return
         with explain_refusals():
-            steps = loop.steps(self.execution.checkpoint, announcing(loop, self.progress))
+            steps = loop.steps(self.execution.checkpoint, with_prefetch(loop, self.progress))
             if self.ranks is not None:
                 loop.meter.total, steps = self.ranks.total, self.ranks.and_wait(steps)
             yield from steps if self.store is None else self._stored(steps, self.store)
@@ -222,7 +227,7 @@ class ActiveRun:
         absent = OPTIONAL - set(self.stream.source.columns)
         if self.stream.task is not None:
             absent -= {"task"}
-        make = partial(Recorder, self.path, self.header, frozenset(absent))
+        make = partial(RunWriter, self.path, self.header, frozenset(absent))
         return make() if self.ranks is None else self.ranks.recorder(make)
 
     def _build(
@@ -242,6 +247,18 @@ class ActiveRun:
 
 def is_done(path: Path) -> bool:
     return (path / "run.json").exists() and Run(path).done
+
+
+def _folder(out: Path, prefix: str, run_id: str) -> Path:
+    """The folder of a run; an older version may have named it after another hash of the same."""
+    path = out / f"{prefix}-{run_id[:8]}"
+    if not path.exists():
+        for file in sorted(out.glob(f"{escape(prefix)}-*/run.json")):
+            with suppress(StreamgaugeError, KeyError):  # damaged, or not a run with an identity
+                header = Run(file.parent).header
+                if identity(header["config"], header["stream"]) == run_id:
+                    return file.parent
+    return path
 
 
 _RESIDENT: dict[tuple[str, str], Resident] = {}

@@ -15,10 +15,11 @@ import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.record.writer import from_plain, to_plain
 from streamgauge.running.determinism import make_deterministic
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class _Memo:
     full = False
 
     def __init__(self, absent: frozenset[str]) -> None:
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
         pass
@@ -276,13 +277,13 @@ def _resumes(recipe: Recipe, device: torch.device) -> None:
 def _is_bounded(recipe: Recipe, device: torch.device) -> str | None:
     sizes = {}
     drive = _Drive(recipe, device, _stream(_source(2000), 40, 1), Protocol(evaluate="never"))
-    if getattr(drive.loop.learner, "unbounded", False):
+    if drive.loop.adapter.unbounded:
         return None
     for samples in (2000, 4000, 7000):
         drive.to(samples // 40)
         sizes[samples] = len(_state_bytes(drive.loop.learner.state_dict()))
     if sizes[7000] - sizes[4000] > 3000:
-        memory = getattr(drive.loop.learner, "memory", None)
+        memory = drive.loop.adapter.memory
         if memory is not None and len(memory) < (getattr(memory, "capacity", None) or 0):
             return "its memory was not full yet after 7,000 samples; check it with a smaller one"
         raise Broken(
@@ -307,7 +308,7 @@ def _class_never_seen(recipe: Recipe, device: torch.device) -> None:
 
     rng = np.random.default_rng(5)
     strange = torch.from_numpy(rng.integers(0, 256, (5, 3, 8, 8)).astype(np.uint8)).to(device)
-    if not getattr(drive.loop.learner, "sees_input", True):
+    if not drive.loop.adapter.sees_input:
         strange = torch.empty((5, 0), device=device)
     scores = drive.loop.learner.predict(strange)
     if tuple(scores.shape) != (5, CLASSES + NEVER):
@@ -351,8 +352,8 @@ def _no_peeking(recipe: Recipe, device: torch.device) -> None:
 
 def _declares_needs(recipe: Recipe, device: torch.device) -> None:
     drive = _Drive(recipe, device, _stream())
-    needs = drive.loop.needs
-    if needs and not hasattr(drive.loop.learner, "tell"):
+    needs = drive.loop.adapter.needs
+    if needs and drive.loop.adapter.tell is None:
         raise Broken(f"it declares that it needs {sorted(needs)} but has no `tell` to receive it")
     base = _predictions(drive.end())
     kept = len(drive.loop.stream)

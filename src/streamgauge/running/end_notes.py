@@ -13,7 +13,8 @@ from streamgauge.metrics import (
 )
 from streamgauge.record import Run
 from streamgauge.running.lookahead import LookAhead, nth
-from streamgauge.running.loop import Loop, Protocol
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Stream
 
 

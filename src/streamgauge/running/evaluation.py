@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from streamgauge.engine import Eager
 from streamgauge.engine.counting import Marks, classes_of, right, right_within
 from streamgauge.errors import StreamgaugeError
+from streamgauge.running.jobs import blank
 from streamgauge.streams.gate import fetch, to_device
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from streamgauge.learners.base import Learner
-    from streamgauge.running.loop import Protocol, Record
+    from streamgauge.learners.adapter import LearnerAdapter
+    from streamgauge.running.protocol import Protocol
+    from streamgauge.running.rows import Record
     from streamgauge.streams import Split, Stream
 
 BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
@@ -46,16 +48,16 @@ class Evaluator:
     def __init__(
         self,
         stream: Stream,
-        learner: Learner,
+        adapter: LearnerAdapter,
         protocol: Protocol,
         record: Record,
         device: torch.device,
         engine: Eager | None = None,
     ) -> None:
-        self.stream, self.learner, self.protocol = stream, learner, protocol
+        self.stream, self.adapter, self.protocol = stream, adapter, protocol
         if engine is None:
             engine = Eager()
-            engine.adopt(learner, stream.spec.classes)
+            engine.adopt(adapter, stream.spec.classes)
         self.engine = engine
         self.rows, self.device = record.rows, device
         self.number = 0  # evaluations taken
@@ -63,14 +65,14 @@ class Evaluator:
             name: Heldout(stream, split, name) for name, split in stream.splits.items()
         }
         self._due = Due(stream, protocol, device)
-        if protocol.probe != "never" and not hasattr(learner, "features"):
+        if protocol.probe != "never" and adapter.features is None:
             raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
 
     def due(self, step: int) -> bool:
         """Whether an evaluation is to be taken after so many steps."""
         return bool(self._heldout) and any(self._due(step))
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Ask everything that may ever be asked, to see what memory that takes; changes nothing."""
         for heldout in self._heldout.values():
             for x in self._inputs(heldout, len(heldout)):
@@ -83,9 +85,7 @@ class Evaluator:
         for name, heldout in self._heldout.items():
             if boundary or keep or not heldout.split.at_boundaries:
                 if heldout.split.at_boundaries:
-                    conclude: Any = getattr(self.learner, "conclude", None)
-                    if conclude is not None:
-                        conclude()
+                    self.adapter.prepare_test()
                 self._evaluate(name, heldout, moment, boundary, keep)
         if probe:
             self._probe(moment)
@@ -136,7 +136,7 @@ class Evaluator:
         block = LARGE_BLOCK if self.device.type == "cuda" else small
         for start in range(0, count, block):
             end = min(start + block, count)
-            if getattr(self.learner, "sees_input", True):
+            if self.adapter.sees_input:
                 yield heldout.inputs(start, end, self.device)
             else:
                 yield blank(end - start, self.device)
@@ -232,9 +232,9 @@ class Evaluator:
             generator = torch.Generator(self.device).manual_seed(hash(draw) % (1 << 62))
         blocks = (index[start : start + BLOCK] for start in range(0, len(index), BLOCK))
         read = (fetch(self.stream.source, block, self.device) for block in blocks)
-        return np.concatenate(
-            [self.learner.features(x, generator).cpu().numpy() for x in read]  # type: ignore[attr-defined]
-        )
+        features = self.adapter.features
+        assert features is not None
+        return np.concatenate([features(x, generator).cpu().numpy() for x in read])
 
 
 class Heldout:
@@ -351,10 +351,3 @@ def _joined(parts: list[Any]) -> Any:
     import torch
 
     return torch.cat(parts)
-
-
-def blank(count: int, device: torch.device) -> Tensor:
-    """What a learner that does not look at inputs is handed."""
-    import torch
-
-    return torch.empty((count, 0), device=device)

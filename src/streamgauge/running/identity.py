@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import PLACES
 
 
@@ -14,9 +15,10 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     """Hash of what determines the result: equal commands have equal identities.
 
     The name a learner is shown under, where files lie, and the machine do not count; the stream's
-    data and order, the learner's code and settings, protocol, seed and kind of device do.
+    data and order, the learner's behaviour and settings, protocol, seed and kind of device do.
     """
-    learner = {k: config["learner"][k] for k in ("settings", "needs", "code", "weights")}
+    stored = current_learner(config["learner"])
+    learner = {k: stored[k] for k in ("settings", "needs", "code", "weights")}
     settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
     # What lies there is hashed: the data, with the features of them, and the weights.
     if "features" in settings:

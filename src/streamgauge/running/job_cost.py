@@ -20,6 +20,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.energy import Energy, of_job
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
@@ -132,12 +133,12 @@ class JobBenchmark:
         self._gate = Gate(self._stream.source, self._stream.preparation, device)
         self._step, self._device, self._needs = 0, device, recipe.needs
         self._tasks = np.array_split(np.arange(classes), 2)
-        learner: Any = recipe.build(self._stream.spec, self._gate, 0, device)
-        self.learner = learner
+        self.learner = recipe.build(self._stream.spec, self._gate, 0, device)
+        self.adapter = LearnerAdapter(self.learner)
         if "boundaries" in self._needs:
-            learner.tell(boundary=0, classes=self._tasks[0])
+            self.adapter.tell_facts(boundary=0, classes=self._tasks[0])
         if "horizon" in self._needs:
-            learner.tell(horizon=len(self._stream))
+            self.adapter.tell_facts(horizon=len(self._stream))
 
     def _next_batch(self) -> Batch:
         index = self._stream.index(self._step).astype(np.int64)
@@ -150,7 +151,7 @@ class JobBenchmark:
     def fill(self) -> None:
         """Fill the memory, where possible without training, take a few jobs, and end a task, so
         that a method with a teacher has one."""
-        store = getattr(self.learner, "store", None)
+        store = self.adapter.store
         for step in range(self._filling + WARM_UP):
             batch = self._next_batch()
             if step < self._filling and store is not None:
@@ -158,13 +159,13 @@ class JobBenchmark:
             else:
                 self.learner.learn(batch, self.learner.predict(batch.x))
         if "boundaries" in self._needs:
-            self.learner.tell(boundary=1, classes=self._tasks[1])
+            self.adapter.tell_facts(boundary=1, classes=self._tasks[1])
 
     def count_job(self) -> tuple[str, float, float]:
         """Kind and FLOPs of the next job, and FLOPs of answering one sample."""
         batch = self._next_batch()
         answer_flops, scores = _counted(lambda: self.learner.predict(batch.x))
-        kind = self.learner.job_kind() if hasattr(self.learner, "job_kind") else "learn"
+        kind = self.adapter.job_kind()
         flops, _ = _counted(lambda: self.learner.learn(batch, scores))
         return kind, flops, answer_flops / len(batch.index)
 
@@ -187,7 +188,7 @@ class JobBenchmark:
 
     def prepare(self) -> tuple[float, float]:
         """FLOPs and seconds of the work before an evaluation; 0 where a learner has none."""
-        prepare = getattr(self.learner, "prepare", None)
+        prepare = self.adapter.prepare
         if prepare is None:
             return 0.0, 0.0
         start = time.perf_counter()
@@ -240,13 +241,12 @@ def _measure(
         kind, flops, _ = bench.count_job()
         kinds.setdefault(kind, []).append(flops)
     times = [bench.time_job() for _ in range(timed)]
-    memory_bytes = getattr(bench.learner, "memory_bytes", None)
-    memory = getattr(bench.learner, "memory", None)
+    memory = bench.adapter.memory
     return _Measured(
         flops=statistics.fmean(f for flops in kinds.values() for f in flops),
         # The least: whatever else the machine does only adds.
         seconds=min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle)),
-        memory_bytes=float("nan") if memory_bytes is None else float(memory_bytes()),
+        memory_bytes=bench.adapter.memory_bytes(),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
         energy=of_job(bench.repeat_job, device),
         by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
@@ -260,7 +260,7 @@ def _cycle(
     stream = _stream(input_shape, classes, batch, 1)
     gate = Gate(stream.source, stream.preparation, device)
     learner = recipe.build(stream.spec, gate, 0, device)
-    return min(learner.cycle(batch), MOST_CYCLE) if hasattr(learner, "cycle") else 1
+    return min(LearnerAdapter(learner).cycle(batch), MOST_CYCLE)
 
 
 def _stream(input_shape: tuple[int, ...], classes: int, batch: int, steps: int) -> Stream:
@@ -284,24 +284,24 @@ def as_dict(cost: Cost) -> dict[str, Any]:
 
 def cost_text(costs: list[Cost]) -> str:
     """A table for the terminal, and what could not be measured."""
-    wide = max([14, *(len(one.learner) + 1 for one in costs)])
-    lines = [f"{'learner':<{wide}}{'FLOPs':>10}{'time':>9}{'GFLOP a job':>14}{'ms a job':>11}"
+    width = max([14, *(len(cost.learner) + 1 for cost in costs)])
+    lines = [f"{'learner':<{width}}{'FLOPs':>10}{'time':>9}{'GFLOP per job':>15}{'ms per job':>12}"
              f"{'memory held':>14}{'samples':>12}"]  # fmt: skip
-    for one in costs:
+    for cost in costs:
         lines.append(
-            f"{one.learner:<{wide}}{one.relative_flops:>9.3f}x{one.relative_seconds:>8.2f}x"
-            f"{one.flops / 1e9:>14.3f}{1e3 * one.seconds:>11.1f}"
-            f"{_bytes(one.memory_bytes):>14}{_bytes(one.sample_bytes):>12}"
+            f"{cost.learner:<{width}}{cost.relative_flops:>9.3f}x{cost.relative_seconds:>8.2f}x"
+            f"{cost.flops / 1e9:>15.3f}{1e3 * cost.seconds:>12.1f}"
+            f"{_bytes(cost.memory_bytes):>14}{_bytes(cost.sample_bytes):>12}"
         )
-        if len(one.by_kind) > 1:
-            kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in one.by_kind.items())
-            lines.append(f"{'':<{wide}}by kind of job: {kinds}")
+        if len(cost.by_kind) > 1:
+            kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in cost.by_kind.items())
+            lines.append(f"{'':<{width}}by kind of job: {kinds}")
     lines.append("FLOPs and time relative to er with the same network, batch and memory.")
-    for one in costs:
-        if one.joules is not None and one.joules_above_idle is not None:
+    for cost in costs:
+        if cost.joules is not None and cost.joules_above_idle is not None:
             lines.append(
-                f"{one.learner}: {one.joules:.3g} J a job, {one.joules_above_idle:.3g} J above "
-                f"idle ({one.energy_source})"
+                f"{cost.learner}: {cost.joules:.3g} J per job, {cost.joules_above_idle:.3g} J "
+                f"above idle ({cost.energy_source})"
             )
     if costs and costs[0].joules is None:
         lines.append(f"Energy is not available: {costs[0].energy_source}.")

@@ -15,7 +15,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record import Run
 from streamgauge.running import costs
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain, coerce, configure, setting_types
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -91,18 +91,18 @@ class Profile:
         """Measure what a loop does in this block."""
         self._wait = _waiting(loop.device)
         self.waits = self._wait is not _nothing
-        timed, before = loop._timed, loop.step
+        timed, before = loop.timed, loop.step
 
         @contextmanager
         def both(part: str) -> Iterator[None]:
             with self.part(part), timed(part):
                 yield
 
-        loop._timed = both  # type: ignore[method-assign]
+        loop.timed = both
         for method, part in LEARNER.items():
-            self._watch(loop.learner, method, part)
+            loop.adapter.replace_method(method, partial(self._timed, part))
         for rows in loop.recorder.rows.values():
-            self._watch(rows, "append", "record")
+            rows.append = self._timed("record", rows.append)  # type: ignore[method-assign]
         start = time.perf_counter()
         try:
             yield
@@ -110,17 +110,13 @@ class Profile:
             self.total += time.perf_counter() - start
             self.steps += loop.step - before
 
-    def _watch(self, owner: Any, method: str, part: str) -> None:
-        call = getattr(owner, method, None)
-        if call is None:
-            return
-
+    def _timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)
         def timed(*args: Any, **named: Any) -> Any:
             with self.part(part):
                 return call(*args, **named)
 
-        setattr(owner, method, timed)
+        return timed
 
     def shares(self) -> dict[str, float]:
         """Part by part, in order of time; they add up to 1."""
@@ -137,7 +133,9 @@ class Profile:
         lines = [f"Where the time went: {self.steps:,} steps in {self.total:.1f} s."]
         for name, share in shares.items():
             each = 1e3 * share * self.total / self.steps
-            lines.append(f"  {name:<9}{share:>7.1%}{each:>11.3f} ms a step   {WHAT.get(name, '')}")
+            lines.append(
+                f"  {name:<9}{share:>7.1%}{each:>11.3f} ms per step   {WHAT.get(name, '')}"
+            )
         largest = next(iter(shares))
         if largest in ADVICE:
             lines.append(f"To spend less on {largest}: {ADVICE[largest]}.")

@@ -10,16 +10,17 @@ from typing import Any, Unpack
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run, find_runs
 from streamgauge.running.active_run import ActiveRun, Progress, run_to_completion
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors import dispatch
 from streamgauge.running.executors.sequential import Watch
 from streamgauge.running.identity import identity
-from streamgauge.running.loop import Protocol
 from streamgauge.running.plan import Experiment, PlannedRun, plan
+from streamgauge.running.protocol import Protocol
 from streamgauge.running.threads import user_threads
-from streamgauge.settings import RUNS, configure
+from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
 from streamgauge.versions import renamed
 
@@ -146,13 +147,21 @@ def _reopened(stored: Run, execution: Execution, progress: Progress | None) -> A
             f"arrays and settings, and it goes on from step {stored.step}."
         )
     stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
-    learner = config["learner"]
+    learner = current_learner(config["learner"])
     recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
     protocol = configure(Protocol, config["protocol"], "protocol")
-    described = recipe.describe(stream)
-    # Not by the stored id: an older version may have computed it from other fields.
-    before = identity(config, stored.stream)
-    if identity({**config, "learner": described}, stream.describe()) != before:
+    described, stream_now = recipe.describe(stream), stream.describe()
+    now = {**config, "learner": described, "protocol": as_plain(protocol)}
+    # Not by the stored id: an older version may have computed it from other fields. Settings that
+    # it did not have yet have their defaults.
+    before = {
+        **config,
+        "learner": {**learner, "settings": {**described["settings"], **learner["settings"]}},
+        "protocol": {**now["protocol"], **config["protocol"]},
+    }
+    stream_settings = {**stream_now["settings"], **stored.stream["settings"]}
+    stream_before = {**stored.stream, "settings": stream_settings}
+    if identity(now, stream_now) != identity(before, stream_before):
         changed = _changed(stored, described, stream)
         raise StreamgaugeError(
             f"{stored.path} cannot be resumed: {changed} changed since it was started."
@@ -177,7 +186,7 @@ def _reopened(stored: Run, execution: Execution, progress: Progress | None) -> A
 
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
-    learner = stored.header["config"]["learner"]
+    learner = current_learner(stored.header["config"]["learner"])
     for entry, words in (("code", "the code"), ("weights", "the weights")):
         if learner[entry] != described[entry]:
             return f"{words} of the learner {described['name']}"

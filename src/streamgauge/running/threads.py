@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.streams import Gate
 from streamgauge.streams.gate import fetch
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from streamgauge.streams import Stream
 
 SET_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Under this many FLOPs a batch, forward, threads wait for each other longer than they compute.
+# Below this many forward FLOPs per batch, threads wait for each other longer than they compute.
 WORTH_SHARING = 1e8
 
 
@@ -69,7 +70,7 @@ def suitable_threads(build: Callable[[Gate], Learner], stream: Stream, device: t
     from torch.utils.flop_counter import FlopCounterMode
 
     learner = build(Gate(stream.source, stream.preparation, device))  # a second one, thrown away
-    if not getattr(learner, "sees_input", True):
+    if not LearnerAdapter(learner).sees_input:
         return number
     x = fetch(stream.source, stream.index(0), device)
     with FlopCounterMode(display=False) as counter:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.source import IntArray, Source
 
 LONG = 1 << 20  # samples; shorter ones are arranged faster than they are found
@@ -72,7 +72,7 @@ def save(
 ) -> None:
     """Keep an order. A folder that cannot be written (full, or not ours) is no reason to stop: the
     order is made again next time."""
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    aside = temporary_path(folder)
     everything = {**parts, "class_task": class_task}
     files = {
         name: None if part is None else f"{number}.npy"
@@ -91,7 +91,7 @@ def save(
         (aside / "order.json").write_text(json.dumps(about, indent=1))
         if folder.exists() and load(folder) is None:  # damaged
             shutil.rmtree(folder)
-        aside.rename(folder)
+        replace_synced(aside, folder)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)
 

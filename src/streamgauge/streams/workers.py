@@ -6,7 +6,6 @@ that a killed worker could take with it: a worker that is gone is noticed, and i
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -26,19 +25,16 @@ class Workers:
     """`count` processes that each call `work(task)` for what they are sent.
 
     They are forked, so they share what the parent holds: tens of millions of paths are not copied.
-    `close` names file descriptors of the parent that they must not keep open, such as a lock.
     """
 
-    def __init__(self, count: int, work: Work, close: Iterable[int] = ()) -> None:
+    def __init__(self, count: int, work: Work) -> None:
         context: Any = multiprocessing.get_context("fork")
         self.pipes: list[Any] = []
         self.processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
             inherited = [*self.pipes, ours]
-            process = context.Process(
-                target=_serve, args=(theirs, work, inherited, tuple(close)), daemon=True
-            )
+            process = context.Process(target=_serve, args=(theirs, work, inherited), daemon=True)
             with warnings.catch_warnings():
                 # Python warns where a process with threads is forked, since a child could wait for
                 # a lock that no thread of its own holds; the children only read, decode and write.
@@ -82,14 +78,11 @@ class Workers:
             process.join()
 
 
-def _serve(pipe: Connection, work: Work, inherited: list[Any], close: tuple[int, ...]) -> None:
+def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:  # or this process would keep the others from noticing the parent's end
         other.close()
-    for descriptor in close:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
     if hasattr(work, "told"):  # a work that tells how far it is does so by whole numbers
         work.told = pipe.send
     while True:

@@ -16,10 +16,11 @@ from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import PLACES, Run
-from streamgauge.running.loop import Protocol
 from streamgauge.running.plan import PlannedRun, plan
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row
@@ -219,7 +220,7 @@ class StoredRuns:
 
 def find(planned: Sequence[PlannedRow], runs: Iterable[Run]) -> StoredRuns:
     """Match stored runs to planned ones. Of several for one (two machines did the same) the one
-    whose code is nearest to today's counts, then the first by path."""
+    whose code behaves as today's counts, then the first by path."""
     by_config: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: str(run.path)):
         by_config.setdefault(_as_text(configuration(run)), []).append(run)
@@ -230,8 +231,7 @@ def find(planned: Sequence[PlannedRow], runs: Iterable[Run]) -> StoredRuns:
         candidates = by_config.get(_as_text(configured(planned_row)), [])
         if not candidates:
             continue
-        code = planned_row.recipe.code
-        candidates = sorted(candidates, key=lambda run: not _same_code(run, code))
+        candidates = sorted(candidates, key=lambda run: not of_current_code(run))
         done = [run for run in candidates if run.done]
         if done:
             complete.setdefault(key, {})[seed] = done[0]
@@ -240,5 +240,11 @@ def find(planned: Sequence[PlannedRow], runs: Iterable[Run]) -> StoredRuns:
     return StoredRuns(complete, begun)
 
 
-def _same_code(run: Run, code: str) -> bool:
-    return bool(run.header["config"]["learner"]["code"] == code)
+def of_current_code(run: Run) -> bool:
+    """Whether the learner's code now behaves as the code that made a run; False where that learner
+    is not here any more."""
+    learner = run.header["config"]["learner"]
+    try:
+        return stored_code(learner) == catalogue.current_code(learner)
+    except StreamgaugeError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge import catalogue
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.behaviour import stored_code, table, variant_of
 from streamgauge.metrics import score
 from streamgauge.record import Run
-from streamgauge.suites.finding import find, plan_rows, seeds_text
-from streamgauge.suites.spec import Row, Suite
+from streamgauge.settings import as_plain
+from streamgauge.suites.finding import find, of_current_code, plan_rows, seeds_text
+from streamgauge.suites.spec import Row, Suite, load
 
 RESULTS = Path(__file__).parent / "results"
 # Blind accuracy of so many labels, photo by photo: computed from a run's labels, not its answers.
 LABELS = "label_accuracy@"
 SEEDS = "--seeds"
+OTHER_CODE = "run with another version of the learner's code than the one here"
 GENERATED = ("albums", "blobs", "markov")  # each seed has data of its own
 
 
@@ -97,11 +100,10 @@ def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
 
 def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
     """What a mean over these runs hides: that they are not all of one kind, or not of today's."""
-    codes = {run.header["config"]["learner"]["code"] for run in runs}
-    if len(codes) > 1:
+    if len({stored_code(run.header["config"]["learner"]) for run in runs}) > 1:
         yield "seeds were run with different versions of the learner's code"
-    elif codes != {catalogue.learner(row.method).code}:
-        yield "run with another version of the learner's code than the one here"
+    elif not all(map(of_current_code, runs)):
+        yield OTHER_CODE
     if len({run.header["config"]["device"] for run in runs}) > 1:
         yield "seeds were run on different kinds of device"
     if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
@@ -161,7 +163,7 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
         given = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
-    return [
+    rows = [
         Measured(
             part=one.get("part", ""),
             row=one["row"],
@@ -176,6 +178,25 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
         )
         for one in given.get("result", ())
     ]
+    return [_remarked(suite, row) for row in rows]
+
+
+def _remarked(suite: str, measured: Measured) -> Measured:
+    """With the remark on other code by behaviour: whether what its commits did is what the code
+    here does. Of commits that are not in `results/behaviour.toml` the remark stays as recorded."""
+    known = tomllib.loads((RESULTS / "behaviour.toml").read_text(encoding="utf-8"))
+    commits = re.findall(r"\(([0-9a-f]{7,})\)", measured.versions)
+    if not commits or not known.keys() >= set(commits):
+        return measured
+    row = next((row for row in load(suite).rows if row.key == measured.key), None)
+    if row is None:
+        return measured
+    recipe = plan_rows([row], [0])[0].recipe
+    variant = variant_of(as_plain(recipe.config))
+    now = table()["methods"][recipe.where][variant]
+    same = all(known[commit].get(f"{recipe.where}/{variant}") == now for commit in commits)
+    rest = tuple(remark for remark in measured.remarks if remark != OTHER_CODE)
+    return replace(measured, remarks=rest if same else (*rest, OTHER_CODE))
 
 
 def together(first: Iterable[Measured], second: Iterable[Measured]) -> list[Measured]:

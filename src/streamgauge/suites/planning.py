@@ -19,10 +19,11 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import as_cost
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import class_prepares
 from streamgauge.models.features import device_named
 from streamgauge.running.evaluation import Due, Heldout
 from streamgauge.running.job_cost import JobBenchmark
-from streamgauge.running.loop import Protocol
+from streamgauge.running.protocol import Protocol
 from streamgauge.settings import setting_types
 from streamgauge.streams import Stream
 from streamgauge.suites.finding import PlannedRow, StoredRuns, distinct
@@ -126,7 +127,7 @@ def estimate(
             streams[planned_row.stream_key] = _stream_if_here(planned_row)
         stream = streams[planned_row.stream_key]
         work = _work(row, stream, planned_row.protocol)
-        if getattr(recipe.kind, "prepare", None) is None:
+        if not class_prepares(recipe.kind):
             work = dataclasses.replace(work, trainings=0)
         price: Price | str = "not measured"
         if measure:

@@ -8,13 +8,13 @@ counted: all these go through torch.
 
 from __future__ import annotations
 
-from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from streamgauge import models
+from streamgauge.learners.adapter import has_methods_of
 from streamgauge.learners.parts.sgd import forget_gradients
 
 if TYPE_CHECKING:
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from streamgauge.learners.parts.replay_batch import Sizes
     from streamgauge.learners.replay.er import ER
 
+PASS = ("choose", "loss", "update", "view", "normalise", "scores")  # methods that make a pass
+
 
 def small_passes(
     learner: ER, like: type[ER], x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, sizes: Sizes
 ) -> dict[str, Any] | None:
     """What `like.train` does and returns, if all of it can be done here; else None, and nothing was
     done."""
-    if not x.is_cpu or x.dtype != torch.float32 or not _is_like(learner, like):
+    if not x.is_cpu or x.dtype != torch.float32 or not has_methods_of(learner, like, PASS):
         return None
     if x.ndim == 4 and learner.config.augment != "none":
         return None
@@ -59,15 +61,3 @@ def small_passes(
         for weight, slope in zip(weights, slopes, strict=True):
             weight += slope
     return {"loss": loss, "recalled": of_pass[0]}
-
-
-def _is_like(learner: ER, like: type[ER]) -> bool:
-    """Whether passes are made as this class makes them. `unwrap`: to be timed changes nothing."""
-    kind, own = type(learner), vars(learner)
-    for name in ("choose", "loss", "update", "view", "normalise", "scores"):
-        method = getattr(like, name)
-        if getattr(kind, name) is not method:
-            return False
-        if name in own and getattr(unwrap(own[name]), "__func__", None) is not method:
-            return False
-    return True

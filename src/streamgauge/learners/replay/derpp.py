@@ -70,9 +70,9 @@ class DERpp(er.ER):
         self.slots = hand.slots
         return hand.parts[0]
 
-    def foresee(self, batch: Batch) -> list[Any]:
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
         self.left = NONE
-        return super().foresee(batch)
+        return super().upcoming_reads(batch)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         config, kept = self.config, len(self.slots)

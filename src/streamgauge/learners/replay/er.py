@@ -99,7 +99,7 @@ class ER(Network):
         """What, beside shapes, decides which operations a step takes."""
         return ()
 
-    def foresee(self, batch: Batch) -> list[Any]:
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
         """Asked of a double with a memory of its own, so that images can be read ahead: play what
         learning this batch does to the memory, and give the addresses of each read. Who changes
         `learn`, `recall` or `store` says this anew, or is not foreseen."""

@@ -52,10 +52,10 @@ class ERACE(er.ER):
         slots, self.left = deal(self.left, self.config.recall, memory.slots(), memory.rng)
         return Drawn((memory.index[slots],))
 
-    def foresee(self, batch: Batch) -> list[Any]:
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
         self.left = NONE
         if not self.config.as_published:
-            return super().foresee(batch)
+            return super().upcoming_reads(batch)
         self.memory.add(batch.index, batch.labels())
         drawn = [self.draw(batch) for _ in range(self.config.passes)]
         return [np.concatenate([one.parts[0] for one in drawn])]

@@ -167,7 +167,7 @@ class GSS(er.ER):
         parts = zip(x, y, strict=True)
         return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
 
-    def held(self) -> Array:
+    def stored_addresses(self) -> Array:
         """Addresses that may be read again: the memory's, and those that may come to it."""
         late = self.unlike()
         return np.concatenate([self.memory.index, *([] if late is None else [late.index])])

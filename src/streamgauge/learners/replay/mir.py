@@ -84,9 +84,9 @@ class MIR(er.ER):
             slots = memory.recall(n)
         return Drawn((memory.index[slots],))
 
-    def foresee(self, batch: Batch) -> list[Any]:
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
         self.left, self.drawn = NONE, 0
-        candidates = super().foresee(batch)
+        candidates = super().upcoming_reads(batch)
         self.before = batch.labels() if self._as("survey") else NONE
         return candidates
 

@@ -68,7 +68,7 @@ class ReplayOnly(er.ER):
         recent = memory.newest(newest * left)[:newest]
         return memory.index[np.concatenate([recent, memory.recall(count - newest)])]
 
-    def foresee(self, batch: Batch) -> list[Any]:
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
         self.memory.add(batch.index, batch.labels())
         return [self._addresses(left) for left in range(self.config.passes, 0, -1)]
 

@@ -93,7 +93,7 @@ class SCR(er.ER):
         if self.age and not self.config.as_published:
             self._refresh()
 
-    def conclude(self) -> None:
+    def prepare_test(self) -> None:
         if self.config.as_published:
             self.nearest.use_newest()
 
@@ -114,7 +114,7 @@ class SCR(er.ER):
 
     def renew(self, *blocks: Tensor) -> None:
         pairs = zip(blocks[::2], blocks[1::2], strict=True)
-        with self.asking():
+        with self.inference():
             self.nearest.renew((self.features(x), y) for x, y in pairs)
 
     def predict(self, x: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ END = object()  # of the steps of a run
 def _slots(loop: Loop, memory: DeviceMemory, before: int, most: int) -> int:
     """How many runs fit, if each needs as much memory as this one."""
     with loop.engine.scope():
-        loop.evaluator.rehearse()
+        loop.evaluator.warm_up()
     memory.synchronize()
     per_run = max(memory.reserved() - before, 1 << 20)
     return max(1, min(most, 1 + int(FREE_SHARE * memory.free() / per_run)))

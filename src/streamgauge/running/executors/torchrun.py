@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import distributed, nn
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter, class_prepares, same_methods
 from streamgauge.learners.network import Network
 from streamgauge.learners.replay.er import ER
 from streamgauge.models.features import device_named
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from streamgauge.catalogue import Recipe
     from streamgauge.learners.base import Batch
-    from streamgauge.record import Recorder, Run
+    from streamgauge.record import Run, RunWriter
     from streamgauge.running.execution import Execution
     from streamgauge.running.executors.sequential import Watch
     from streamgauge.running.plan import PlannedRun
@@ -95,12 +96,12 @@ class Ranks:
     def __init__(self, rank: int, count: int) -> None:
         self.rank, self.count = rank, count
 
-    def device(self, asked: str) -> str:
+    def device(self, requested: str) -> str:
         """A GPU each."""
-        if asked.startswith("cuda:"):
+        if requested.startswith("cuda:"):
             raise StreamgaugeError(f"torchrun gives every rank its GPU: use --device cuda, "
-                                   f"not {asked}.")  # fmt: skip
-        device = device_named(asked)
+                                   f"not {requested}.")  # fmt: skip
+        device = device_named(requested)
         if device.type != "cuda":
             return str(device)
         local = int(os.environ["LOCAL_RANK"])
@@ -115,12 +116,8 @@ class Ranks:
     def check(self, recipe: Recipe) -> None:
         """Refuse learners whose step is not ER's: sharing them out would change what they do."""
         kind = recipe.kind
-        same = issubclass(kind, ER) and (
-            not hasattr(kind, "prepare")  # it trains where nobody shares its work out
-            and all(getattr(kind, name) is getattr(ER, name) for name in LIKE_ER)
-            and all(getattr(kind, name) is getattr(Network, name) for name in LIKE_NETWORK)
-        )
-        if not same:
+        same = same_methods(kind, ER, LIKE_ER) and same_methods(kind, Network, LIKE_NETWORK)
+        if not same or class_prepares(kind):  # `prepare` trains where nobody shares its work out
             raise StreamgaugeError(
                 f"The learner {recipe.name} cannot run over several ranks: only learners that "
                 f"train as ER does can (er, er_batch, er_cosine, er_minus, er_plus, finetune)."
@@ -140,9 +137,10 @@ class Ranks:
         shared = nn.parallel.DistributedDataParallel(
             model, device_ids=[learner.device] if on_gpu else None
         )
-        learner.loss = partial(self._loss, learner, shared)
-        learner.update = partial(self._update, learner)
-        learner.predict = partial(self._predict, learner)
+        adapter = LearnerAdapter(learner)
+        adapter.replace_method("loss", lambda _: partial(self._loss, learner, shared))
+        adapter.replace_method("update", lambda _: partial(self._update, learner))
+        adapter.replace_method("predict", lambda _: partial(self._predict, learner))
         return learner
 
     def part(self, count: int) -> slice:
@@ -178,29 +176,29 @@ class Ranks:
 
     def total(self, value: float) -> float:
         """A number summed over ranks."""
-        held = torch.tensor(value, dtype=torch.float64)
-        distributed.all_reduce(held)
-        return float(held)
+        total = torch.tensor(value, dtype=torch.float64)
+        distributed.all_reduce(total)
+        return float(total)
 
     def told(self, value: Any = None) -> Any:
-        """What rank 0 says."""
+        """The value that rank 0 passes."""
         box = [value]
         distributed.broadcast_object_list(box, device=torch.device("cpu"))
         return box[0]
 
-    def recorder(self, make: Callable[[], Recorder]) -> Any:
-        """Rank 0 writes; the others take up what it found."""
-        recorder, problem, found = None, "", None
+    def recorder(self, make: Callable[[], RunWriter]) -> Any:
+        """Rank 0 writes; the others start from the state that it loaded."""
+        recorder, problem, state = None, "", None
         if self.rank == 0:
             try:
                 recorder = make()
-                found = (recorder.peek, recorder.threads)
+                state = (recorder.peek, recorder.threads)
             except StreamgaugeError as error:
                 problem = str(error)
-        problem, found = self.told((problem, found))
+        problem, state = self.told((problem, state))
         if problem:
             raise StreamgaugeError(problem)
-        return recorder or Follower(*found)
+        return recorder or Follower(*state)
 
     def and_wait(self, steps: Iterator[None]) -> Iterator[None]:
         """The same steps; at their end, what rank 0 has written is there for all."""

@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.files import replace_synced, write_text
 from streamgauge.streams.datasets.archive import Files, md5_of
 from streamgauge.streams.datasets.download import Progress, download
 from streamgauge.streams.source import Array, ArraySource, IntArray
@@ -202,12 +204,8 @@ def array_md5(file: Path) -> str:
 
 def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
     """A data folder that cannot be written to is no reason not to read it."""
-    aside = folder / f"about.{os.getpid()}.json"
-    try:
-        aside.write_text(json.dumps(about, indent=1))
-        aside.replace(folder / "about.json")
-    except OSError:
-        aside.unlink(missing_ok=True)
+    with suppress(OSError):
+        write_text(folder / "about.json", json.dumps(about, indent=1))
 
 
 def add(
@@ -234,7 +232,7 @@ def add(
         about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
         (scratch / "about.json").write_text(json.dumps(about, indent=1))
         shutil.rmtree(home, ignore_errors=True)
-        scratch.replace(home)
+        replace_synced(scratch, home)
     except OSError as error:
         raise StreamgaugeError(
             f"{data.name} cannot be stored in {base}: {error.strerror or error}. Another folder is"

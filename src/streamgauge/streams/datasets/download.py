@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import replace_synced
 from streamgauge.streams.datasets.archive import md5_of
 
 Progress = Callable[[str, int, int | None], None]  # name, bytes so far, bytes in all
@@ -64,7 +65,7 @@ def download(
                 left = tries if further else left - 1
             else:
                 if md5 is None or md5_of(part) == md5:
-                    part.replace(target)
+                    replace_synced(part, target)
                     return
                 found = md5_of(part)
                 part.unlink()

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +20,18 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files, inside, refuse_leaving
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Stored
 from streamgauge.streams.images.image_source import BadImage, ImageSource
-from streamgauge.streams.own._guess import NAMES
-from streamgauge.streams.own._tables import read_csv
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
-from streamgauge.tables.lines import place as line
+from streamgauge.tables.columns import choose
+from streamgauge.tables.read import open_table
+from streamgauge.tables.values import (
+    TimeParser,
+    Vocabulary,
+    code_groups,
+    code_labels,
+    numbers,
+    refuse_missing,
+)
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
@@ -317,28 +323,6 @@ def _store_list(raw: bytes, where: Path) -> Array:
 
 
 _ROLES = ("label", "path", "time", "user", "latitude", "longitude", "split")
-_MORE_NAMES = {
-    "label": ("cell", "cellid"),
-    "path": ("storeloc",),
-    "time": ("unixtime", "uploaddate"),
-}
-
-
-def _choose(columns: Sequence[str], roles: Sequence[str], where: str) -> dict[str, str]:
-    """Which column is what, by the names that manifests of one's own may have, too."""
-    plain = {column: re.sub(r"[^a-z0-9]", "", column.lower()) for column in columns}
-    chosen = {}
-    for role in roles:
-        names = (*NAMES[role], *_MORE_NAMES.get(role, ()))
-        fits = [c for c in columns if plain[c] == role] or [c for c in columns if plain[c] in names]
-        if len(fits) > 1:
-            raise StreamgaugeError(
-                f"Which column of {where} is the {role}? It may be {' or '.join(fits)}: rename the"
-                f" one that is to '{role}'."
-            )
-        if fits:
-            chosen[role] = fits[0]
-    return chosen
 
 
 def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Photos:
@@ -346,90 +330,63 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     where there are any. `path_of` makes paths of the table where it has none; classes of fewer
     than `least` images are left out."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    raw = files.read([name])[name]
-    table = read_csv(raw, files.called(name))
+    reader = open_table(files.read([name])[name], files.called(name))
     roles = [role for role in _ROLES if not (path_of and role == "path")]
-    chosen = _choose(table.column_names, roles, files.called(name))
+    chosen = choose(reader.names, roles, {}, reader.name, option="")
     for role in ("label",) if path_of else ("label", "path"):
         if role not in chosen:
             raise StreamgaugeError(
-                f"{files.called(name)} has no column '{role}'; it has"
-                f" {', '.join(table.column_names)}. Rename the one that holds it"
+                f"{reader.name} has no column '{role}'; it has {', '.join(reader.names)}. Rename"
+                " the one that holds it"
                 + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
             )
-    given = table[chosen["label"]]
-    good = pc.is_valid(given)
-    if pa.types.is_string(given.type):
-        good = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(given), ""), False)
-    unlabelled = len(table) - pc.sum(good).as_py()
-    if least > 1:
-        counts = pc.value_counts(given.filter(good).combine_chunks())
-        kept = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
-        good = pc.and_(good, pc.is_in(given, kept))
-    for role in ("time", "user"):
-        missing = (
-            pc.index(pc.and_(good, table[chosen[role]].is_null()), True) if role in chosen else None
-        )
-        if missing is not None and missing.as_py() >= 0:
-            raise StreamgaugeError(
-                f"{line(raw, missing.as_py())} of {files.called(name)} has no {role}: fill it in,"
-                " or leave it out."
-            )
-    table = table.filter(good)
-    if len(table) == 0:
-        raise StreamgaugeError(f"{files.called(name)} lists no image.")
-    label, class_names = _labels(table[chosen["label"]].combine_chunks())
-    columns: dict[str, Array] = {}
-    for role in ("time", "user", "latitude", "longitude"):
-        if role in chosen:
-            columns[role] = _column(table[chosen[role]].combine_chunks(), role, files.called(name))
-    if "split" in chosen:
-        columns["part"] = _parts(table[chosen["split"]].combine_chunks(), files.called(name))
-    paths = path_of(table) if path_of else table[chosen["path"]]
-    shown = ", ".join(f"{role} from '{column}'" for role, column in chosen.items())
-    shown += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
-    paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
-    return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {shown}", class_names)
+    text = [chosen[role] for role in ("label", "user", "split") if role in chosen]
+    table = reader.read(text=text)
+    codes = Vocabulary().encode(table[chosen["label"]])
+    unlabelled = int(np.sum(codes < 0))
+    counts = np.bincount(codes[codes >= 0], minlength=1)
+    good = np.flatnonzero((codes >= 0) & (counts[codes] >= least))
+    if len(good) == 0:
+        raise StreamgaugeError(f"{reader.name} lists no image.")
+    table = table.take(pa.array(good))
 
+    def row_name(row: int) -> str:
+        return reader.row_name(int(good[row]))
 
-def _labels(values: Any) -> tuple[Array, Sequence[str] | None]:
-    """Whole numbers that leave no great gaps stay what they are; others and text are numbered in
-    their order, and their names kept."""
-    import pyarrow as pa
-
-    if pa.types.is_integer(values.type):
-        label = values.to_numpy(zero_copy_only=False)
-        if label.min() >= 0 and int(label.max()) < 2 * len(np.unique(label)):
-            return label, None
-    else:
-        label = np.asarray(values.cast(pa.string()).to_pylist())
-    names, numbered = np.unique(label, return_inverse=True)
-    return numbered, [str(name) for name in names.tolist()]
-
-
-def _column(values: Any, role: str, where: str) -> Array:
-    import pyarrow as pa
-
-    if pa.types.is_temporal(values.type):
-        stamps: Array = values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy()
-        return stamps
-    if role == "user":
-        if pa.types.is_integer(values.type):
-            whole: Array = values.to_numpy(zero_copy_only=False)
-            return whole
-        codes: Array = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        return codes
-    try:
-        numbers: Array = values.cast(pa.int64() if role == "time" else pa.float64()).to_numpy(
-            zero_copy_only=False
-        )
-    except pa.ArrowInvalid as error:
+    label, class_names = code_labels(table[chosen["label"]], reader.name, row_name)
+    if label.min() < 0:
         raise StreamgaugeError(
-            f"The column for {role} of {where} must hold numbers: {error}."
-        ) from None
-    return numbers
+            f"{row_name(int(label.argmin()))} of {reader.name} has a label below 0: labels are"
+            " whole numbers from 0 on, or names."
+        )
+    columns = _columns(table, chosen, reader.name, row_name)
+    if "split" in chosen:
+        columns["part"] = _parts(table[chosen["split"]].combine_chunks(), reader.name)
+    paths = path_of(table) if path_of else table[chosen["path"]]
+    line = ", ".join(f"{role} from '{column}'" for role, column in chosen.items())
+    line += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
+    paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {line}", class_names)
+
+
+def _columns(
+    table: Any, chosen: Mapping[str, str], name: str, row_name: Callable[[int], str]
+) -> dict[str, Array]:
+    columns: dict[str, Array] = {}
+    if "time" in chosen:
+        parser = TimeParser(chosen["time"], "")
+        columns["time"] = parser.whole_seconds(table[chosen["time"]], name, row_name)
+    if "user" in chosen:
+        columns["user"], missing = code_groups(table[chosen["user"]], "user")
+        refuse_missing(missing, "user", chosen["user"], name, row_name)
+    for role in ("latitude", "longitude"):
+        if role in chosen:
+            degrees = numbers(table[chosen[role]])
+            if degrees is None:
+                raise StreamgaugeError(f"The column for {role} of {name} must hold numbers.")
+            columns[role] = degrees
+    return columns
 
 
 def _parts(values: Any, where: str) -> Array:

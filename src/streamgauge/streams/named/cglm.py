@@ -9,8 +9,8 @@ from typing import Any, Literal
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
-from streamgauge.streams.own._tables import read_csv
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.read import open_table
 
 _LEAST = 25  # images a landmark must have
 
@@ -37,7 +37,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         tables = [name for name in files.names if name.endswith((".csv", ".csv.gz"))]
         if len(tables) != 1:
             return None
-        header = read_csv(files.read(tables)[tables[0]], tables[0]).column_names
+        header = open_table(files.read(tables)[tables[0]], tables[0]).names
         by_id = "id" in header and "landmark_id" in header
         photos = _photos.from_csv(files, tables[0], _by_id if by_id else None, _LEAST)
         photos.form += f"; landmarks of {_LEAST} images and more"

@@ -14,8 +14,8 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
-from streamgauge.streams.own._tables import read_csv
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.read import open_table
 
 _SPLITS = {"cross_val": _photos.PREPARATION, "train": _photos.STREAM}
 
@@ -117,7 +117,7 @@ def _held_out(files: Files) -> list[dict[str, Any]]:
     name = next((n for n in files.names if PurePosixPath(n).name.endswith("compact_val.csv")), None)
     if name is None:
         return []
-    table = read_csv(files.read([name])[name], files.called(name), header=False)
+    table = open_table(files.read([name])[name], files.called(name), header=False).read()
     if table.num_columns < 5:
         raise StreamgaugeError(
             f"{files.called(name)} has {table.num_columns} columns, where 5 are expected."

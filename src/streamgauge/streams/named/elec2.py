@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,11 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
 from streamgauge.streams.named import _split
-from streamgauge.streams.own._tables import features, read_csv
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
-from streamgauge.tables.lines import place
+from streamgauge.tables.read import open_table
+from streamgauge.tables.text import ArffTable
+from streamgauge.tables.values import feature_matrix
 
 FEATURES = ("period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer")
 _MILLION = 1_000_000  # values are published to six decimals
@@ -39,28 +39,25 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
     for name in files.names:
         if not re.search(r"\.(csv|arff)(\.gz)?$", name.lower()):
             continue
-        raw = files.read([name])[name]
-        form = "a CSV"
-        if b"@data" in raw[:10000].lower():
-            raw, form = _from_arff(raw), "ARFF"
         what = files.called(name)
         try:
-            table = read_csv(raw, what)
+            reader = open_table(files.read([name])[name], what)
+            if not {*FEATURES, "class"} <= set(reader.names):
+                continue
+            table = reader.read([*FEATURES, "class"], text=["class"])
         except StreamgaugeError as error:  # perhaps a table of something else
             broken = broken or error
             continue
-        if not {*FEATURES, "class"} <= set(table.column_names):
-            continue
-        at = partial(place, raw if form == "a CSV" else None)
         # To the six decimals that are published, so that every form gives the same numbers.
-        exact = np.rint(features(table, FEATURES, what, at).astype(np.float64) * _MILLION)
+        x = feature_matrix(table, FEATURES, what, reader.row_name)
+        exact = np.rint(x.astype(np.float64) * _MILLION)
         kinds = [str(value).strip("b'\"").upper() for value in table["class"].to_pylist()]
         if not set(kinds) <= {"UP", "DOWN", "1", "0"}:
             raise StreamgaugeError(f"The column 'class' of {what} holds more than UP and DOWN.")
         label = np.array([kind in ("UP", "1") for kind in kinds], np.uint8)
         return Contents(
             {"x": (exact / _MILLION).astype(np.float32), "label": label},
-            form,
+            "ARFF" if isinstance(reader, ArffTable) else "a CSV",
             2,
             ["down", "up"],
             {
@@ -71,13 +68,6 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
     if broken is not None:
         raise broken
     return None
-
-
-def _from_arff(raw: bytes) -> bytes:
-    """The same as CSV: names from the @attribute lines, rows after @data."""
-    head, _, rows = re.split(rb"(?im)^(@data)[ \t]*\r?\n", raw, maxsplit=1)
-    names = re.findall(rb"(?im)^@attribute\s+['\"]?([\w-]+)", head)
-    return b",".join(names) + b"\n" + rows
 
 
 def _md5(values: Array) -> str:

@@ -17,16 +17,25 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.image_source import ImageSource, Items
 from streamgauge.streams.images.items import FileItems, texts
-from streamgauge.streams.own._guess import guess, say, shown
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
-from streamgauge.tables.lines import place
+from streamgauge.tables.base import TableReader, row_number
+from streamgauge.tables.columns import announce, choose, describe
+from streamgauge.tables.values import (
+    UNKNOWN_LABEL,
+    TimeParser,
+    clean_text,
+    code_groups,
+    code_labels,
+    numbers,
+)
 
 Flags = NDArray[np.bool_]
 TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")
 VALIDATION = ("val", "valid", "validation", "dev")
 ROLES = ("label", "time", "user", "latitude", "longitude", "domain", "split", "id")
+TEXT = ("label", "user", "domain", "split", "id")  # roles whose cells keep their spelling
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,11 @@ class Columns(Images):
 class Rows:
     """Which rows are usable. A bad one is fatal, or left out and counted, as `on_bad` says."""
 
-    def __init__(self, count: int, on_bad: str, where: str, file: Path | None = None) -> None:
-        self.where, self._file = where, file
+    def __init__(
+        self, count: int, on_bad: str, where: str, reader: TableReader | None = None
+    ) -> None:
+        self.where = where
+        self.called = row_number if reader is None else reader.row_name  # what errors call a row
         self.good: Flags = np.ones(count, bool)
         self.left_out: dict[str, int] = {}
         self._skip = on_bad == "skip"
@@ -84,10 +96,6 @@ class Rows:
             )
         self.left_out[kind] = self.left_out.get(kind, 0) + count
         self.good &= ~bad
-
-    def called(self, row: int) -> str:
-        """What errors call a row: the line of the file, where it has lines."""
-        return place(self._file, row)
 
     def kept(self) -> IntArray:
         if not self.good.any():
@@ -112,10 +120,10 @@ class Table:
     where: str  # as errors call it
     columns: pa.Table
     class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
-    file: Path | None = None  # a text table, whose rows have line numbers
+    reader: TableReader | None = None  # names its rows
 
 
-def open_table(
+def table_stream(
     name: str,
     config: Columns,
     table: Table,
@@ -126,17 +134,18 @@ def open_table(
     from the rows kept to their images, or to an array; `image` is the column they come from."""
     given = {role: str(getattr(config, role)) for role in ROLES}
     free = [column for column in table.columns.column_names if column != image]
-    chosen = guess(free, ROLES, given, table.where)
+    chosen = choose(free, ROLES, given, table.where)
     if "label" not in chosen:
         raise StreamgaugeError(
             f"No column of {table.where} looks like the label: set --stream.label to one of "
             f"{', '.join(free) or '(there is no column)'}."
         )
-    rows = Rows(len(table.columns), config.on_bad, table.where, table.file)
+    rows = Rows(len(table.columns), config.on_bad, table.where, table.reader)
     column = {role: table.columns[name] for role, name in chosen.items()}
+    column |= {role: clean_text(column[role])[0] for role in TEXT if role in column}
     make = inputs(rows)
     label, class_names, remark = labels_of(column["label"], config, table, rows)
-    columns = _columns_of(column, rows, config)
+    columns = _columns_of(column, chosen, rows)
     if "id" in column:
         refuse_repeated(column["id"], "id", rows)
     split = splits_of(column.get("split"), config, rows)
@@ -144,7 +153,7 @@ def open_table(
     if image:
         chosen = {"image": image, **chosen}
         given["image"] = str(getattr(config, "image", ""))
-    say(f"{table.where}: {shown(chosen, given, left)}{remark}{split.line}")
+    announce(f"{table.where}: {describe(chosen, given, left)}{remark}{split.line}")
     kept = np.flatnonzero(rows.good & ~split.unused)
     rows.kept()  # says so where nothing is left
     if len(kept) == 0:
@@ -199,7 +208,7 @@ def finish(
             left_out[f"bad image ({kind})"] = count
     if left_out:
         total = sum(left_out.values())
-        say(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
+        announce(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
     for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
@@ -217,86 +226,26 @@ def finish(
 def labels_of(
     column: pa.ChunkedArray, config: Columns, table: Table, rows: Rows
 ) -> tuple[IntArray, Sequence[str] | None, str]:
-    """Labels, names of classes, and a remark for the line that is shown.
-
-    Whole numbers from 0 on stay as they are; text is numbered alphabetically, or as `names` says.
-    Empty text, nothing, and negative numbers are missing labels."""
-    values = column.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
-    known = table.class_names
-    if config.names:
-        known = _read_names(config.names)
-    if pa.types.is_boolean(kind):
-        values, kind = values.cast(pa.int8()), pa.int8()
-    if pa.types.is_floating(kind):
-        numbers = values.to_numpy(zero_copy_only=False)
-        whole = np.isnan(numbers) | (np.isfinite(numbers) & (numbers == np.floor(numbers)))
-        if not whole.all():
-            raise StreamgaugeError(
-                f"{rows.called(int((~whole).argmax()))} of {rows.where} has the label"
-                f" {numbers[~whole][0]}, but labels are whole numbers or names: there is no"
-                " regression here."
-            )
-        values = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
-        kind = values.type
-    if pa.types.is_unsigned_integer(kind) and (pc.max(values).as_py() or 0) >= 1 << 63:
-        values, kind = values.cast(pa.string()), pa.string()  # beyond what a label can be: a name
-    if pa.types.is_integer(kind):
-        values = values.cast(pa.int64())
-        label = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
-        rows.refuse(
-            label < 0,
-            "missing label",
-            lambda row: _at(rows, row, "has no label (a number below 0 is none)."),
-        )
-        as_names = config.labels == "names"
-        there = np.unique(label[rows.good & (label >= 0)])
-        if config.labels == "auto" and known is None and len(there):
-            as_names = int(there[-1]) >= 10 * len(there) + 100
-        if as_names and config.names:  # the file says which there are, and in which order
-            text = pa.array(np.where(label < 0, "", label.astype(str)), pa.string())
-            return _named_labels(text, known, config, rows)
-        if as_names and len(there):
-            label = np.searchsorted(there, np.clip(label, there[0], there[-1]))
-            return label, [str(value) for value in there], f" ({len(there)} numbered ids.)"
-        if known is not None:
-            rows.refuse(
-                label >= len(known),
-                "unknown label",
-                lambda row: _at(rows, row, f"has the unknown label {label[row]}."),
-            )
-        return label, known, ""
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise StreamgaugeError(
-            f"The labels of {rows.where} are of type {kind}: give whole numbers or names."
-        )
-    return _named_labels(pc.fill_null(values, ""), known, config, rows)
-
-
-def _named_labels(
-    values: pa.Array, known: Sequence[str] | None, config: Columns, rows: Rows
-) -> tuple[IntArray, Sequence[str] | None, str]:
-    if config.labels == "numbers":
-        raise StreamgaugeError(
-            f"The labels of {rows.where} are text, as '{values[0].as_py()}' is: set --stream.labels"
-            " to auto or names."
-        )
-    coded = values.dictionary_encode()
-    there = coded.dictionary.to_pylist()
-    if known is None:
-        known = sorted(name for name in there if name.strip())
-    place = {name: number for number, name in enumerate(known)}
-    number = np.array([place.get(name, -1 if name.strip() else -2) for name in there], np.int64)
-    label = number[coded.indices.to_numpy()]
-    rows.refuse(label == -2, "missing label", lambda row: _at(rows, row, "has no label."))
+    """Labels, names of classes, and a remark for the line that is shown. Empty text, nothing, and
+    negative numbers are missing labels."""
+    known = _read_names(config.names) if config.names else table.class_names
+    by_name = config.labels == "names" and bool(config.names)
+    numbering = config.labels if known is None or by_name else "auto"
+    label, names = code_labels(column, rows.where, rows.called, numbering=numbering, known=known)
+    unknown = label == UNKNOWN_LABEL
     rows.refuse(
-        label == -1,
-        "unknown label",
-        lambda row: _at(rows, row, f"has the unknown label '{values[row].as_py()}'."),
+        (label < 0) & ~unknown,
+        "missing label",
+        lambda row: _at(rows, row, "has no label (empty, nan, null, None or below 0)."),
     )
-    return label, known, ""
+    rows.refuse(
+        unknown,
+        "unknown label",
+        lambda row: _at(rows, row, f"has the unknown label '{column[row].as_py()}'."),
+    )
+    whole = known is None and names is not None and all(name.isdigit() for name in names)
+    remark = f" ({len(names)} numbered ids.)" if whole and names else ""
+    return label, names, remark
 
 
 def _read_names(file: str) -> list[str]:
@@ -314,32 +263,34 @@ def _at(rows: Rows, row: int, what: str) -> str:
 
 
 def _columns_of(
-    column: Mapping[str, pa.ChunkedArray], rows: Rows, config: Columns
+    column: Mapping[str, pa.ChunkedArray], chosen: Mapping[str, str], rows: Rows
 ) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for role in ("time", "latitude", "longitude"):
-        if role in column:
-            values = _seconds(column[role], rows) if role == "time" else _numbers(column, role)
-            found[role] = values
-    if "time" in found:
+    columns: dict[str, Array] = {}
+    if "time" in column:
+        columns["time"] = TimeParser(chosen["time"], "--stream.time").seconds(column["time"])
         rows.refuse(
-            ~np.isfinite(found["time"].astype(float)),
+            ~np.isfinite(columns["time"].astype(float)),
             "missing time",
             lambda row: _at(rows, row, "has no time (--stream.time none does without times)."),
         )
     for role, limit in (("latitude", 90), ("longitude", 180)):
-        if role in found:
-            values = found[role]
+        if role in column:
+            degrees = numbers(column[role])
+            if degrees is None:
+                raise StreamgaugeError(
+                    f"The {role} must be a number for every row: set --stream.{role} to another"
+                    " column or to none."
+                )
+            columns[role] = degrees
             with np.errstate(invalid="ignore"):
                 rows.refuse(
-                    np.abs(values) > limit,
+                    np.abs(degrees) > limit,
                     "place off the globe",
-                    lambda row, r=role, v=values: _at(rows, row, f"has the {r} {v[row]}."),  # type: ignore[misc]
+                    lambda row, r=role, d=degrees: _at(rows, row, f"has the {r} {d[row]}."),  # type: ignore[misc]
                 )
     for role in ("user", "domain"):
         if role in column:
-            values = column[role].combine_chunks()
-            missing = np.asarray(values.is_null())
+            columns[role], missing = code_groups(column[role], role)
             rows.refuse(
                 missing,
                 f"missing {role}",
@@ -347,88 +298,7 @@ def _columns_of(
                     rows, row, f"has no {r} (--stream.{r} none does without)."
                 ),
             )
-            found[role] = _codes(values, role)
-    return found
-
-
-def _codes(values: pa.Array, role: str) -> Array:
-    """Whole numbers as they are; anything else numbered in increasing order."""
-    if pa.types.is_integer(values.type) and pc.max(values).as_py() is not None:
-        top = pc.max(values).as_py()
-        if top <= np.iinfo(np.int64).max:
-            return np.asarray(pc.fill_null(values, 0)).astype(np.int64, copy=False)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    coded = values.dictionary_encode()
-    try:
-        order = np.asarray(pc.sort_indices(coded.dictionary))
-    except pa.ArrowException:
-        raise StreamgaugeError(
-            f"The column for the {role} is of type {values.type}: give numbers or names."
-        ) from None
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    numbered: Array = rank[np.asarray(pc.fill_null(coded.indices, 0))]
-    return numbered
-
-
-def _numbers(column: Mapping[str, pa.ChunkedArray], role: str) -> Array:
-    try:
-        values = column[role].combine_chunks().cast(pa.float64())
-    except pa.ArrowException as error:
-        why = str(error).splitlines()[0]
-        raise StreamgaugeError(
-            f"The {role} must be a number for every row ({why}): set --stream.{role} to another"
-            " column or to none."
-        ) from None
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-# Day and month in either order cannot be told apart, so such dates are refused.
-_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d", "%Y%m%d")
-
-
-def _seconds(column: pa.ChunkedArray, rows: Rows) -> Array:
-    """Numbers as they are; dates and times as seconds since 1970, UTC where no zone is said."""
-    values = column.combine_chunks()
-    kind = values.type
-    if pa.types.is_integer(kind) and values.null_count == 0:
-        return np.asarray(values).astype(np.int64, copy=False)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        values = _parsed(values, rows)
-    if pa.types.is_date(values.type):
-        values = values.cast(pa.timestamp("s"))
-    if not pa.types.is_timestamp(values.type):
-        raise StreamgaugeError(
-            f"The times of {rows.where} are of type {kind}: give numbers or dates, or set"
-            " --stream.time to another column or to none."
-        )
-    micro = values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(pa.int64())
-    seconds = np.asarray(pc.fill_null(micro, 0)) / 1e6
-    seconds[np.asarray(values.is_null())] = np.nan
-    return np.asarray(seconds)
-
-
-def _parsed(values: pa.Array, rows: Rows) -> pa.Array:
-    blank = pc.equal(pc.utf8_trim_whitespace(values), "")
-    values = pc.if_else(blank, pa.scalar(None, values.type), pc.utf8_trim_whitespace(values))
-    for zone in ("UTC", None):  # with a zone in every text, or in none
-        try:
-            return values.cast(pa.timestamp("us", zone))
-        except pa.ArrowException:
-            continue
-    for form in _FORMATS:
-        try:
-            return pc.strptime(values, format=form, unit="s")
-        except pa.ArrowException:
-            continue
-    example = next((v for v in values.to_pylist() if v), "")
-    raise StreamgaugeError(
-        f"The times of {rows.where} cannot be read, such as '{example}': write them all in one way,"
-        " as 2024-03-31T18:05:00 or as a number, or set --stream.time to another column or to none."
-    )
+    return columns
 
 
 def refuse_backwards(

@@ -11,16 +11,17 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own._guess import guess, say, shown
 from streamgauge.streams.source import Array, ArraySource
 from streamgauge.streams.stream import Arrangement, Stream
+from streamgauge.tables.columns import announce, choose, describe
+from streamgauge.tables.typed import load_arrays, unreadable_arrays
 
 _ROLES = ("x", "label", "time", "user", "latitude", "longitude", "domain", "split")
 
@@ -61,7 +62,7 @@ def build(config: Config) -> Stream:
         found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
         left = [name for name in arrays if name not in paired.names]
     else:
-        chosen = guess(list(arrays), _ROLES, given, where)
+        chosen = choose(list(arrays), _ROLES, given, where)
         for role in ("x", "label"):
             if role not in chosen:
                 raise StreamgaugeError(
@@ -85,7 +86,7 @@ def build(config: Config) -> Stream:
             found = {role: values[kept] for role, values in found.items()}
     if not len(is_test):
         is_test = np.zeros(len(label), bool)
-    say(f"{where}: {shown(chosen, given, left)}{remark}{line}")
+    announce(f"{where}: {describe(chosen, given, left)}{remark}{line}")
     if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
         label = label[:, 0]
     source = ArraySource(inputs, label, classes=config.classes or None, **found)  # type: ignore[arg-type]
@@ -150,7 +151,7 @@ def _read(path: Path, config: Config) -> dict[str, Array]:
         files = sorted(path.glob("*.npy"))
         if not files:
             raise StreamgaugeError(f"There is no .npy file in '{path}'.")
-        return {file.stem: _load(file) for file in files}
+        return {file.stem: load_arrays(file) for file in files}
     if path.suffix == ".npy":
         if config.label in ("", "none"):
             raise StreamgaugeError(
@@ -161,25 +162,11 @@ def _read(path: Path, config: Config) -> dict[str, Array]:
         if not file.is_file():
             raise StreamgaugeError(f"There is no file '{config.label}' with the labels.")
         apart = file.stem != path.stem
-        return {path.stem: _load(path), file.stem if apart else str(file): _load(file)}
+        return {path.stem: load_arrays(path), file.stem if apart else str(file): load_arrays(file)}
     if path.suffix != ".npz":
         raise StreamgaugeError(f"'{path}' is no file of arrays: give an .npz or .npy.")
-    opened = _load(path)
+    opened = load_arrays(path)
     try:
         return {name: opened[name] for name in opened.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, error) from None
-
-
-def _load(file: Path) -> Any:
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise _unreadable(file, error) from None
-
-
-def _unreadable(file: Path, error: Exception) -> StreamgaugeError:
-    why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-    if "allow_pickle" in why:
-        why = "it holds Python objects, which are not run: store plain arrays"
-    return StreamgaugeError(f"The arrays in '{file}' cannot be read: {why}.")
+        raise unreadable_arrays(path, error) from None

@@ -17,8 +17,8 @@ import pyarrow as pa
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own._guess import say
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.columns import announce
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def build(config: Config) -> Stream:
         columns["domain"] = np.array([p[place["domain"]] for p in parts])[kept]
     ignored = f" {others} other files were not looked at." if others else ""
     ignored += f" {len(links)} links to folders were not followed." if links else ""
-    say(
+    announce(
         f"'{root}': {layout} by folder: {len(classes)} classes, {len(kept)} images brought to"
         f" {config.size} x {config.size}.{split.line}{ignored}"
     )

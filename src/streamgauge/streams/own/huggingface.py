@@ -19,13 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.images.items import ArrowItems, ParquetItems, arrow_table
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own._guess import guess
-from streamgauge.streams.own.manifest import is_bytes, parquet_schema, read_parquet, rows_in_parquet
+from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.columns import choose
+from streamgauge.tables.typed import ParquetTable
 
 _SPLIT = "split by folder"  # the column made of the names of splits
 
@@ -57,31 +59,32 @@ def build(config: Config) -> Stream:
     parts = _parts(path)
     files = [file for part in parts for file in part.files]
     arrow = files[0].suffix == ".arrow"
-    schema = arrow_table(str(files[0])).schema if arrow else parquet_schema(files)
-    features = parts[0].features or _features(schema)
     where = f"'{path.name}'"
+    reader = None if arrow else ParquetTable(files, where)
+    schema = arrow_table(str(files[0])).schema if reader is None else reader.schema
+    features = parts[0].features or _features(schema)
     column = _input_column(config, schema, where)
     rest = [name for name in schema.names if name != column]
     images = is_bytes(schema.field(column).type)
-    if arrow:
+    if reader is None:
         tables = [arrow_table(str(file)).select(rest if images else schema.names) for file in files]
         counts = np.array([len(table) for table in tables])
         columns = pa.concat_tables(tables, promote_options="permissive")
     else:
-        counts = rows_in_parquet(files)
-        columns = read_parquet(files, rest if images else schema.names)
+        counts = np.array(reader.counts)
+        columns = reader.read(rest if images else schema.names)
     if len(parts) > 1 or parts[0].split:
         names = [part.split for part in parts for _ in part.files]
         places = pa.array(np.repeat(np.arange(len(names)), counts).astype(np.int32))
         columns = columns.append_column(
             _SPLIT, pa.DictionaryArray.from_arrays(places, pa.array(names)).dictionary_decode()
         )
-    label = guess([*rest], ["label"], {"label": config.label}, where).get("label", "")
+    label = choose([*rest], ["label"], {"label": config.label}, where).get("label", "")
     about = features.get(label) or {}
     known = about.get("names") if about.get("_type") == "ClassLabel" else None
     table = _own.Table(where, columns, known)
     find = _images(files, column, arrow) if images else _vectors(columns, column)
-    return _own.open_table("huggingface", config, table, find, column)
+    return _own.table_stream("huggingface", config, table, find, column)
 
 
 def _images(
@@ -120,7 +123,7 @@ def _vectors(
 
 def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
     if config.image:
-        return guess(schema.names, ["image"], {"image": config.image}, where)["image"]
+        return choose(schema.names, ["image"], {"image": config.image}, where)["image"]
     images = [name for name in schema.names if is_bytes(schema.field(name).type)]
     if not images:
         images = [
@@ -230,7 +233,7 @@ def _from_hub(config: Config) -> Path:
     except Exception as error:  # whatever the network, the hub or the package has to say
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise StreamgaugeError(f"'{name}' cannot be fetched from the hub: {why}") from None
-    aside = folder.with_name(folder.name + ".part")
-    loaded.save_to_disk(str(aside))
-    aside.replace(folder)
+    part = temporary_path(folder)
+    loaded.save_to_disk(str(part))
+    replace_synced(part, folder)
     return folder

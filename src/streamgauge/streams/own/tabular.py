@@ -1,9 +1,8 @@
-"""A table of your own as a stream: CSV or Parquet, number columns as inputs, one as the label."""
+"""A table of your own as a stream: number columns as inputs, one column as the label."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,32 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own import _guess, _tables
-from streamgauge.streams.own.manifest import read_parquet
 from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
-from streamgauge.tables.lines import place
+from streamgauge.tables.columns import announce, choose, describe, require
+from streamgauge.tables.read import open_table
+from streamgauge.tables.values import (
+    MISSING_LABEL,
+    TimeParser,
+    code_groups,
+    code_labels,
+    feature_matrix,
+    is_text,
+    numbers,
+    refuse_missing,
+)
+
+_ROLES = ("label", "time", "user")
 
 
 @dataclass(frozen=True)
 class Config(Arrangement):
     """Settings of the stream; rows come in the order of the file unless `order` says otherwise."""
 
-    path: str = ""  # .csv, .csv.gz, .tsv or .parquet
-    label: str = ""  # its column; else the one called label, class, target or y
-    time: str = ""  # column of times, for order=time
-    user: str = ""  # column of users, for step=album
+    path: str = ""  # CSV, ARFF, Parquet, Arrow or JSON lines
+    label: str = ""  # its column; "" guesses from the names
+    time: str = ""  # column of times, for order=time; "" guesses, "none" makes it an input
+    user: str = ""  # column of users, for step=album; "" guesses, "none" makes it an input
     drop: tuple[str, ...] = ()  # columns that are no inputs
 
 
@@ -36,50 +46,49 @@ def build(config: Config) -> Stream:
     file = Path(config.path).expanduser()
     if not file.is_file():
         raise StreamgaugeError(f"There is no file {file}.")
-    columns, where = (table := _table(file)).column_names, f"'{file.name}'"
-    label = _tables.label_column(columns, config.label, where)
-    apart = {"label": label}
-    for role in ("time", "user"):
-        if chosen := getattr(config, role):
-            apart[role] = _tables.named(columns, chosen, role, where)
+    reader, where = open_table(file, f"'{file}'"), f"'{file.name}'"
     for name in config.drop:
-        _tables.named(columns, name, "setting drop", where)
-    inputs = [c for c in columns if c not in apart.values() and c not in config.drop]
-    _guess.say(f"'{file}': {_shown(apart, inputs, config)}")
-    at = partial(place, file)
-    for name in apart.values():
-        _tables.refuse_missing(table[name], name, where, at)
-    extra = {role: table[name].to_numpy() for role, name in apart.items() if role != "label"}
-    y = table[label].to_numpy()
-    if y.dtype.kind == "f" and np.array_equal(y, np.rint(y)):
-        y = y.astype(np.int64)
-    if y.dtype.kind == "i" and y.min() < 0:
+        require(reader.names, name, "setting drop", where)
+    given = {role: getattr(config, role) for role in _ROLES}
+    kept = [name for name in reader.names if name not in config.drop or name in given.values()]
+    roles = choose(kept, _ROLES, given, where)
+    if "label" not in roles:
         raise StreamgaugeError(
-            f"{at(int((y < 0).argmax()))} of {where} has the label {y[y < 0][0]}: labels are whole"
-            " numbers from 0 on, or names."
+            f"Which column of {where} is the label? It has {', '.join(kept)}: set --stream.label to"
+            " one."
         )
-    x = _tables.features(table, inputs, where, at)
-    source = ArraySource(x, y, classes=None, class_names=None, **extra)
-    rows = _own.Rows(len(table), "fatal", where, file)
+    table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
+    label, class_names = code_labels(table[roles["label"]], where, reader.row_name)
+    refuse_missing(label == MISSING_LABEL, "label", roles["label"], where, reader.row_name)
+    if label.min() < 0:
+        row = int(label.argmin())
+        raise StreamgaugeError(
+            f"{reader.row_name(row)} of {where} has the label {table[roles['label']][row].as_py()}:"
+            " labels are whole numbers from 0 on, or names."
+        )
+    extra: dict[str, Any] = {}
+    if "time" in roles and _is_input(table[roles["time"]], config):
+        del roles["time"]
+    if "time" in roles:
+        name = roles["time"]
+        extra["time"] = TimeParser(name, "--stream.time").seconds(table[name])
+        refuse_missing(~np.isfinite(extra["time"]), "time", name, where, reader.row_name)
+    if "user" in roles:
+        extra["user"], missing = code_groups(table[roles["user"]], "user")
+        refuse_missing(missing, "user", roles["user"], where, reader.row_name)
+    inputs = [name for name in kept if name not in roles.values()]
+    announce(f"'{file}': {describe(roles, given, inputs, 'inputs')}")
+    x = feature_matrix(table, inputs, where, reader.row_name)
+    source = ArraySource(x, label, classes=None, class_names=class_names, **extra)
+    rows = _own.Rows(len(table), "fatal", where, reader)
     _own.refuse_backwards(source.columns, config, rows, np.arange(len(table)), None)
     settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
     return arrange(source, config, name="tabular", settings=settings)
 
 
-def _shown(apart: dict[str, str], inputs: list[str], config: Config) -> str:
-    """Which column is what: a time or user that nobody named would be an input unseen."""
-    roles = ", ".join(
-        f"{role} = '{name}'" + " (as set)" * bool(getattr(config, role))
-        for role, name in apart.items()
-    )
-    more = f" and {len(inputs) - 12} more" if len(inputs) > 12 else ""
-    return (
-        f"{roles}, inputs = {', '.join(inputs[:12])}{more}; set --stream.label, --stream.time,"
-        " --stream.user or --stream.drop to change it."
-    )
-
-
-def _table(file: Path) -> Any:
-    if file.suffix.lower() in (".parquet", ".pq"):
-        return read_parquet([file])
-    return _tables.read_csv(file, f"'{file}'")
+def _is_input(column: Any, config: Config) -> bool:
+    """Whether a column that was guessed to be the time is none: numbers that do not increase."""
+    if config.time or config.order != "given":
+        return False
+    values = None if is_text(column.type) else numbers(column)
+    return values is not None and bool((values[1:] < values[:-1]).any())

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ import pyarrow.json as pjson
 import pyarrow.parquet as pq
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_atomic
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.images.items import TarItems, texts
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.own._guess import say
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.columns import announce
 
 _VERSION = b"streamgauge tar index 1"
 _INDEX = pa.schema(
@@ -70,7 +71,7 @@ def build(config: Config) -> Stream:
         )
     where = f"'{path.name}'"
     if cut:
-        say(f"{where}: {len(cut)} of {len(shards)} shards are cut off, as '{cut[0].name}' is.")
+        announce(f"{where}: {len(cut)} of {len(shards)} shards are cut off, as '{cut[0].name}' is.")
     index = pa.concat_tables(parts)
     if len(index) == 0:
         raise StreamgaugeError(f"There is no image in {where}.")
@@ -103,7 +104,7 @@ def build(config: Config) -> Stream:
 
         return make
 
-    stream = _own.open_table("webdataset", config, _own.Table(where, columns), inputs)
+    stream = _own.table_stream("webdataset", config, _own.Table(where, columns), inputs)
     return replace(stream, notes={**stream.notes, "cut_off_shards": len(cut)})
 
 
@@ -163,12 +164,9 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
     index = index.replace_schema_metadata(
         {"version": _VERSION, "shard": state, "whole": "yes" if whole else "no"}
     )
-    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        pq.write_table(index, aside)
-        aside.replace(file)
-    except OSError:  # a folder that may not be written to: looked through each time
-        aside.unlink(missing_ok=True)
+    # A folder that may not be written to has no index, and its shards are read each time.
+    with suppress(OSError), write_atomic(file) as part:
+        pq.write_table(index, part)
     return index, whole
 
 

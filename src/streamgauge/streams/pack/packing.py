@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import csv
 import errno
-import fcntl
 import hashlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,6 +21,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.files import (
+    LOCK,
+    locked,
+    replace_synced,
+    temporary_path,
+    write_atomic,
+    write_text,
+)
 from streamgauge.streams import order as orders
 from streamgauge.streams.pack.packed import (
     VERSION,
@@ -103,13 +109,13 @@ def pack(
     request["arrangement"] = arrangement
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder) as lock:
+        with locked(folder, f"Another process is packing into '{folder}' now."):
             _begin(folder, request)
             if any(read_shard(folder, number) is None for number in range(request["shards"])):
                 (folder / "about.json").unlink(missing_ok=True)  # a shard was lost: make it again
             if not (folder / "about.json").exists():
                 _columns(folder, source, request, test)
-                _shards(folder, source, request, on_bad, workers, lock, progress)
+                _shards(folder, source, request, on_bad, workers, progress)
                 _finish(folder, request)
     except OSError as error:
         raise _stopped(error, folder, request) from None
@@ -203,13 +209,13 @@ def _begin(folder: Path, request: dict[str, Any]) -> None:
                 "choose another folder."
             )
         if "arrangement" not in before:
-            _write(folder / "pack.json", json.dumps(request, indent=1).encode())
+            write_text(folder / "pack.json", json.dumps(request, indent=1))
         return
-    if any(entry.name != "lock" for entry in folder.iterdir()):
+    if any(entry.name != LOCK for entry in folder.iterdir()):
         raise StreamgaugeError(f"'{folder}' is not empty and no packed folder: choose another.")
     (folder / "shards").mkdir()
     (folder / "columns").mkdir()
-    _write(folder / "pack.json", json.dumps(request, indent=1).encode())
+    write_text(folder / "pack.json", json.dumps(request, indent=1))
 
 
 def _flat(request: dict[str, Any]) -> dict[str, Any]:
@@ -222,18 +228,6 @@ def _flat(request: dict[str, Any]) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 40 else f"{text[:36]} ..."
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield lock
-    except BlockingIOError:
-        raise StreamgaugeError(f"Another process is packing into '{folder}' now.") from None
-    finally:
-        os.close(lock)
 
 
 # The three parts of the work: columns, shards, and what is known when all of them are there.
@@ -255,7 +249,6 @@ def _shards(
     request: dict[str, Any],
     on_bad: OnBad,
     workers: int | None,
-    lock: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     items, each = request["items"], request["shard"]
@@ -279,7 +272,7 @@ def _shards(
         for number in missing:
             told.shard(packer(number))
         return
-    pool = Workers(count, packer, close=[lock])
+    pool = Workers(count, packer)
     try:
         _share(pool, missing, told)
     finally:
@@ -354,7 +347,7 @@ class _Packer:
         self._parent = os.getpid()
 
     def __call__(self, number: int) -> tuple[str, Any]:
-        aside = shard_file(self.folder, number).with_suffix(f".{os.getpid()}.part")
+        aside = temporary_path(shard_file(self.folder, number))
         try:
             return self._make(number, aside)
         except OSError as error:
@@ -383,18 +376,16 @@ class _Packer:
                     raise StreamgaugeError("The process that asked for it is gone.")
                 if self.told is not None:
                     self.told(stop - block)
-            file.flush()
-            os.fsync(file.fileno())
         if self.request["form"] != "array":
             _save(sizes_file(self.folder, number), np.array(sizes, np.uint32))
-        aside.replace(shard_file(self.folder, number))
+        replace_synced(aside, shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
             "checksum": digest.hexdigest(),
             "bad": bad,
         }
-        _write(shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts).encode())
+        write_text(shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
         return "done", end - start
 
     def _block(
@@ -516,7 +507,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         "rows": rows_of(shards) if shards else [0, samples],
         "checksums": checksums,
     }
-    _write(folder / "about.json", json.dumps(about).encode())
+    write_text(folder / "about.json", json.dumps(about))
 
 
 def write_bad(folder: Path, bad: list[Any]) -> None:
@@ -526,7 +517,7 @@ def write_bad(folder: Path, bad: list[Any]) -> None:
     writer = csv.writer(text)
     writer.writerow(["item", "name", "kind", "reason"])
     writer.writerows(bad)
-    _write(folder / "bad.csv", text.getvalue().encode())
+    write_text(folder / "bad.csv", text.getvalue())
 
 
 def _offsets(folder: Path, shards: int) -> Iterator[IntArray]:
@@ -542,18 +533,6 @@ def _pieces(index: IntArray) -> Iterator[IntArray]:
     return (index[start : start + orders.PIECE] for start in range(0, len(index), orders.PIECE))
 
 
-# Files appear whole: written under another name, then renamed.
-
-
-def _write(file: Path, data: bytes) -> None:
-    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        aside.write_bytes(data)
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
 def _save(file: Path, values: Array) -> None:
     _save_pieces(file, values.dtype, len(values), (values[p] for p in _slices(len(values))))
 
@@ -564,16 +543,11 @@ def _slices(count: int) -> Iterator[slice]:
 
 def _save_pieces(file: Path, kind: np.dtype[Any], count: int, pieces: Iterator[Array]) -> None:
     """A `.npy` file of one axis, written piece by piece."""
-    aside = file.with_name(f"{file.name}.{os.getpid()}.part")
     header = {"descr": kind.str, "fortran_order": False, "shape": (count,)}
-    try:
-        with aside.open("wb") as opened:
-            np.lib.format.write_array_header_1_0(opened, header)
-            for piece in pieces:
-                opened.write(np.ascontiguousarray(piece).data)
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
+    with write_atomic(file) as part, part.open("wb") as opened:
+        np.lib.format.write_array_header_1_0(opened, header)
+        for piece in pieces:
+            opened.write(np.ascontiguousarray(piece).data)
 
 
 def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> StreamgaugeError:

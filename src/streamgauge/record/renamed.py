@@ -1,0 +1,29 @@
+"""What older versions called by other names, so that their run folders are still read.
+
+Whoever renames a setting of a learner or a key of a learner's checkpoint adds it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Learner -> old name of a setting -> its name now.
+SETTINGS: dict[str, dict[str, str]] = {}
+# Learner -> old key of its state in a checkpoint -> the key now.
+STATE: dict[str, dict[str, str]] = {}
+# Learner -> key that its state did not always have -> the value it had in effect until then.
+ADDED_STATE: dict[str, dict[str, Any]] = {"rwalk": {"ended": False}}
+
+
+def current_settings(learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's stored settings under the names that they have now."""
+    names = SETTINGS.get(learner, {})
+    return {names.get(name, name): value for name, value in settings.items()}
+
+
+def current_state(learner: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's stored state under the keys that it has now."""
+    keys = STATE.get(learner, {})
+    renamed = {keys.get(key, key): value for key, value in state.items()}
+    return {**ADDED_STATE.get(learner, {}), **renamed}

@@ -1,0 +1,274 @@
+"""Tables in text files: separated cells, ARFF, JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.tables import base
+from streamgauge.tables.arff import data_lines, read_header
+from streamgauge.tables.base import (
+    TableReader,
+    open_bytes,
+    read_lines,
+    readable,
+    refuse_repeated_names,
+)
+from streamgauge.tables.values import MISSING, MISSING_NUMBERS
+
+SEPARATORS = ",;\t|"
+
+
+class _Rewritten(io.RawIOBase):
+    """Lines made by a generator, as a file that Arrow can read."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        parts, size = [self._rest], len(self._rest)
+        for line in self._lines if size < len(buffer) else ():
+            parts.append(line)
+            size += len(line)
+            if size >= len(buffer):
+                break
+        data = b"".join(parts)
+        count = min(len(data), len(buffer))
+        buffer[:count], self._rest = data[:count], data[count:]
+        return count
+
+
+class TextTable(TableReader):
+    """Text with a separator: one of , ; tab | or runs of spaces; with or without a header."""
+
+    def __init__(self, data: Path | bytes, name: str, header: bool | None = None) -> None:
+        self.data, self.name = data, name
+        with readable(name), open_bytes(data) as file:
+            head = file.read(1 << 20)
+        text = head[: 1 << 16].decode("utf-8-sig", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        if not lines:
+            raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
+        self.separator = _separator(lines)
+        records, ends = _records(text, self.separator)
+        self.has_header = _has_header(records) if header is None else header
+        self.skipped_lines = ends[0] if self.has_header else 0
+        self.names = _column_names(records[0], self.has_header, name)
+        self.quoted = b'"' in head  # only quoted cells can hold line breaks
+        self.decimal_comma = self.separator != "," and _decimal_comma(records[1:])
+
+    def _open(self) -> BinaryIO:
+        if self.separator != " ":
+            return open_bytes(self.data)
+        return io.BufferedReader(_Rewritten(_spaces_to_tabs(open_bytes(self.data))), base.BYTES)
+
+    def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
+        from pyarrow import csv as arrow_csv
+
+        return {
+            "read_options": arrow_csv.ReadOptions(
+                block_size=base.BYTES, column_names=self.names, skip_rows=self.skipped_lines
+            ),
+            "parse_options": arrow_csv.ParseOptions(
+                delimiter="\t" if self.separator == " " else self.separator,
+                newlines_in_values=self.quoted,
+            ),
+            "convert_options": arrow_csv.ConvertOptions(
+                include_columns=list(names),
+                column_types={name: pa.dictionary(pa.int32(), pa.string()) for name in text},
+                null_values=sorted(MISSING | MISSING_NUMBERS),
+                strings_can_be_null=False,
+                decimal_point="," if self.decimal_comma else ".",
+            ),
+        }
+
+    def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
+        from pyarrow import csv as arrow_csv
+
+        with readable(self.name), self._open() as file:
+            for batch in arrow_csv.open_csv(file, **self._options(names, text)):
+                yield pa.Table.from_batches([batch])
+
+    def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
+        """In one go, so that the type of a column follows from all of its rows."""
+        from pyarrow import csv as arrow_csv
+
+        with readable(self.name), self._open() as file:
+            table = arrow_csv.read_csv(file, **self._options(names, text))
+        for field in table.schema:
+            if pa.types.is_binary(field.type):
+                raise StreamgaugeError(
+                    f"{self.name} cannot be read: its column '{field.name}' is not UTF-8 text; save"
+                    " it as UTF-8."
+                )
+        return table
+
+    def row_name(self, row: int) -> str:
+        """The line that the row begins at; cells may hold line breaks, blank lines are no rows."""
+        mark = "\t" if self.separator == " " else self.separator
+        with self._open() as file:
+            text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
+            records = csv.reader(text, delimiter=mark)
+            at, begin = -1 if self.has_header else 0, 1
+            try:
+                for record in records:
+                    if record and at == row:
+                        return f"Line {begin:,}"
+                    at += bool(record)
+                    begin = records.line_num + 1
+            except (csv.Error, OSError, EOFError):
+                pass
+        return super().row_name(row)
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """The separator that the first line has most of; runs of spaces where it has none."""
+    first = re.sub(r'"[^"]*"', "", lines[0])
+    mark = max(SEPARATORS, key=first.count)
+    if first.count(mark):
+        return mark
+    counts = {len(line.split()) for line in lines[: min(50, max(len(lines) - 1, 2))]}
+    return " " if len(counts) == 1 and counts.pop() > 1 else ","
+
+
+def _records(text: str, separator: str, most: int = 50) -> tuple[list[list[str]], list[int]]:
+    """The first records that are not blank, and the number of the line each ends at."""
+    if separator == " ":
+        text, separator = re.sub(r"(?m)^[ \t]+", "", re.sub(r"[ \t]+", "\t", text)), "\t"
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    records, ends = [], []
+    try:
+        for record in reader:
+            if any(cell.strip() for cell in record) or len(record) > 1:
+                records.append(record)
+                ends.append(reader.line_num)
+            if len(records) == most:
+                break
+    except csv.Error:
+        pass
+    return records or [[text.splitlines()[0]]], ends or [1]
+
+
+def _is_number(cell: str) -> bool:
+    return bool(re.fullmatch(r"\s*[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*", cell, re.I))
+
+
+def _has_header(records: Sequence[Sequence[str]]) -> bool:
+    """The first record is data, where one of its cells is a number and none stands above numbers.
+
+    Names that count up (0, 1, 2, or years) are a header.
+    """
+    first = records[0]
+    numbers = [cell for cell in first if _is_number(cell)]
+    if not numbers or len(records) == 1:
+        return True
+    whole = all(cell.strip().isdigit() for cell in numbers)
+    if whole and len(numbers) > 2 and {int(b) - int(a) for a, b in pairwise(numbers)} == {1}:
+        return True
+    return any(
+        cell.strip() and not _is_number(cell) and _is_number(below)
+        for cell, below in zip(first, records[1], strict=False)
+    )
+
+
+def _column_names(first: Sequence[str], has_header: bool, name: str) -> list[str]:
+    """Trimmed; a column without a name is called by its number."""
+    names = [cell.strip() if has_header else "" for cell in first]
+    names = [cell or f"column_{number}" for number, cell in enumerate(names, start=1)]
+    refuse_repeated_names(names, name)
+    return names
+
+
+def _decimal_comma(records: Sequence[Sequence[str]]) -> bool:
+    """Whether numbers are written as 1,5: some cells are, and none as 1.5."""
+    cells = [cell.strip() for record in records for cell in record]
+    return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
+        re.fullmatch(r"[+-]?\d+\.\d+", cell) for cell in cells
+    )
+
+
+def _spaces_to_tabs(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        for line in read_lines(file):
+            cells = re.findall(rb'"[^"]*"|\S+', line) if b'"' in line else line.split()
+            yield b"\t".join(cells) + b"\n"
+
+
+class ArffTable(TextTable):
+    """Attribute-Relation File Format: dense or sparse rows, `?` for missing cells."""
+
+    def __init__(self, data: Path | bytes, name: str) -> None:
+        self.data, self.name = data, name
+        with readable(name), open_bytes(data) as file:
+            self.header = read_header(read_lines(file), name)
+        self.names = self.header.names
+        refuse_repeated_names(self.names, name)
+        self.separator, self.skipped_lines = ",", 0
+        self.quoted, self.decimal_comma = True, False
+
+    def _open(self) -> BinaryIO:
+        lines = read_lines(open_bytes(self.data))
+        read_header(lines, self.name)
+        return io.BufferedReader(_Rewritten(data_lines(lines, self.header)), base.BYTES)
+
+    def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
+        options = super()._options(names, text)
+        convert = options["convert_options"]
+        convert.column_types = {name: self.header.types[name] for name in names}
+        convert.null_values = ["?", ""]
+        convert.strings_can_be_null = True
+        convert.quoted_strings_can_be_null = False
+        return options
+
+    def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
+        return map(self.header.with_dates, super()._tables(names, text))
+
+    def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
+        return self.header.with_dates(super()._whole(names, text))
+
+    def row_name(self, row: int) -> str:
+        return base.row_number(row)
+
+
+class JsonLines(TableReader):
+    """One JSON object per line."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+        first = next(self._blocks(), None)
+        if first is None:
+            raise StreamgaugeError(f"{name} is empty: a table needs one JSON object per line")
+        self.names = list(first.column_names)
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        from pyarrow import json
+
+        with readable(self.name), open_bytes(self.path) as file:
+            rest = b""
+            while True:
+                block = file.read(base.BYTES)
+                data = rest + block
+                end = data.rfind(b"\n") + 1 if block else len(data)
+                data, rest = data[:end], data[end:]
+                if data.strip():
+                    options = json.ReadOptions(block_size=max(len(data), 1))
+                    yield json.read_json(io.BytesIO(data), read_options=options)
+                if not block:
+                    return
+
+    def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
+        for table in self._blocks():
+            known = table.column_names
+            yield pa.table({n: table[n] if n in known else pa.nulls(len(table)) for n in names})

@@ -1,0 +1,155 @@
+"""Optional members of a learner are resolved once, in one place."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import streamgauge
+from helpers import batch_of, build, small_stream
+from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter, has_methods_of, same_methods
+from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.replay import er
+
+SOURCE = Path(streamgauge.__file__).parent
+
+
+class Plain:
+    """The four methods and nothing else."""
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(x), 4)
+
+    def learn(self, batch: Batch, predicted: Any) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_four_methods_are_enough() -> None:
+    adapter = LearnerAdapter(Plain())
+    assert adapter.needs == frozenset()
+    assert adapter.sees_input
+    assert not adapter.unbounded
+    assert not adapter.answers_cheaply
+    methods = ("store", "skipped", "prepare", "work", "features", "stored_addresses", "tell")
+    assert all(getattr(adapter, name) is None for name in methods)
+    assert adapter.job_kind() == "learn"
+    assert not adapter.has_job_kinds
+    assert adapter.cycle(10) == 1
+    assert np.isnan(adapter.memory_bytes())
+    assert adapter.eager  # not recordable
+    assert adapter.prefetch_copy() is None
+    adapter.prepare_test()
+    adapter.tell_facts()
+
+
+def test_members_of_a_network_are_its_own() -> None:
+    learner, _ = build(small_stream(3), "er", memory=7)
+    adapter = LearnerAdapter(learner)
+    assert adapter.eager == ""
+    assert adapter.work is not None
+    assert adapter.work() == learner.work()
+    assert adapter.job_kind() == "filling"
+    assert adapter.has_job_kinds
+    assert adapter.memory_bytes() == learner.memory.nbytes()
+    assert adapter.memory is learner.memory
+
+
+def test_unknown_needs_are_refused() -> None:
+    class Curious(Plain):
+        needs = frozenset({"horizon", "tomorrow"})
+
+    with pytest.raises(StreamgaugeError, match="cannot need tomorrow"):
+        LearnerAdapter(Curious()).check_needs()
+
+
+def test_old_names_are_honoured_with_a_warning_that_names_the_new_one() -> None:
+    calls = []
+
+    class Old(Plain):
+        def conclude(self) -> None:
+            calls.append("conclude")
+
+        def held(self) -> list[int]:
+            return [3]
+
+    with pytest.warns(DeprecationWarning, match=r"Old\.(conclude|held) is now called") as given:
+        adapter = LearnerAdapter(Old())
+    assert {"prepare_test", "stored_addresses"} == {
+        str(one.message).split("called ")[1].split(";")[0] for one in given
+    }
+    adapter.prepare_test()
+    assert calls == ["conclude"]
+    assert adapter.stored_addresses is not None
+    assert adapter.stored_addresses() == [3]
+
+
+def test_an_old_name_in_a_subclass_wins_over_the_new_one_above_it() -> None:
+    class Old(er.ER):
+        def foresee(self, batch: Batch) -> list[Any]:
+            return [np.array([1, 2])]
+
+    class Both(Old):
+        def upcoming_reads(self, batch: Batch) -> list[Any]:
+            return [np.array([7])]
+
+    stream = small_stream(3)
+    gate = streamgauge.streams.Gate(stream.source, stream.preparation, torch.device("cpu"))
+    learners = [
+        kind(stream.spec, gate, 0, torch.device("cpu"), er.Config()) for kind in (Old, Both)
+    ]
+    batch = batch_of(stream, 0, gate)
+    with pytest.warns(DeprecationWarning, match="foresee is now called upcoming_reads"):
+        old = LearnerAdapter(learners[0]).prefetch_copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = LearnerAdapter(learners[1]).prefetch_copy()
+    assert old is not None
+    assert both is not None
+    assert old.upcoming_reads(batch)[0].tolist() == [1, 2]
+    assert both.upcoming_reads(batch)[0].tolist() == [7]
+
+
+def test_a_method_that_is_only_wrapped_counts_as_unchanged() -> None:
+    learner, _ = build(small_stream(3), "er")
+    adapter = LearnerAdapter(learner)
+    assert has_methods_of(learner, er.ER, ("loss", "store"))
+
+    def timed(method: Any) -> Any:
+        return wraps(method)(lambda *given: method(*given))
+
+    adapter.replace_method("store", timed)
+    adapter.replace_method("is_not_there", timed)
+    assert has_methods_of(learner, er.ER, ("loss", "store"))
+    assert adapter.store is learner.store
+    adapter.replace_method("loss", lambda _: lambda batch, recalled: 0)
+    assert not has_methods_of(learner, er.ER, ("loss", "store"))
+    assert same_methods(type(learner), er.ER, ("loss", "store"))
+
+
+def test_the_plain_executor_calls() -> None:
+    executor = Executor()
+    assert executor.run(divmod, 7, 2) == (3, 1)
+    with executor.inference():
+        pass
+
+
+def test_nobody_else_asks_what_a_learner_has() -> None:
+    asks = re.compile(r"\b(getattr|hasattr|setattr)\(\s*[\w.]*(learner|\.kind)\b")
+    found = {
+        str(file.relative_to(SOURCE))
+        for file in SOURCE.rglob("*.py")
+        if asks.search(file.read_text())
+    }
+    assert found == {"learners/adapter.py"}

@@ -1,0 +1,220 @@
+"""The same small table has one meaning for every reader; docs/decisions/0010 has the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import streamgauge as sg
+from streamgauge.audit.log import Log
+from streamgauge.audit.tally import join
+from streamgauge.errors import StreamgaugeError
+from streamgauge.places.points import Points
+
+# Private to its room, but the only way to the table of a set of photos without storing it.
+from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.photos import from_csv
+
+Meaning = dict[str, list[Any]]
+
+
+def spelled(label: Any, names: Any) -> list[str]:
+    return [str(code) if names is None else str(names[code]) for code in label.tolist()]
+
+
+def of_stream(stream: sg.streams.Stream) -> Meaning:
+    source = stream.source
+    meaning = {"label": spelled(source.label, source.class_names)}
+    for role, values in source.columns.items():
+        meaning[role] = np.floor(values).tolist() if role == "time" else values.tolist()
+    return meaning
+
+
+def by_tabular(path: Path) -> Meaning:
+    return of_stream(sg.stream("tabular", path=str(path), drop=("path",)))
+
+
+def by_manifest(path: Path) -> Meaning:
+    return of_stream(sg.stream("manifest", path=str(path), size=4, image="path"))
+
+
+def by_audit(path: Path) -> Meaning:
+    log = Log(path)
+    rows = join(list(log.pieces()))
+    meaning = {"label": spelled(rows.label, list(log.classes.numbers))}
+    if rows.time is not None:
+        meaning["time"] = rows.time.tolist()
+    if rows.user is not None:
+        meaning["user"] = [list(log.users.numbers)[code] for code in rows.user]
+    return meaning
+
+
+def by_places(path: Path) -> Meaning:
+    points = Points(path)
+    tables = [table for _, table in points.tables("latitude", "longitude")]
+    latitude = np.concatenate([points.coordinates(table)[0] for table in tables])
+    times = points.times()
+    meaning: Meaning = {"latitude": latitude.tolist()}
+    return meaning if times is None else {**meaning, "time": times.tolist()}
+
+
+def by_photos(path: Path) -> Meaning:
+    files = Files(path)
+    photos = from_csv(files, files.names[0])
+    columns = {role: values.tolist() for role, values in photos.columns.items()}
+    return {"label": spelled(photos.label, photos.class_names), **columns}
+
+
+READERS = {"tabular": by_tabular, "manifest": by_manifest, "audit": by_audit, "places": by_places,
+           "photos": by_photos}  # fmt: skip
+DAY = 1_706_659_200  # 2024-01-31
+TEN = DAY + 36_000
+
+
+def table(head: str, *rows: str, separator: str = ",", decimal: str = ".") -> str:
+    """Two rows with a path, an input and coordinates before the columns in question."""
+    lines = [separator.join(["path", "x", "lat", "lon", head])]
+    for number, row in enumerate(rows):
+        cells = [
+            f"img/{number}.png",
+            f"{number + 1}.5",
+            f"{10 * number + 1}.25",
+            f"{number}.5",
+            row,
+        ]
+        lines.append(separator.join(cell.replace(".", decimal) if 0 < at < 4 else cell
+                                    for at, cell in enumerate(cells)))  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def times(*cells: str) -> str:
+    return table("label,time", *(f"{number},{cell}" for number, cell in enumerate(cells)))
+
+
+def labels(*cells: str) -> str:
+    return table("label,time", *(f"{cell},{number}" for number, cell in enumerate(cells)))
+
+
+# Text of the table -> what a reader that knows the role finds, or the sentence that refuses it.
+SAME: dict[str, tuple[str, Meaning]] = {
+    "seconds": (times("7", "9"), {"label": ["0", "1"], "time": [7, 9]}),
+    "fractions of seconds": (times("7.5", "9.5"), {"time": [7, 9]}),
+    "milliseconds": (times("1706659200000", "1706659201500"), {"time": [DAY, DAY + 1]}),
+    "microseconds": (times("1706659200000000", "1706659201000000"), {"time": [DAY, DAY + 1]}),
+    "nanoseconds": (times("1706659200000000000", "1706659201000000000"), {"time": [DAY, DAY + 1]}),
+    "milliseconds with fractions": (times("1706659200000.5", "1706659201000"),
+                                    {"time": [DAY, DAY + 1]}),
+    "days as numbers": (times("20240131", "20240201"), {"time": [DAY, DAY + 86_400]}),
+    "numbers that are no days": (times("20240131", "20240199"), {"time": [20240131, 20240199]}),
+    "days": (times("2024-01-31", "2024-02-01"), {"time": [DAY, DAY + 86_400]}),
+    "ISO": (times("2024-01-31T10:00:00", "2024-01-31T10:00:01.5"), {"time": [TEN, TEN + 1]}),
+    "ISO with a zone": (times("2024-01-31T10:00:00+02:00", "2024-01-31T10:00:00Z"),
+                        {"time": [TEN - 7200, TEN]}),
+    "a zone in some cells": (times("2024-01-31 10:00:00Z", "2024-01-31 10:00:05"),
+                             {"time": [TEN, TEN + 5]}),
+    "UTC as a word": (times("2024-01-31 10:00:00 UTC", "2024-01-31 10:00:05 UTC"),
+                      {"time": [TEN, TEN + 5]}),
+    "nanoseconds of a second": (times("2024-01-31 10:00:00.123456789", "2024-01-31 10:00:05"),
+                                {"time": [TEN, TEN + 5]}),
+    "as cameras write": (times("2024:01:31 10:00:00", "2024:01:31 10:00:05"),
+                         {"time": [TEN, TEN + 5]}),
+    "with slashes": (times("2024/01/31", "2024/02/01"), {"time": [DAY, DAY + 86_400]}),
+    "semicolons": (table("label;time", "0;7", "1;9", separator=";"), {"time": [7, 9]}),
+    "tabs": (table("label\ttime", "0\t7", "1\t9", separator="\t"), {"time": [7, 9]}),
+    "bars": (table("label|time", "0|7", "1|9", separator="|"), {"label": ["0", "1"]}),
+    "spaces": (table("label   time", "0 7", "1   9", separator="  "), {"time": [7, 9]}),
+    "decimal commas": (table("label;time", "0;7", "1;9", separator=";", decimal=","),
+                       {"latitude": [1.25, 11.25], "time": [7, 9]}),
+    "a byte order mark": ("\ufeff" + times("7", "9"), {"label": ["0", "1"], "time": [7, 9]}),
+    "CRLF": (times("7", "9").replace("\n", "\r\n"), {"label": ["0", "1"], "time": [7, 9]}),
+    "blank lines": (times("7", "9").replace("\n", "\n\n"), {"label": ["0", "1"], "time": [7, 9]}),
+    "quoted cells": (table("label,time", '"a,b",7', '"c ""d""",9'), {"label": ["a,b", 'c "d"']}),
+    "names with blanks": (table(" label , time ", "0,7", "1,9"), {"label": ["0", "1"]}),
+    "species and taken": (table("species,taken", "wren,7", "robin,9"),
+                          {"label": ["wren", "robin"], "time": [7, 9]}),
+    "truth and ts": (table("truth,ts", "0,7", "1,9"), {"label": ["0", "1"], "time": [7, 9]}),
+    "created_at": (table("target,created_at", "0,7", "1,9"), {"time": [7, 9]}),
+    "GPSLatitude": (times("7", "9").replace("lat,lon", "GPSLatitude,GPSLongitude"),
+                    {"latitude": [1.25, 11.25]}),
+    "the likelier of two times": (table("label,timestamp,date", "0,7,5", "1,9,6"),
+                                  {"time": [7, 9]}),
+    "the likelier of two users": (table("label,user_id,author", "0,7,5", "1,9,6"),
+                                  {"user": [7, 9]}),
+    "whole numbers": (labels("3", "5"), {"label": ["3", "5"]}),
+    "1.0 and 1": (labels("1.0", "1"), {"label": ["1", "1"]}),
+    "booleans": (labels("True", "false"), {"label": ["1", "0"]}),
+    "blanks around": (labels(" UP", "UP  "), {"label": ["UP", "UP"]}),
+    "leading zeros": (labels("007", "7"), {"label": ["007", "7"]}),
+    "ids far apart": (labels("94103", "10001"), {"label": ["94103", "10001"]}),
+    "NA among names": (labels("DE", "NA"), {"label": ["DE", "NA"]}),
+    "users as numbers": (table("label,user", "0,7", "1,9"), {"user": [7, 9]}),
+}  # fmt: skip
+REFUSED = {
+    "day and month in either order": (times("3/4/2020", "4/4/2020"), "such as '3/4/2020'"),
+    "thousands": (times('"1,000"', '"2,000"'), "such as '1,000'"),
+    "words for times": (times("noon", "dusk"), "no times that can be read, such as 'noon'"),
+    "an empty time": (times("7", ""), r"(?i)line 3 .*no time"),
+    "a column twice": (table("label,label", "0,1", "1,1"), "'label' comes twice"),
+    "two labels of a kind": (table("class,species", "0,1", "1,1"), "'class' or 'species'"),
+    "fractions for labels": (labels("0.5", "1"), r"0\.5"),
+    "labels below 0": (labels("-1", "1"), r"(?i)-1|below 0"),
+    "an empty label": (labels("a", ""), r"(?i)line 3 .*no label"),
+    "null for a label": (labels("a", "null"), r"(?i)line 3 .*no label"),
+    "NA among numbers": (labels("1", "NA"), r"(?i)line 3 .*no label"),
+    "no header": (times("7", "9").split("\n", 1)[1], "column_1, column_2"),
+}  # fmt: skip
+
+
+def write(folder: Path, text: str) -> Path:
+    for number in range(2):
+        image = folder / "img" / f"{number}.png"
+        image.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(image)
+    path = folder / "table.csv"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("case", SAME)
+def test_every_reader_finds_the_same(tmp_path: Path, reader: str, case: str) -> None:
+    text, expected = SAME[case]
+    read: Callable[[Path], Meaning] = READERS[reader]
+    found = read(write(tmp_path, text))
+    known = {"places": {"time", "latitude"}, "audit": {"label", "time", "user"},
+             "tabular": {"label", "time", "user"}}.get(reader, set(expected))  # fmt: skip
+    assert {role: found.get(role) for role in expected if role in known} == {
+        role: values for role, values in expected.items() if role in known
+    }
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("case", REFUSED)
+def test_every_reader_refuses_the_same(tmp_path: Path, reader: str, case: str) -> None:
+    text, sentence = REFUSED[case]
+    if reader == "places" and ("label" in case or case == "NA among numbers"):
+        pytest.skip("points have no labels")
+    if reader == "photos" and case in ("an empty label", "null for a label", "NA among numbers"):
+        assert len(by_photos(write(tmp_path, text))["label"]) == 1  # left out, and counted
+        return
+    with pytest.raises(StreamgaugeError, match=sentence):
+        READERS[reader](write(tmp_path, text))
+
+
+def test_arrays_in_memory_follow_the_rule_of_times() -> None:
+    x, y = np.zeros((2, 3)), np.array([0, 1])
+    for given, seconds in (
+        ([7, 9], [7, 9]),
+        ([DAY * 1000, DAY * 1000 + 1000], [DAY, DAY + 1]),
+        ([20240131, 20240201], [DAY, DAY + 86_400]),
+    ):
+        stream = sg.stream(x, y, time=np.array(given))
+        assert stream.source.columns["time"].tolist() == seconds
+        rows = join(list(Log({"label": y, "time": np.array(given)}).pieces()))
+        assert rows.time is not None
+        assert rows.time.tolist() == seconds
