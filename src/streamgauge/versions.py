@@ -12,11 +12,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
-# Old path -> new path, both below `streamgauge`; all since 0.2, to be removed in 0.4.
+# Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes; all
+# since 0.2, to be removed in 0.4.
 MOVED = {
     "audit._kernels": "audit.kernels",
+    "audit.spread": "audit.parallel",
     "cli.cluster": "cli.options",
     "cli_cluster": "cli.options",
     "cli_data": "cli.data",
@@ -99,40 +101,38 @@ MOVED = {
     "streams._download": "streams.datasets.download",
     "streams._files": "streams.datasets.archive",
     "streams._generate": "streams.named._generate",
-    "streams._guess": "streams.own._guess",
     "streams._idx": "streams.datasets.idx_files",
     "streams._own": "streams.own._common",
     "streams._photos": "streams.datasets.photos",
     "streams._pickle": "streams.datasets.safe_pickle",
-    "streams._split": "streams.named._split",
-    "streams._tables": "streams.own._tables",
+    "streams._split": "streams.named.splits",
     "streams._workers": "streams.workers",
     "streams.ahead": "streams.prefetch",
     "streams.albums": "streams.named.albums",
     "streams.arrays": "streams.own.arrays",
     "streams.blobs": "streams.named.blobs",
-    "streams.blurry_cifar100": "streams.named.blurry_cifar100",
+    "streams.blurry_cifar100": "streams.named.splits:blurry_cifar100",
     "streams.cglm": "streams.named.cglm",
     "streams.cifar10": "streams.datasets.cifar10",
     "streams.cifar100": "streams.datasets.cifar100",
     "streams.clear": "streams.named.clear",
     "streams.cloc": "streams.named.cloc",
     "streams.elec2": "streams.named.elec2",
-    "streams.fashion_mnist": "streams.named.fashion_mnist",
+    "streams.fashion_mnist": "streams.named.splits:fashion_mnist",
     "streams.folder": "streams.own.folder",
     "streams.huggingface": "streams.own.huggingface",
     "streams.items": "streams.images.items",
     "streams.kept": "streams.stored_order",
     "streams.manifest": "streams.own.manifest",
     "streams.markov": "streams.named.markov",
-    "streams.mnist": "streams.named.mnist",
+    "streams.mnist": "streams.named.splits:mnist",
     "streams.packed": "streams.pack.packed",
     "streams.packing": "streams.pack.packing",
-    "streams.realtime_cifar10": "streams.named.realtime_cifar10",
-    "streams.realtime_cifar100": "streams.named.realtime_cifar100",
-    "streams.split_cifar10": "streams.named.split_cifar10",
-    "streams.split_cifar100": "streams.named.split_cifar100",
-    "streams.split_tinyimagenet": "streams.named.split_tinyimagenet",
+    "streams.realtime_cifar10": "streams.named.splits:realtime_cifar10",
+    "streams.realtime_cifar100": "streams.named.splits:realtime_cifar100",
+    "streams.split_cifar10": "streams.named.splits:split_cifar10",
+    "streams.split_cifar100": "streams.named.splits:split_cifar100",
+    "streams.split_tinyimagenet": "streams.named.splits:split_tinyimagenet",
     "streams.tabular": "streams.own.tabular",
     "streams.tinyimagenet": "streams.datasets.tinyimagenet",
     "streams.webdataset": "streams.own.webdataset",
@@ -174,13 +174,15 @@ class _Moved(MetaPathFinder, Loader):
         return ModuleSpec(name, self)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        successor = f"streamgauge.{MOVED[spec.name.partition('.')[2]]}"
+        path, _, attribute = MOVED[spec.name.partition(".")[2]].partition(":")
+        successor = f"streamgauge.{path}.{attribute}".removesuffix(".")
         warnings.warn(
             f"{spec.name} is now {successor}; the old path is removed in version 0.4.",
             DeprecationWarning,
             stacklevel=2,
         )
-        module = importlib.import_module(successor)
+        module: ModuleType = importlib.import_module(f"streamgauge.{path}")
+        module = getattr(module, attribute) if attribute else module
         self._own_spec = module.__spec__
         return module
 

@@ -109,7 +109,7 @@ def test_names_of_classes(tmp_path):
     pq.write_table(pa.table({n: pa.array(v, from_pandas=True) for n, v in mixed.items()}), path)
     found = scan(Log(path))
     assert found.unpredicted == 1
-    assert np.sum(found.held.label == found.held.prediction) == 299
+    assert np.sum(found.in_memory.label == found.in_memory.prediction) == 299
 
 
 def test_smallest_class_is_by_number_or_name():
@@ -191,7 +191,7 @@ BAD = {
     "agenot.csv": ("label,age\n" + "0,old\n1,new\n" * 200, "holds no numbers"),
     "times.csv": ("label,time\n" + "0,noon\n1,dusk\n" * 200, "no times that can be read"),
     "unsorted.csv": ("label,time\n" + "0,5\n1,6\n" * 200, "go back at line 4"),
-    "nothing.csv": ("label,prediction\n" + "0,\n1,\n" * 200, "no prediction at all"),
+    "nothing.csv": ("label,prediction\n" + "0,\n1,\n" * 200, "contains no predictions"),
     "broken.jsonl": ('{"label": 1}\n{"label": \n', "cannot be read"),
     "cut.parquet": ("PAR1 and then nothing", "damaged or cut off"),
     "cut.npz": ("PK not really", "damaged or cut off"),

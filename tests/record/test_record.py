@@ -35,6 +35,7 @@ def go(out: Path, **more: Any) -> sg.Run:
     return sg.run(stream, "er", protocol=PROTOCOL, out=out, log=lambda text: None, **more)
 
 
+@pytest.mark.long
 def test_three_killed_runs_resume_to_the_identical_log(tmp_path: Path) -> None:
     assert kill_and_resume(tmp_path, kills=3) == 0
 

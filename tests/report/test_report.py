@@ -35,7 +35,7 @@ from streamgauge.pages.figures import POINTS
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
-from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
+from streamgauge.report.blind import WINDOWS, _Labels, blind_level, guesses
 from streamgauge.report.compute import compute
 from streamgauge.report.figures import figures
 from streamgauge.report.leaderboard import TIMING
@@ -240,13 +240,14 @@ def test_two_seeds_that_differ_are_not_called_equal() -> None:
     mixed = {"ncm": [1.0, 1.0], "er": [1.0, 1.0], "x": [0.9, 0.7], "finetune": [0.2, 0.2001]}
     found = _board_of(mixed)
     assert found.names == {"ncm", "er"}
-    assert found.said.startswith("= cannot be told apart from the best (by retained")
-    assert found.said.endswith("differs from x is not known: two seeds are too few; run three or "
-                               "more.")  # fmt: skip
+    assert found.sentence.startswith("= cannot be told apart from the best (by retained")
+    assert found.sentence.endswith(
+        "differs from x is not known: two seeds are too few; run three or more."
+    )
     many = {"best": [0.9, 0.8], **{f"l{i}": [0.3 + i / 50, 0.31] for i in range(6)}}
-    assert "best differs from 6 of the 6 others is not known" in _board_of(many).said
+    assert "best differs from 6 of the 6 others is not known" in _board_of(many).sentence
     clear = _board_of({"er": [0.900, 0.910], "finetune": [0.300, 0.310]})
-    assert clear.said.startswith("er differs from every other learner")
+    assert clear.sentence.startswith("er differs from every other learner")
     three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
     assert three.names == {"er", "mir"}
 
@@ -395,7 +396,7 @@ def test_a_timing_that_is_not_the_ordinary_one_is_told(tmp_path: Path) -> None:
         run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, log=_quiet)
         for text in (leaderboard_text([run]), scores_text([run]), report_page([run]).render()):
             assert ("Timing is not" in text) == bool(told)
-            assert not told or f"Timing is not the ordinary one: {told}." in text
+            assert not told or f"Timing is not the default: {told}." in text
 
 
 def test_tasks_add_columns(task_runs: list[Run]) -> None:
@@ -579,7 +580,7 @@ def test_differences_in_words(runs: list[Run], tmp_path: Path) -> None:
     assert "configuration: the same" in same
     found = differences(first, second)
     text = differences_text(found)
-    assert f"The logs part at step {found['first_step']}" in text
+    assert f"The logs differ first at step {found['first_step']}" in text
     assert "stream.settings.seed" in text
     assert "data_hash" in text
     assert "identical" not in text
@@ -714,7 +715,7 @@ def test_the_level_is_the_blind_learner_to_the_last_digit(
     protocol = sg.Protocol(shifts=(SHIFT,), label_delay=delay)
     learner = catalogue.learner("blind", window=window)
     run = sg.run(stream, learner, protocol=protocol, out=tmp_path, log=_quiet)
-    online, ahead = _Known(run).accuracy(window, [0, SHIFT])
+    online, ahead = _Labels(run).accuracy(window, [0, SHIFT])
     scores = metrics.score(run)
     assert online == scores["online_accuracy"] == _accuracy(run, 0)
     assert ahead == scores[f"near_future_accuracy@{SHIFT}"] == _accuracy(run, SHIFT)

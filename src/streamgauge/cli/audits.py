@@ -13,7 +13,9 @@ from streamgauge.cli.options import Address, AsJson, Column, Cpus, On, cluster_o
 
 def audit(
     context: typer.Context,
-    log: Annotated[Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, or a run folder.")],
+    log: Annotated[
+        Path, typer.Argument(help="CSV, ARFF, Parquet, Arrow, NPZ, JSON lines, or a run folder.")
+    ],
     label: Column = None,
     prediction: Column = None,
     time: Column = None,

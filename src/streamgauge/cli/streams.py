@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def classes(
     context: typer.Context,
     table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, .npy, or a folder of .npy files.")
+        Path, typer.Argument(help="CSV, ARFF, Parquet, NPZ, JSON lines, or .npy files.")
     ],
     out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json"),
     use: Annotated[
@@ -97,7 +97,7 @@ def classes(
 def shift(
     context: typer.Context,
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with one label per row.")
+        Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
     label: Column = None,

@@ -170,17 +170,6 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     return Schedule(trained, version)
 
 
-def steps_on(trained: int, steps_each: Cost) -> int:
-    """Gradient steps on the n-th trained batch (from 0) so that they come to `steps_each` a batch
-    on average: floor((n + 1) c) - floor(n c), for any rational c (ER++ and ER-- of RealtimeOCL).
-
-    >>> [steps_on(n, "4/3") for n in range(6)]
-    [1, 1, 2, 1, 1, 2]
-    """
-    each = as_cost(steps_each)
-    return int((trained + 1) * each) - int(trained * each)
-
-
 def updates_within(budget: Cost, relative_cost: Cost) -> int:
     """Whole updates that a budget (in updates of ER a batch) buys a method of some relative cost;
     EvalOCL's budgets are 1, 5 and 10.

@@ -8,7 +8,7 @@ are seconds since 1970 in UTC; see `TimeParser`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.rows import Flags, Rows
 
 Array = NDArray[Any]
 Codes = NDArray[np.int32]
@@ -141,11 +142,11 @@ class Vocabulary:
         return places
 
 
-MISSING_LABEL, UNKNOWN_LABEL, NEGATIVE_LABEL = -1, -2, -3
+_MISSING, _UNKNOWN, _NEGATIVE = -1, -2, -3  # labels
 
 
 class Labels(NamedTuple):
-    """Labels as class numbers, or one of the codes above, and the names of the classes."""
+    """Labels as class numbers, below 0 in bad rows, and the names of the classes."""
 
     label: Ints
     names: list[str] | None
@@ -153,9 +154,7 @@ class Labels(NamedTuple):
 
 def code_labels(
     column: pa.ChunkedArray,
-    table: str,
-    row_name: Callable[[int], str],
-    *,
+    rows: Rows,
     numbering: str = "auto",
     known: Sequence[str] | None = None,
 ) -> Labels:
@@ -167,24 +166,23 @@ def code_labels(
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
         raise StreamgaugeError(
-            f"The labels of {table} are of type {kind}: give whole numbers or names."
+            f"The labels of {rows.table} are of type {kind}: give whole numbers or names."
         )
     words = Vocabulary()
     codes = words.encode(clean_text(column)[0])
     if words.fraction is not None:
         row = int(np.argmax(codes == words.numbers[words.fraction]))
-        raise StreamgaugeError(
-            f"{row_name(row)} of {table} has the label {words.fraction}, but labels are whole"
-            " numbers or names: there is no regression here."
-        )
+        what = f"has the label {words.fraction}, but labels are whole numbers or names: there is"
+        raise StreamgaugeError(rows.at(row, f"{what} no regression here."))
     if not words.whole and numbering == "numbers":
         name = next(text for key, text in words.texts.items() if isinstance(key, str))
         raise StreamgaugeError(
-            f"The labels of {table} are text, as '{name}' is: set --stream.labels to auto or names."
+            f"The labels of {rows.table} are text, as '{name}' is: set --stream.labels to auto or"
+            " names."
         )
     if known is not None and (not words.whole or numbering == "names"):
         rank = {name: number for number, name in enumerate(known)}
-        numbers = [rank.get(text, UNKNOWN_LABEL) for text in words.texts.values()]
+        numbers = [rank.get(text, _UNKNOWN) for text in words.texts.values()]
     elif not words.whole:
         known = sorted(words.texts.values())
         rank = {name: number for number, name in enumerate(known)}
@@ -194,14 +192,25 @@ def code_labels(
         present = sorted(key for key in numbers if key >= 0)
         sparse = bool(present) and present[-1] >= 10 * len(present) + 100
         if known is not None:
-            numbers = [key if key < len(known) else UNKNOWN_LABEL for key in numbers]
+            numbers = [key if key < len(known) else _UNKNOWN for key in numbers]
         elif numbering == "names" or (numbering == "auto" and sparse):
             known = [str(key) for key in present]
             order = {key: number for number, key in enumerate(present)}
-            numbers = [order.get(key, NEGATIVE_LABEL) for key in numbers]
+            numbers = [order.get(key, _NEGATIVE) for key in numbers]
         else:
-            numbers = [key if key >= 0 else NEGATIVE_LABEL for key in numbers]
-    label = np.array([*numbers, MISSING_LABEL], np.int64)[codes]
+            numbers = [key if key >= 0 else _NEGATIVE for key in numbers]
+    label = np.array([*numbers, _MISSING], np.int64)[codes]
+    below = "labels are whole numbers from 0 on, or names."
+    rows.refuse(label == _MISSING, "missing label", "has no label (empty, nan, null or None).")
+    for code, sort, what in (
+        (_NEGATIVE, "missing label", "has the label '{}': " + below),
+        (_UNKNOWN, "unknown label", "has the unknown label '{}'."),
+    ):
+        rows.refuse(
+            label == code,
+            sort,
+            lambda row, what=what: rows.at(row, what.format(column[row].as_py())),  # type: ignore[misc]
+        )
     return Labels(label, None if known is None else list(known))
 
 
@@ -209,7 +218,7 @@ class Groups(NamedTuple):
     """Users or domains as numbers, and where there is none."""
 
     code: Ints
-    missing: NDArray[np.bool_]
+    missing: Flags
 
 
 def code_groups(column: pa.ChunkedArray, role: str) -> Groups:
@@ -241,40 +250,64 @@ def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
         return None
 
 
-def feature_matrix(
-    table: pa.Table, columns: Sequence[str], name: str, row_name: Callable[[int], str]
-) -> NDArray[np.float32]:
+def feature_matrix(table: pa.Table, columns: Sequence[str], rows: Rows) -> NDArray[np.float32]:
     """Columns of numbers side by side as 32-bit floats."""
     if not columns:
-        raise StreamgaugeError(f"{name} has no column left for features.")
+        raise StreamgaugeError(f"{rows.table} has no column left for features.")
     x = np.empty((len(table), len(columns)), np.float32)
     for at, column in enumerate(columns):
         values = numbers(table[column])
         if values is None:
             raise StreamgaugeError(
-                f"The column '{column}' of {name} holds no numbers but {table[column].type}: turn"
-                " it into numbers, or leave it out with --stream.drop."
+                f"The column '{column}' of {rows.table} holds no numbers but {table[column].type}:"
+                " turn it into numbers, or leave it out with --stream.drop."
             )
-        refuse_missing(np.isnan(values), "value", column, name, row_name)
+        rows.refuse(np.isnan(values), "missing value", f"has no value in column '{column}'.")
         x[:, at] = values
     return x
 
 
-def refuse_missing(
-    missing: NDArray[np.bool_],
-    role: str,
-    column: str,
-    table: str,
-    row_name: Callable[[int], str],
-    option: str = "",
-) -> None:
-    """Name the first row in which a column has nothing; `option` would do without the column."""
-    if missing.any():
-        without = f", or set {option} none" * bool(option)
+def read_columns(
+    table: pa.Table, chosen: Mapping[str, str], rows: Rows, option: str = "--stream."
+) -> dict[str, Array]:
+    """Times in seconds, coordinates in degrees, users and domains as numbers, by role.
+
+    `option` begins the options that name a column; "" where there are none.
+    """
+    columns: dict[str, Array] = {}
+    bad: dict[str, Flags] = {}
+    for role in ("time", "latitude", "longitude", "user", "domain"):
+        if role not in chosen:
+            continue
+        column = table[chosen[role]]
+        if role == "time":
+            columns[role] = TimeParser(chosen[role], option and option + role).seconds(column)
+            bad[role] = ~np.isfinite(columns[role])
+        elif role in ("user", "domain"):
+            columns[role], bad[role] = code_groups(column, role)
+        else:
+            columns[role] = _degrees(column, role, rows)
+    for role, missing in bad.items():
+        without = f" ({option}{role} none does without)" if option else ""
+        why = f"has no {role} in column '{chosen[role]}'{without}."
+        rows.refuse(missing, f"missing {role}", why)
+    return columns
+
+
+def _degrees(column: pa.ChunkedArray, role: str, rows: Rows) -> NDArray[np.float64]:
+    degrees = numbers(column)
+    if degrees is None:
         raise StreamgaugeError(
-            f"{row_name(int(missing.argmax()))} of {table} has no {role} in column '{column}': fill"
-            f" it in, leave out that row{without}."
+            f"The {role} of {rows.table} must be a number in every row: name another column."
         )
+    limit = 90 if role == "latitude" else 180
+    with np.errstate(invalid="ignore"):
+        rows.refuse(
+            np.abs(degrees) > limit,
+            "place off the globe",
+            lambda row: rows.at(row, f"has the {role} {degrees[row]}."),
+        )
+    return degrees
 
 
 # Day and month in either order cannot be told apart, so such dates are refused.
@@ -316,12 +349,11 @@ class TimeParser:
         seconds[np.asarray(column.is_null())] = np.nan
         return seconds
 
-    def whole_seconds(
-        self, column: pa.ChunkedArray, table: str, row_name: Callable[[int], str]
-    ) -> Ints:
+    def whole_seconds(self, column: pa.ChunkedArray, rows: Rows) -> Ints:
         """Seconds rounded down; no cell may be missing."""
         seconds = self.seconds(column)
-        refuse_missing(~np.isfinite(seconds), "time", self.name, table, row_name, self.option)
+        why = f"has no time in column '{self.name}': fill it in, or set {self.option} none."
+        rows.refuse(~np.isfinite(seconds), "missing time", why)
         return np.floor(seconds).astype(np.int64)
 
     def _from_numbers(self, column: pa.ChunkedArray) -> Array:
