@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,10 @@ def test_an_active_run_from_its_folder_to_its_end(tmp_path: Path) -> None:
         next(steps)
         assert run.loop is not None
         assert run.loop.step == 2
+        memory = weakref.ref(run.loop)
+    del steps
+    gc.collect()
+    assert memory() is None  # a list of closed runs holds no networks
     second = active()
     assert second.path == first.path
     assert not second.complete

@@ -221,7 +221,9 @@ class ActiveRun:
         store.put(self.path)
 
     def close(self) -> None:
+        """Release the folder, and the memory of the network and its recorded steps."""
         self._open.close()
+        self._loop, self.engine = None, engines.Eager()
 
     def _recorder(self) -> Any:
         absent = OPTIONAL - set(self.stream.source.columns)

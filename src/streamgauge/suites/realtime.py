@@ -29,6 +29,7 @@ from streamgauge.record import Run
 from streamgauge.report.leaderboard import percent
 from streamgauge.report.terminal import Watcher
 from streamgauge.running.costs import as_speed, published
+from streamgauge.running.execution import Execution
 from streamgauge.running.plan import Experiment, PlannedRun
 from streamgauge.running.runner import execute
 
@@ -108,31 +109,24 @@ def realtime(
     quiet: bool = False,
 ) -> tuple[list[Picture], Path]:
     """Run what is missing, and write the page with a picture of each speed."""
-    import torch
-
     wanted = [
         (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
         for speed in dict.fromkeys(speeds)
     ]
     if not wanted:
         raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # these networks are too small for a second thread to help
-    try:
-        with Watcher(quiet=quiet) as watcher:
+    with Watcher(quiet=quiet) as watcher:
 
-            def log(text: str) -> None:
-                if "nothing to do" not in text:  # what two speeds share is run for the first
-                    watcher.say(text)
+        def log(text: str) -> None:
+            if "nothing to do" not in text:  # what two speeds share is run for the first
+                watcher.say(text)
 
-            made = {}
-            for speed, one in wanted:
-                watcher.say(f"{TITLES.get(speed, speed)}:")
-                made[speed] = list(
-                    execute(one, out=out, device="cpu", watch=watcher.watch, log=log)
-                )
-    finally:
-        torch.set_num_threads(threads)
+        # These networks are too small for a second thread to help.
+        execution = Execution(device="cpu", threads=1, log=log)
+        made = {}
+        for speed, asked in wanted:
+            watcher.say(f"{TITLES.get(speed, speed)}:")
+            made[speed] = list(execute(asked, out=out, watch=watcher.watch, execution=execution))
     pictures = [picture(speed, runs) for speed, runs in made.items()]
     return pictures, write(pictures, made, out / "realtime.html")
 
