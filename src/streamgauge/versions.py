@@ -19,7 +19,8 @@ VERSION = "0.2.0"
 MOVED = {
     "audit._kernels": "audit.kernels",
     "audit.spread": "audit.parallel",
-    "cli_cluster": "cli.cluster",
+    "cli.cluster": "cli.options",
+    "cli_cluster": "cli.options",
     "cli_data": "cli.data",
     "cli_options": "cli.options",
     "cli_streams": "cli.streams",
