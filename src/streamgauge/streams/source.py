@@ -99,12 +99,14 @@ class ArraySource:
         digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
-            digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            if name == "x" and self.x_hash is not None:
-                digest.update(self.x_hash.encode())
-            else:
-                digest.update(np.ascontiguousarray(part).data)
+            hash_array(digest, name, part, self.x_hash if name == "x" else None)
         return digest.hexdigest()
+
+
+def hash_array(digest: Any, name: str, array: Array, known: str | None = None) -> None:
+    """Add an array to a hash: its name, type, shape and bytes, or a `known` hash of its bytes."""
+    digest.update(f"{name}{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data if known is None else known.encode())
 
 
 def as_labels(

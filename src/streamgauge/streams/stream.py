@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import check_choices
 from streamgauge.streams import order as orders
 from streamgauge.streams import stored_order as kept
 from streamgauge.streams.source import IntArray, Source, Spec
@@ -279,11 +280,7 @@ def refuse_outside(index: IntArray, source: Source) -> None:
 
 
 def _check(how: Arrangement) -> None:
-    for setting, kind in get_type_hints(Arrangement).items():
-        value, choices = getattr(how, setting), get_args(kind)
-        if get_origin(kind) is Literal and value not in choices:
-            hint = nearest(str(value), choices)
-            raise StreamgaugeError(f"{setting} cannot be {value!r}; {hint}")
+    check_choices(how)
     for setting in ("seed", "order_seed", "class_seed", "split_seed"):
         if (getattr(how, setting) or 0) < 0:
             raise StreamgaugeError(

@@ -21,6 +21,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
+from streamgauge.streams.images.image_source import import_pillow
 
 Records = NDArray[np.uint8]
 _PIXELS = 3 * 32 * 32
@@ -139,14 +140,9 @@ def _mosaics(
 
 
 def _tiles(data: bytes, name: str, where: Path) -> Records:
+    pillow = import_pillow("mosaics")
     try:
-        from PIL import Image
-    except ImportError:
-        raise StreamgaugeError(
-            "Reading mosaics needs a package: pip install 'streamgauge[images]'."
-        ) from None
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
+        with pillow.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
             pixels = np.asarray(opened.convert("RGB"))
     except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
         raise StreamgaugeError(f"{name} in {where} cannot be read as a picture: {error}.") from None

@@ -9,6 +9,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote, archive_verified
+from streamgauge.streams.images.image_source import BadImage, Decoding
 
 _REMOTES = (
     Remote(
@@ -51,8 +52,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
             f"{files.path} has {len(train)} training images below train/ and {len(test)} labelled"
             " ones below val/: it is not complete."
         )
-    from streamgauge.streams.images.image_source import BadImage, decode
-
+    decoding = Decoding()
     x = np.lib.format.open_memmap(
         scratch / "x.npy", mode="w+", dtype=np.uint8, shape=(len(listed), 3, 64, 64)
     )
@@ -61,7 +61,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         contents = files.read(names)
         for place, name in enumerate(names, start):
             try:
-                x[place] = decode(contents[name], 64, name=name)
+                decoding.decode(contents[name], 64, name, out=x[place])
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
         asked.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))

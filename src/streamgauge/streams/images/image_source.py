@@ -11,14 +11,23 @@ import hashlib
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.streams.source import Array, IntArray, Spec, as_labels, as_named_column
+from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import check_choices, coerce
+from streamgauge.streams.source import (
+    Array,
+    IntArray,
+    Spec,
+    as_labels,
+    as_named_column,
+    hash_array,
+)
 
 if TYPE_CHECKING:
     from PIL import Image as Pillow
@@ -72,20 +81,89 @@ class Items(Protocol):
     def __getitem__(self, number: int, /) -> bytes: ...
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """How an encoded image becomes pixels; `decode` explains each setting."""
+
+    how: How = "crop"
+    alpha: Alpha = "white"
+    colour: Colour = "convert"
+    claim: Claim = "refuse"
+    max_pixels: int = MAX_PIXELS
+    draft: bool = True
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def decode(
+        self,
+        data: bytes,
+        size: int | tuple[int, int],
+        name: str | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """The pixels of an image; see the function `decode`."""
+        high, wide = _sides(size)
+        pixels = np.asarray(self._image(data, high, wide, name)).transpose(2, 0, 1)
+        if out is None:
+            return np.ascontiguousarray(pixels)
+        out[...] = pixels
+        return out
+
+    def _image(self, data: bytes, high: int, wide: int, name: str | None) -> Pillow.Image:
+        pillow = import_pillow()
+        if len(data) == 0:
+            raise BadImage("It is empty: the file has zero bytes.", "empty")
+        try:
+            image = pillow.open(io.BytesIO(data), formats=FORMATS)
+        except pillow.DecompressionBombError:
+            raise _bomb(self.max_pixels) from None
+        except pillow.UnidentifiedImageError:
+            raise _unknown(data) from None
+        except MemoryError:
+            raise
+        except Exception as error:  # a decoder raises anything when the bytes are broken
+            raise _damaged(error) from None
+        kind = "JPEG" if image.format == "MPO" else image.format  # MPO: several JPEGs in one
+        if self.claim == "refuse":
+            _refuse_claim(name, kind)
+        if image.width * image.height > self.max_pixels:
+            raise _bomb(self.max_pixels, image.size)
+        try:
+            return self._pixels(image, kind, high, wide)
+        except (BadImage, MemoryError):
+            raise
+        except Exception as error:
+            raise _damaged(error) from None
+
+    def _pixels(self, image: Pillow.Image, kind: str | None, high: int, wide: int) -> Pillow.Image:
+        pillow = import_pillow()
+        if kind != "JPEG":
+            image.load()  # first: the orientation may be stored after the pixels
+        turn = _orientation(image)
+        across = (high, wide) if turn >= 5 else (wide, high)
+        if kind == "JPEG":
+            if self.draft:
+                image.draft("RGB", _least(image.size, across, self.how))
+            image.load()
+        image = _as_rgb(image, self.alpha, self.colour)
+        box = _box(image.size, across, self.how)
+        if image.size != across or box != (0, 0, *across):
+            image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
+        return image.transpose(_turns(pillow)[turn]) if turn > 1 else image
+
+
 def decode(
     data: bytes,
     size: int | tuple[int, int],
     how: How = "crop",
     *,
     name: str | None = None,
-    alpha: Alpha = "white",
-    colour: Colour = "convert",
-    claim: Claim = "refuse",
-    max_pixels: int = MAX_PIXELS,
-    draft: bool = True,
     out: Bytes | None = None,
+    **settings: Any,
 ) -> Bytes:
-    """An encoded image as bytes [3, H, W]; `size` is H = W, or (H, W).
+    """An encoded image as bytes [3, H, W]; `size` is H = W, or (H, W). `settings` are those of
+    `Decoding`.
 
     `how` = "crop": the largest centred part of the right proportions, scaled to `size` (that is,
     shorter side to `size`, then centre crop); "stretch": all of it, proportions given up. Scaling
@@ -102,7 +180,7 @@ def decode(
     much larger than `size` is unpacked at 1/2, 1/4 or 1/8 of its size, which is several times
     faster; pixels differ a little from those without.
 
-    With `out`, an array [3, H, W], the pixels are written there.
+    The pixels are written to `out`, an array [3, H, W], where that is given.
 
     Raises `BadImage`, whatever is wrong with the bytes.
 
@@ -113,67 +191,7 @@ def decode(
     Traceback (most recent call last):
     streamgauge.streams.images.image_source.BadImage: It is damaged or truncated, ...
     """
-    high, wide = _sides(size)
-    image = _pixels(data, high, wide, how, name, alpha, colour, claim, max_pixels, draft)
-    pixels = np.asarray(image).transpose(2, 0, 1)
-    if out is None:
-        return np.ascontiguousarray(pixels)
-    out[...] = pixels
-    return out
-
-
-def _pixels(
-    data: bytes,
-    high: int,
-    wide: int,
-    how: How,
-    name: str | None,
-    alpha: Alpha,
-    colour: Colour,
-    claim: Claim,
-    max_pixels: int,
-    draft: bool,
-) -> Pillow.Image:
-    pillow = _pillow()
-    if len(data) == 0:
-        raise BadImage("It is empty: the file has zero bytes.", "empty")
-    try:
-        image = pillow.open(io.BytesIO(data), formats=FORMATS)
-    except pillow.DecompressionBombError:
-        raise _bomb(max_pixels) from None
-    except pillow.UnidentifiedImageError:
-        raise _unknown(data) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
-        raise _damaged(error) from None
-    kind = "JPEG" if image.format == "MPO" else image.format  # MPO: several JPEGs in one
-    _refuse_claim(name, kind, claim)
-    if image.width * image.height > max_pixels:
-        raise _bomb(max_pixels, image.size)
-    try:
-        turn = 1
-        if kind == "JPEG":
-            turn = _orientation(image)
-            if draft:
-                across = (high, wide) if turn >= 5 else (wide, high)
-                image.draft("RGB", _least(image.size, across, how))
-            image.load()
-        else:  # the orientation may stand behind the pixels
-            image.load()
-            turn = _orientation(image)
-        image = _as_rgb(image, alpha, colour)
-        across = (high, wide) if turn >= 5 else (wide, high)
-        box = _box(image.size, across, how)
-        if image.size != across or box != (0, 0, *across):
-            image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
-        if turn > 1:
-            image = image.transpose(_turns(pillow)[turn])
-    except (BadImage, MemoryError):
-        raise
-    except Exception as error:
-        raise _damaged(error) from None
-    return image
+    return Decoding(how, **settings).decode(data, size, name, out)
 
 
 def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -236,7 +254,7 @@ def _as_rgb(image: Pillow.Image, alpha: Alpha, colour: Colour) -> Pillow.Image:
         return _on_background(image, alpha)
     if mode.startswith("I;16"):  # Pillow's own conversion would cut values off at 255
         upper = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
-        return cast("Pillow.Image", _pillow().fromarray(upper).convert("RGB"))
+        return cast("Pillow.Image", import_pillow().fromarray(upper).convert("RGB"))
     if mode not in _PLAIN:
         raise BadImage(
             f"Its pixels are of the kind '{mode}', for which there is no rule to make RGB of.",
@@ -251,15 +269,13 @@ def _on_background(image: Pillow.Image, alpha: Alpha) -> Pillow.Image:
     if alpha == "drop" and image.mode in ("RGB", "RGBA", "L", "LA", "P"):
         return image.convert("RGBA").convert("RGB")
     layered = image.convert("RGBA")
-    ground = _pillow().new("RGBA", layered.size, "black" if alpha == "black" else "white")
+    ground = import_pillow().new("RGBA", layered.size, "black" if alpha == "black" else "white")
     ground.alpha_composite(layered)
     return cast("Pillow.Image", ground.convert("RGB"))
 
 
-def _refuse_claim(name: str | None, kind: str | None, claim: Claim) -> None:
-    if name is None or claim == "ignore":
-        return
-    suffix = name[name.rfind(".") :].lower() if "." in name else ""
+def _refuse_claim(name: str | None, kind: str | None) -> None:
+    suffix = name[name.rfind(".") :].lower() if name and "." in name else ""
     if SUFFIXES.get(suffix, kind) != kind:
         raise BadImage(f"Its name says {SUFFIXES[suffix]} but it is a {kind} file.", "misnamed")
 
@@ -282,12 +298,12 @@ def _damaged(error: Exception) -> BadImage:
     return BadImage(f"It is damaged or truncated, and decoding it ends with: {why}.")
 
 
-def _pillow() -> Any:
+def import_pillow(purpose: str = "images") -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise StreamgaugeError(
-            "Reading images needs a package: pip install 'streamgauge[images]'."
+            f"Reading {purpose} needs a package: pip install 'streamgauge[images]'."
         ) from None
     return Image
 
@@ -334,26 +350,11 @@ class ImageSource:
         progress: Callable[[int, int], None] | None = None,
         **columns: Array,
     ) -> None:
-        for setting, value, choices in (
-            ("how", how, How),
-            ("alpha", alpha, Alpha),
-            ("colour", colour, Colour),
-            ("claim", claim, Claim),
-            ("on_bad", on_bad, OnBad),
-        ):
-            known = choices.__args__  # type: ignore[attr-defined]
-            if value not in known:
-                raise StreamgaugeError(f"{setting} cannot be {value!r}; {nearest(value, known)}")
-        _pillow()  # whether it is there is said now, not in the middle of a run
+        self.decoding = Decoding(how, alpha, colour, claim, max_pixels, draft)
+        self.settings: dict[str, Any] = dict(vars(self.decoding))
+        coerce(on_bad, OnBad, "on_bad")
+        import_pillow()  # fails now rather than in the middle of a run
         self.items = items
-        self.settings: dict[str, Any] = {
-            "how": how,
-            "alpha": alpha,
-            "colour": colour,
-            "claim": claim,
-            "max_pixels": max_pixels,
-            "draft": draft,
-        }
         if len(items) != len(label):
             raise StreamgaugeError(f"There are {len(items)} images but {len(label)} labels.")
         self.label, self.class_names, classes = as_labels(label, classes, class_names)
@@ -391,12 +392,8 @@ class ImageSource:
 
     def decoded(self, index: int) -> Bytes:
         """The pixels [3, H, W] of one sample; raises `BadImage`."""
-        return decode(
-            self.encoded(index),
-            (self.spec.input_shape[1], self.spec.input_shape[2]),
-            name=self.name(index),
-            **self.settings,
-        )
+        _, high, wide = self.spec.input_shape
+        return self.decoding.decode(self.encoded(index), (high, wide), self.name(index))
 
     def read(self, index: IntArray) -> Bytes:
         unique, place = np.unique(np.asarray(index), return_inverse=True)  # padding repeats samples
@@ -427,8 +424,7 @@ class ImageSource:
         if self._kept is not None:
             parts["kept"] = self._kept
         for name, part in parts.items():
-            digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).data)
+            hash_array(digest, name, part)
         return digest.hexdigest()
 
     def _called(self, sample: int) -> str:

@@ -27,6 +27,7 @@ TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")
 VALIDATION = ("val", "valid", "validation", "dev")
 ROLES = ("label", "time", "user", "latitude", "longitude", "domain", "split", "id")
+_IMAGE_SETTINGS = ("size", "how", "alpha", "colour", "claim", "max_pixels", "on_bad")
 TEXT = ("label", "user", "domain", "split", "id")  # roles whose cells keep their spelling
 
 
@@ -111,7 +112,7 @@ def source_of(
     inputs: Items | Array,
     label: IntArray,
     class_names: Sequence[str] | None,
-    columns: Mapping[str, Array],
+    columns: Mapping[str, Any],
     config: Images,
 ) -> Source:
     classes = None if class_names is None else len(class_names)
@@ -120,16 +121,10 @@ def source_of(
     return ImageSource(
         inputs,
         label,
-        size=config.size,
         classes=classes,
         class_names=class_names,
-        how=config.how,
-        alpha=config.alpha,
-        colour=config.colour,
-        claim=config.claim,
-        max_pixels=config.max_pixels,
-        on_bad=config.on_bad,
-        **columns,  # type: ignore[arg-type]
+        **{name: getattr(config, name) for name in _IMAGE_SETTINGS},
+        **columns,
     )
 
 

@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.images.image_source import Items
-from streamgauge.streams.images.items import ArrowItems, ParquetItems, arrow_table
+from streamgauge.streams.images.items import ArrowItems, ParquetItems
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import choose
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.typed import ParquetTable
+from streamgauge.tables.typed import ParquetTable, map_arrow
 
 _SPLIT = "split by folder"  # the column made of the names of splits
 
@@ -62,13 +62,13 @@ def build(config: Config) -> Stream:
     arrow = files[0].suffix == ".arrow"
     where = f"'{path.name}'"
     reader = None if arrow else ParquetTable(files, where)
-    schema = arrow_table(str(files[0])).schema if reader is None else reader.schema
+    schema = map_arrow(files[0]).schema if reader is None else reader.schema
     features = parts[0].features or _features(schema)
     column = _input_column(config, schema, where)
     rest = [name for name in schema.names if name != column]
     images = is_bytes(schema.field(column).type)
     if reader is None:
-        tables = [arrow_table(str(file)).select(rest if images else schema.names) for file in files]
+        tables = [map_arrow(file).select(rest if images else schema.names) for file in files]
         counts = np.array([len(table) for table in tables])
         columns = pa.concat_tables(tables, promote_options="permissive")
     else:

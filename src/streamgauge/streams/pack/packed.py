@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.images.image_source import Decoding
 from streamgauge.streams.source import Array, IntArray, Spec
 from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -85,7 +86,8 @@ class PackedSource:
         request, about = _facts(self.path, partial)
         self.request = request
         self.form: str = request["form"]
-        self.settings: Mapping[str, Any] = request["decode"]  # of images, for whoever packs again
+        self.settings: Mapping[str, Any] = request["decode"]  # of images, to pack them again
+        self._decoding = Decoding(**self.settings)
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
@@ -169,8 +171,6 @@ class PackedSource:
         if not self.encoded_images:
             out[: len(index)] = self.read(index)
             return
-        from streamgauge.streams.images.image_source import decode
-
         _, high, wide = self.spec.input_shape
         there: dict[int, int] = {}  # steps are padded by repeating samples
         for row, sample in enumerate(np.asarray(index).tolist()):
@@ -178,7 +178,7 @@ class PackedSource:
                 out[row] = out[there[sample]]
                 continue
             there[sample] = row
-            decode(self.encoded(sample), (high, wide), out=out[row], **self.settings)
+            self._decoding.decode(self.encoded(sample), (high, wide), out=out[row])
 
     def _file(self, number: int) -> int:
         file = self._files.pop(number, None)

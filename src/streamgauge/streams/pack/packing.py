@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
 from streamgauge.files import (
     LOCK,
     locked,
@@ -29,7 +29,9 @@ from streamgauge.files import (
     write_atomic,
     write_text,
 )
+from streamgauge.settings import check_choices, coerce
 from streamgauge.streams import order as orders
+from streamgauge.streams.images.image_source import BadImage, Decoding, import_pillow
 from streamgauge.streams.pack.packed import (
     VERSION,
     PackedSource,
@@ -63,10 +65,7 @@ class Packing:
     shard: int = 0  # samples a shard; 0: up to 4,096 images, or 64 MB of arrays
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise StreamgaugeError(
-                f"form cannot be {self.form!r}; {nearest(self.form, get_args(Form))}"
-            )
+        check_choices(self)
         if self.size < 0 or self.shard < 0 or not 1 <= self.quality <= 95:
             raise StreamgaugeError(
                 "size and shard are 0 or more, quality lies between 1 and 95; they are "
@@ -95,8 +94,7 @@ def pack(
     the work (by default one a core; 0 or 1: none but this one). The result is the same for any
     number of them.
     """
-    if on_bad not in get_args(OnBad):
-        raise StreamgaugeError(f"on_bad cannot be {on_bad!r}; {nearest(on_bad, get_args(OnBad))}")
+    coerce(on_bad, OnBad, "on_bad")
     folder = Path(out)
     source: Source
     if isinstance(what, Stream):
@@ -345,6 +343,8 @@ class _Packer:
         self.folder, self.source, self.request, self.on_bad = folder, source, request, on_bad
         self.told: Callable[[int], None] | None = None
         self._parent = os.getpid()
+        self._decoding = Decoding(**request["decode"])
+        self._sides = tuple(request["input_shape"][1:])
 
     def __call__(self, number: int) -> tuple[str, Any]:
         aside = temporary_path(shard_file(self.folder, number))
@@ -395,9 +395,7 @@ class _Packer:
         if not hasattr(self.source, "encoded") or not getattr(self.source, "encoded_images", True):
             rows = self.source.read(np.arange(start, end))
             if request["resize"]:
-                from streamgauge.streams.images.image_source import decode
-
-                rows = np.stack([decode(_as_ppm(r), request["input_shape"][1:]) for r in rows])
+                rows = np.stack([Decoding().decode(_as_ppm(row), self._sides) for row in rows])
             for row in rows:
                 yield (
                     _as_jpeg(row, request["quality"])
@@ -405,8 +403,6 @@ class _Packer:
                     else (np.ascontiguousarray(row).data.cast("B") if row.ndim else row.tobytes())
                 )
             return
-        from streamgauge.streams.images.image_source import BadImage, decode
-
         source: Any = self.source
         called = getattr(source, "name", None)
         for item in range(start, end):
@@ -414,8 +410,7 @@ class _Packer:
             try:
                 data = _read(source, item)
                 # Kept images are decoded too: that is how a bad one is found now and not in a run.
-                pixels = decode(data, tuple(request["input_shape"][1:]), name=name,
-                                **request["decode"])  # fmt: skip
+                pixels = self._decoding.decode(data, self._sides, name)
             except BadImage as error:
                 bad.append((item, name, error.kind, error.reason))
                 if self.on_bad == "fatal":
@@ -430,8 +425,6 @@ class _Packer:
 
 
 def _read(source: Any, item: int) -> bytes:
-    from streamgauge.streams.images.image_source import BadImage
-
     try:
         data: bytes = source.encoded(item)
     except OSError as error:
@@ -445,10 +438,9 @@ def _as_ppm(pixels: Array) -> bytes:
 
 
 def _as_jpeg(pixels: Array, quality: int) -> bytes:
-    from PIL import Image
-
+    pillow = import_pillow()
     file = io.BytesIO()
-    image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    image = pillow.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
     image.save(file, "JPEG", quality=quality)
     return file.getvalue()
 
