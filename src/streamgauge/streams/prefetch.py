@@ -10,12 +10,11 @@ import itertools
 import mmap
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Array, IntArray, Source, SourceView
 from streamgauge.streams.workers import Failed, Workers, cores
 
 ROOM = 256 << 20  # bytes of decoded samples that may wait
@@ -58,7 +57,7 @@ class _Block:
     pieces: list[_Piece] = field(default_factory=list)
 
 
-class Ahead:
+class Ahead(SourceView):
     """A source with workers that decode announced reads into shared memory of a bounded size.
 
     `announce(index)` says that `read(index)` will come; reads are announced in the order they will
@@ -67,9 +66,7 @@ class Ahead:
     """
 
     def __init__(self, source: Source, workers: int, room: int = ROOM) -> None:
-        self.source = source
-        self.spec, self.label, self.columns = source.spec, source.label, source.columns
-        self.class_names = source.class_names
+        super().__init__(source)
         kind = np.dtype(np.uint8)
         if not decodes(source):
             kind = source.read(np.zeros(1, np.int64)).dtype
@@ -93,18 +90,6 @@ class Ahead:
         self.met = self.missed = self.given_up = 0  # reads announced, not announced; never read
 
     @property
-    def fingerprint(self) -> str:
-        return self.source.fingerprint
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "source":
-            raise AttributeError(name)
-        return getattr(self.source, name)
-
-    @property
     def hungry(self) -> bool:
         """Whether more announcements would keep the workers busy."""
         return bool(self._alive) and len(self._queue) < 2 * len(self._workers)
@@ -118,7 +103,7 @@ class Ahead:
 
     def read(self, index: IntArray) -> Array:
         if not self._alive:
-            return self.source.read(index)
+            return self._source.read(index)
         self._receive(0)
         coming = self._by_key.get(_key(index))
         if coming:
@@ -127,7 +112,7 @@ class Ahead:
         self.missed += 1
         if len(index) < 2 * ROWS:
             self._send()
-            return self.source.read(index)
+            return self._source.read(index)
         return self._at_once(index)
 
     def close(self) -> None:
@@ -214,7 +199,7 @@ class Ahead:
         """Copy a piece to where it was asked for, if it is there."""
         rows = slice(piece.start, piece.start + len(piece.index))
         if piece.failed:  # by the source itself: it gives the sample, or says what is wrong with it
-            out[rows] = self.source.read(piece.index)
+            out[rows] = self._source.read(piece.index)
             return True
         if piece.ready:
             out[rows] = self._slots[piece.slot, : len(piece.index)]

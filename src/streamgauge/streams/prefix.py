@@ -17,28 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Array, IntArray, Source, SourceView
 from streamgauge.streams.stream import Arrangement, Split, Stream, cut_steps
 
 _FORM = re.compile(r"([0-9._eE+-]+)\s*(tasks?|samples?|%(?:\s*of\s*time)?)")
 _WORDS = '"4 tasks", "5 %", "5 % of time", "20000 samples" or "preparation"'
 
 
-class Asked(NamedTuple):
+class PrefixRequest(NamedTuple):
     """How much of a stream: a number of tasks or samples, or a share of samples or of time."""
 
     kind: str  # tasks, samples, share, time or preparation
     amount: float = 0.0
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> PrefixRequest:
     """
     >>> parse("4 tasks"), parse("5 %")
-    (Asked(kind='tasks', amount=4.0), Asked(kind='share', amount=0.05))
+    (PrefixRequest(kind='tasks', amount=4.0), PrefixRequest(kind='share', amount=0.05))
     """
     plain = text.strip()
     if plain == "preparation":
-        return Asked("preparation")
+        return PrefixRequest("preparation")
     match = _FORM.fullmatch(plain)
     try:
         amount = float(match[1]) if match else 0.0
@@ -50,10 +50,10 @@ def parse(text: str) -> Asked:
     if unit.startswith("%"):
         if amount > 100:
             raise StreamgaugeError(f"A prefix is 100 % of a stream at the most, not '{text}'.")
-        return Asked("time" if unit.endswith("time") else "share", amount / 100)
+        return PrefixRequest("time" if unit.endswith("time") else "share", amount / 100)
     if amount != int(amount):
         raise StreamgaugeError(f"A prefix has a whole number of tasks or samples, not '{text}'.")
-    return Asked("tasks" if unit.startswith("task") else "samples", amount)
+    return PrefixRequest("tasks" if unit.startswith("task") else "samples", amount)
 
 
 def prefix(stream: Stream, how_much: str) -> Stream:
@@ -67,11 +67,11 @@ def prefix(stream: Stream, how_much: str) -> Stream:
     >>> prefix(blobs.build(blobs.Config()), "2 tasks")
     Stream('blobs': 720 samples in 72 steps, 2 tasks)
     """
-    asked = parse(how_much)
+    request = parse(how_much)
     settings = {**stream.settings, "prefix": how_much.strip()}
-    if asked.kind == "preparation":
+    if request.kind == "preparation":
         return _preparation(stream, settings)
-    steps = _steps(stream, asked)
+    steps = _steps(stream, request)
     if steps == 0:
         raise StreamgaugeError(f"'{how_much}' of {stream.name} is less than its first step.")
     end = int(stream.starts[steps])
@@ -124,16 +124,16 @@ def _preparation(stream: Stream, settings: dict[str, Any]) -> Stream:
     )
 
 
-def _steps(stream: Stream, asked: Asked) -> int:
-    """How many whole steps lie in the part that was asked for."""
-    if asked.kind == "tasks":
-        if stream.task is None or asked.amount > stream.tasks:
+def _steps(stream: Stream, request: PrefixRequest) -> int:
+    """How many whole steps lie in the requested part."""
+    if request.kind == "tasks":
+        if stream.task is None or request.amount > stream.tasks:
             has = f"{stream.tasks} tasks" if stream.tasks else "no tasks"
             raise StreamgaugeError(
-                f"{stream.name} has {has}, so '{int(asked.amount)} tasks' is no prefix of it."
+                f"{stream.name} has {has}, so '{int(request.amount)} tasks' is no prefix of it."
             )
-        return int(np.searchsorted(stream.task, int(asked.amount)))
-    if asked.kind == "time":
+        return int(np.searchsorted(stream.task, int(request.amount)))
+    if request.kind == "time":
         time = stream.source.columns.get("time")
         if time is None:
             raise StreamgaugeError(
@@ -144,12 +144,12 @@ def _steps(stream: Stream, asked: Asked) -> int:
             raise StreamgaugeError(
                 f"{stream.name} is not in order of time: give its prefix in samples, such as '5 %'."
             )
-        last = line[0] + asked.amount * (line[-1] - line[0])
+        last = line[0] + request.amount * (line[-1] - line[0])
         samples = int(np.searchsorted(line, last, side="right"))
-    elif asked.kind == "samples":
-        samples = int(asked.amount)
+    elif request.kind == "samples":
+        samples = int(request.amount)
     else:
-        samples = int(asked.amount * stream.samples + 1e-9)
+        samples = int(request.amount * stream.samples + 1e-9)
     return int(np.searchsorted(stream.starts, samples, side="right")) - 1
 
 
@@ -185,18 +185,14 @@ def _keep_to_tasks(stream: Stream) -> bool:
     return bool((stream.class_task[stream.source.label[stream.order]] == task).all())
 
 
-class Part:
+class Part(SourceView):
     """Some samples of a source, as a source; all others are out of reach."""
 
     def __init__(self, source: Source, parts: Sequence[IntArray]) -> None:
-        self._source = source
+        super().__init__(source)
         self._at = np.unique(np.concatenate([np.asarray(part, np.int64) for part in parts]))
-        self.spec, self.class_names = source.spec, source.class_names
         self.label = source.label[self._at]
         self.columns = {name: column[self._at] for name, column in source.columns.items()}
-
-    def __len__(self) -> int:
-        return len(self._at)
 
     def places(self, index: IntArray) -> IntArray:
         """Where samples of the source are in this part of it."""

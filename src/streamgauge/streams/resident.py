@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Source, SourceView
 
 if TYPE_CHECKING:
     import torch
@@ -16,14 +16,14 @@ BLOCK = 8192  # samples copied at once
 SHARE = 0.25  # of the free memory of a device that a source may take
 
 
-class Resident:
+class Resident(SourceView):
     """Another source, and its inputs and labels on a device. What it gives is equal."""
 
     def __init__(self, source: Source, device: torch.device) -> None:
         import torch
 
-        self._source, self.device = source, device
-        self.label, self.columns = source.label, source.columns  # asked for at every step
+        super().__init__(source)
+        self.device = device
         count = len(source)
         first = source.read(np.arange(1))
         kind = torch.from_numpy(first).dtype
@@ -35,15 +35,6 @@ class Resident:
         self._label = torch.from_numpy(label).to(device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # other streams read it
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def read(self, index: IntArray) -> Array:
-        return self._source.read(index)
 
     def fetch(self, index: Tensor) -> Tensor:
         return self._x.index_select(0, index)

@@ -51,6 +51,30 @@ class Source(Protocol):
     def read(self, index: IntArray) -> Array: ...
 
 
+class SourceView:
+    """A source over another one; all but `read` is as there unless a subclass says otherwise."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.spec, self.class_names = source.spec, source.class_names
+        self.label, self.columns = source.label, source.columns
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._source.fingerprint
+
+    def read(self, index: IntArray) -> Array:
+        return self._source.read(index)
+
+
 class ArraySource:
     """A source over arrays in memory (or memory-mapped): one's own data in one line.
 

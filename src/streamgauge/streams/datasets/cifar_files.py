@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
 from streamgauge.streams.images.image_source import import_pillow
 
@@ -32,7 +32,7 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
     bytes in the python form."""
     parts = [*train, test]
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         for form, attempt in _FORMS.items():
             records = attempt(files, train, test, labels)
             if records is not None:
@@ -193,23 +193,8 @@ def _joined(columns: Sequence[NDArray[Any]], pixels: Records, what: str) -> Reco
     return np.concatenate([*(c.astype(np.uint8)[:, None] for c in columns), pixels], axis=1)
 
 
-def toronto(name: str) -> tuple[str, ...]:
-    """Where the authors' files lie: the old address and the one it now leads to."""
-    return (
-        f"https://www.cs.toronto.edu/~kriz/{name}",
-        f"https://cave.cs.toronto.edu/kriz/{name}",
-    )
-
-
 _FORMS = {
     "binary": _binary,
     "python (read without running it)": _python,
     "lossless mosaics": _mosaics,
-}
-
-FACTS: Mapping[str, str] = {
-    "licence": "none stated; offered by its authors for research, who ask to be cited",
-    "citation": "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images."
-    " Technical report, University of Toronto.",
-    "home": "https://www.cs.toronto.edu/~kriz/cifar.html",
 }

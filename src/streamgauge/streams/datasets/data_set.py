@@ -1,8 +1,8 @@
-"""Data sets: what is known of each, and how files of a person's become arrays that streams open.
+"""Data sets: the facts about each, and how downloaded or given files become arrays for streams.
 
-A data set is a file in this room that has `DATA = DataSet(...)`; there is no registry. What was
-taken in lies in a folder of its own as memory-mapped arrays beside `about.json`, which says what it
-is, where it came from and how it was verified.
+A data set is a file in `datasets/` or `named/` with `DATA = DataSet(...)`, or a table in
+`published.toml`. A stored data set is a folder of memory-mapped arrays and `about.json`, which has
+its origin and how it was verified.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,14 +56,14 @@ class Contents:
     more: Mapping[str, Any] = field(default_factory=dict)  # what else its streams must know
 
 
-Reader = Callable[[Files, Path, "Asked"], Contents | None]
+Reader = Callable[[Files, Path, "DataRequest"], Contents | None]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a person asked for beside the files themselves."""
+class DataRequest:
+    """What the user gave in addition to the files."""
 
-    images: Path | None = None  # where the images lie, if not beside the metadata
+    images: Path | None = None  # folder of the images, if not that of the metadata
     progress: Progress | None = None
 
     def tell(self, what: str, done: int, total: int | None) -> None:
@@ -86,6 +86,8 @@ class DataSet:
     remotes: tuple[Remote, ...] = ()
     checksums: Mapping[str, str] = field(default_factory=dict)
     by_hand: str = ""  # how to get it, where it cannot be fetched
+
+    TEXTS: ClassVar = ("title", "revision", "licence", "citation", "home", "forms")
 
     @property
     def how_to_get(self) -> str:
@@ -110,22 +112,28 @@ def data_folder(given: Path | None = None) -> Path:
 
 
 @cache
-def _files() -> dict[str, Path]:
-    """The files that have a `DATA`, by name."""
+def _packages() -> dict[str, str]:
+    """The module or package below `streams` that has each data set, by name."""
+    from streamgauge.streams.datasets.published import published
+
     files = [f for folder in ("datasets", "named") for f in (_STREAMS / folder).glob("[a-z]*.py")]
-    return {file.stem: file for file in files if "\nDATA = " in file.read_text()}
+    own = {file.stem: file.parent.name for file in files if "\nDATA = " in file.read_text()}
+    return own | dict.fromkeys(published(), "datasets.published")
 
 
 def names() -> list[str]:
     """The names of all data sets."""
-    return sorted(_files())
+    return sorted(_packages())
 
 
 def find(name: str) -> DataSet:
-    if name not in _files():
+    if name not in _packages():
         raise StreamgaugeError(f"There is no data set '{name}'; {nearest(name, names())}")
-    folder = _files()[name].parent.name
-    data: DataSet = importlib.import_module(f"streamgauge.streams.{folder}.{name}").DATA
+    package = f"streamgauge.streams.{_packages()[name]}"
+    if package.endswith(".published"):
+        data: DataSet = getattr(importlib.import_module(package), name).DATA
+    else:
+        data = importlib.import_module(f"{package}.{name}").DATA
     return data
 
 
@@ -226,7 +234,7 @@ def add(
     try:
         _tidy(base, data.name)
         scratch.mkdir(parents=True)
-        found, where = _read(data, path.expanduser(), scratch, Asked(images, progress))
+        found, where = _read(data, path.expanduser(), scratch, DataRequest(images, progress))
         verified = _verify(data, found, where, other_contents)
         about = _store(data, found, scratch)
         about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
@@ -295,12 +303,7 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
     """What is known of a data set and of the copy that is here, for `list` and `info`."""
     facts: dict[str, Any] = {
         "name": data.name,
-        "title": data.title,
-        "revision": data.revision,
-        "licence": data.licence,
-        "citation": data.citation,
-        "home": data.home,
-        "forms": data.forms,
+        **{key: getattr(data, key) for key in DataSet.TEXTS},
         "get": data.how_to_get,
         "files": [vars(remote) for remote in data.remotes],
         "checksums": dict(data.checksums),
@@ -324,7 +327,7 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
     return facts
 
 
-def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Contents, Path]:
+def _read(data: DataSet, path: Path, scratch: Path, request: DataRequest) -> tuple[Contents, Path]:
     """What the reader finds at a path, or in an archive that lies in the folder."""
     files = Files(path)
     tried = [files]
@@ -339,7 +342,7 @@ def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Conte
                 raise
             broken = broken or error
             continue
-        found = data.read(one, scratch, asked)
+        found = data.read(one, scratch, request)
         if found is not None:
             return found, one.path
     if broken is not None:

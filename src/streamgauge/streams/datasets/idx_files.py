@@ -12,20 +12,11 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 PARTS = (TRAIN, TRAIN_LABELS, TEST, TEST_LABELS)
-FORMS = "the four idx files (train-images-idx3-ubyte and so on), with or without .gz, also in a zip"
-
-
-def remotes(sites: Sequence[str], files: Sequence[tuple[str, int]]) -> tuple[Remote, ...]:
-    """Where the four files lie, given the md5 and the megabytes of each in the order of `PARTS`."""
-    return tuple(
-        Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in sites), md5, megabytes)
-        for part, (md5, megabytes) in zip(PARTS, files, strict=True)
-    )
 
 
 def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
@@ -52,7 +43,7 @@ def reader(names: Sequence[str]) -> Reader:
     """Reads the four files; some people's copies have a dot where the published names have a
     hyphen."""
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         where = files.locate(PARTS)
         if where is None:
             dotted = files.locate([part.replace("-idx", ".idx") for part in PARTS])

@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.source import IntArray, hash_array
 from streamgauge.tables.base import readable
 from streamgauge.tables.typed import map_arrow
@@ -30,6 +31,12 @@ def texts(values: Any) -> pa.Array:
     if not isinstance(values, pa.Array):
         values = pa.array(values, pa.large_string())
     return values.cast(pa.large_string())
+
+
+class StoredImages(Items, Protocol):
+    """Encoded images of which some can be chosen."""
+
+    def take(self, kept: IntArray) -> Items: ...
 
 
 class FileItems:
@@ -47,6 +54,9 @@ class FileItems:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def take(self, kept: IntArray) -> FileItems:
+        return FileItems(self.folder, self.names.take(pa.array(kept)), self.sizes[kept])
 
     def name(self, number: int) -> str:
         return str(self.names[number].as_py())
@@ -97,6 +107,10 @@ class TarItems:
         for handle in getattr(self, "_open", {}).values():
             os.close(handle)
 
+    def take(self, kept: IntArray) -> TarItems:
+        where = self.shard[kept], self.offset[kept], self.size[kept]
+        return TarItems(self.shards, *where, self.names.take(pa.array(kept)))
+
     def name(self, number: int) -> str:
         return f"{Path(self.shards[self.shard[number]]).name}/{self.names[number].as_py()}"
 
@@ -129,6 +143,9 @@ class ColumnItems(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.files, self.column, self.rows)
+
+    def take(self, kept: IntArray) -> Self:
+        return type(self)(self.files, self.column, self.rows[kept])
 
     @abstractmethod
     def _lengths(self) -> list[int]:

@@ -92,35 +92,9 @@ def truth(config: Config) -> generate.Chain:
     )
 
 
-def blind_accuracy_truth(config: Config, shift: int = 0, step: int = 1) -> float:
-    """Expected accuracy of repeating the last known label, where nothing is held out.
-
-    pi + (1 − pi) (1 − 1/album_length)^(shift + 1), averaged over the places in a step.
-
-    >>> config = Config()
-    >>> [round(blind_accuracy_truth(config, step=step), 3) for step in (1, 10)]
-    [0.89, 0.576]
-    """
-    return truth(config).blind_accuracy(shift, step)
-
-
-def unlimited_history_truth(config: Config) -> float:
-    """What the mode of all labels so far tends to: the frequency of the commonest place."""
-    return truth(config).unlimited_history
-
-
-def true_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift at which the last label's excess over independence is below the margin."""
-    return truth(config).true_shift(margin)
-
-
-def blind_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift from which on labels alone are no better than the commonest place.
-
-    >>> true_shift(Config()), blind_shift(Config())
-    (38, 14)
-    """
-    return truth(config).blind_shift(margin)
+blind_accuracy_truth, unlimited_history_truth, true_shift, blind_shift = generate.closed_forms(
+    truth
+)
 
 
 def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.image_source import ImageSource, Items
-from streamgauge.streams.images.items import FileItems, texts
+from streamgauge.streams.images.items import FileItems, StoredImages, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe
 from streamgauge.tables.roles import code_labels, read_columns
-from streamgauge.tables.rows import Flags, Rows, counted, row_number
+from streamgauge.tables.rows import Flags, Rows, counted
 from streamgauge.tables.values import clean_text
 
 TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")
 VALIDATION = ("val", "valid", "validation", "dev")
+SPLITS = (*TRAIN, *TEST, *VALIDATION)
 ROLES = ("label", "time", "user", "latitude", "longitude", "domain", "split", "id")
 _IMAGE_SETTINGS = ("size", "how", "alpha", "colour", "claim", "max_pixels", "on_bad")
 TEXT = ("label", "user", "domain", "split", "id")  # roles whose cells keep their spelling
@@ -63,48 +64,36 @@ class Columns(Images):
     names: str = ""  # text file of class names, one a line; other labels are unknown
 
 
-@dataclass
-class Table:
-    """One's own samples as columns, before anything is known of them."""
-
-    where: str  # as errors call it
-    columns: pa.Table
-    class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
-    row_name: Callable[[int], str] = row_number
-
-
 def table_stream(
     name: str,
     config: Columns,
-    table: Table,
-    inputs: Callable[[Rows], Callable[[IntArray], Items | Array]],
-    image: str = "",
+    columns: pa.Table,
+    rows: Rows,
+    inputs: StoredImages | Array,
+    input_column: str = "",
+    class_names: Sequence[str] | None = None,
 ) -> Stream:
-    """A stream of a table. `inputs(rows)` refuses rows whose inputs cannot be, and gives a function
-    from the rows kept to their images, or to an array; `image` is the column they come from."""
+    """A stream of a table, given the inputs of all rows. Rows whose inputs are unusable were
+    refused before; `class_names` name the numbers in the label column, where they are known."""
     given = {role: str(getattr(config, role)) for role in ROLES}
-    free = [column for column in table.columns.column_names if column != image]
-    chosen = choose(free, ROLES, given, table.where, needed=["label"])
-    rows = Rows(len(table.columns), table.where, table.row_name, config.on_bad)
-    column = {role: clean_text(table.columns[chosen[role]])[0] for role in TEXT if role in chosen}
-    make = inputs(rows)
-    label, class_names, remark = labels_of(column["label"], config, table, rows)
-    columns = read_columns(table.columns, chosen, rows)
-    if "id" in column:
-        refuse_repeated(column["id"], "id", rows)
-    split = splits_of(column.get("split"), config, rows)
-    left = [column for column in free if column not in chosen.values()]
-    if image:
-        chosen = {"image": image, **chosen}
+    free = [column for column in columns.column_names if column != input_column]
+    chosen = choose(free, ROLES, given, rows.table, needed=["label"])
+    text = {role: clean_text(columns[chosen[role]])[0] for role in TEXT if role in chosen}
+    label, class_names, remark = labels_of(text["label"], config, class_names, rows)
+    values = read_columns(columns, chosen, rows)
+    if "id" in text:
+        refuse_repeated(text["id"], "id", rows)
+    split = splits_of(text.get("split"), config, rows)
+    unused = [column for column in free if column not in chosen.values()]
+    if input_column:
+        chosen = {"image": input_column, **chosen}
         given["image"] = str(getattr(config, "image", ""))
-    announce(f"{table.where}: {describe(chosen, given, left)}{remark}{split.line}")
-    kept = np.flatnonzero(rows.good & ~split.unused)
-    rows.kept()  # says so where nothing is left
-    if len(kept) == 0:
-        raise StreamgaugeError(f"No row of {table.where} is in a split that is streamed.")
-    columns = {role: values[kept] for role, values in columns.items()}
-    refuse_backwards(columns, config, rows, kept, split.is_test[kept])
-    source = source_of(make(kept), label[kept], class_names, columns, config)
+    announce(f"{rows.table}: {describe(chosen, given, unused)}{remark}{split.line}")
+    kept = split.used(rows)
+    values = {role: column[kept] for role, column in values.items()}
+    refuse_backwards(values, config, rows, kept, split.is_test[kept])
+    some = inputs[kept] if isinstance(inputs, np.ndarray) else inputs.take(kept)
+    source = source_of(some, label[kept], class_names, values, config)
     return finish(name, config, source, split.is_test[kept], rows, {"columns": chosen})
 
 
@@ -162,11 +151,11 @@ def finish(
 
 
 def labels_of(
-    column: pa.ChunkedArray, config: Columns, table: Table, rows: Rows
+    column: pa.ChunkedArray, config: Columns, class_names: Sequence[str] | None, rows: Rows
 ) -> tuple[IntArray, Sequence[str] | None, str]:
     """Labels, names of classes, and a remark for the line that is shown. Empty text, nothing, and
     negative numbers are missing labels."""
-    known = _read_names(config.names) if config.names else table.class_names
+    known = _read_names(config.names) if config.names else class_names
     by_name = config.labels == "names" and bool(config.names)
     numbering = config.labels if known is None or by_name else "auto"
     label, names = code_labels(column, rows, numbering, known)
@@ -212,9 +201,7 @@ def refuse_backwards(
 
 def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -> None:
     """The first row with a value is kept; those after it are bad."""
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if pa.types.is_dictionary(whole.type):
-        whole = whole.dictionary_decode()
+    whole = texts(values)
     code = np.asarray(pc.fill_null(whole.dictionary_encode().indices, -1))
     consider = np.flatnonzero(rows.good & (code >= 0))
     _, first = np.unique(code[consider], return_index=True)
@@ -230,9 +217,28 @@ def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -
 
 @dataclass
 class Splits:
+    """Which rows are evaluated on, which are not used, and a sentence that says so."""
+
     is_test: Flags
     unused: Flags
-    line: str
+    line: str = ""
+
+    def used(self, rows: Rows) -> IntArray:
+        """The numbers of the usable rows that are in a split."""
+        kept = rows.kept()
+        kept = kept[~self.unused[kept]]
+        if len(kept) == 0:
+            raise StreamgaugeError(f"No row of {rows.table} is in a split that is streamed.")
+        return kept
+
+
+def split_by_file(table: pa.Table, name: str, splits: Sequence[str], counts: Any) -> pa.Table:
+    """Append the split of each row as a column, given the split and the row count of each file."""
+    if not any(splits):
+        return table
+    file = pa.array(np.repeat(np.arange(len(splits), dtype=np.int32), counts))
+    column = pa.DictionaryArray.from_arrays(file, pa.array(splits)).dictionary_decode()
+    return table.append_column(name, column)
 
 
 def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits:
@@ -244,11 +250,8 @@ def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits
     if column is None:
         if config.train or config.test not in ("", "none"):
             raise StreamgaugeError(f"{rows.table} has no splits: leave out train and test.")
-        return Splits(none, none.copy(), "")
-    values = column.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    coded = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
+        return Splits(none, none.copy())
+    coded = pc.fill_null(texts(column), "").dictionary_encode()
     there = [str(name) for name in coded.dictionary.to_pylist()]
     train = _chosen(config.train, there, "train") or _like(there, TRAIN)
     test: list[str] = []
@@ -289,7 +292,7 @@ def _like(there: Sequence[str], words: Sequence[str]) -> list[str]:
     return [name for name in there if name.strip().lower() in words]
 
 
-def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], Items]:
+def file_items(folder: Path, paths: Any, rows: Rows) -> FileItems:
     """Images in files below a folder; refuses paths that leave it, are missing, or come twice.
 
     A path is relative to the folder, or absolute and inside it, without `..`; a link must end
@@ -306,13 +309,9 @@ def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], It
             kind,
             lambda row, w=what: rows.at(row, w.format(given[row], folder)),  # type: ignore[misc]
         )
-    packed = texts(names)
-    refuse_repeated(packed, "path", rows)
-
-    def make(kept: IntArray) -> Items:
-        return FileItems(root, packed.take(pa.array(kept)), sizes[kept])
-
-    return make
+    items = FileItems(root, names, sizes)
+    refuse_repeated(items.names, "path", rows)
+    return items
 
 
 _STATES = {

@@ -55,7 +55,6 @@ def build(config: Config) -> Stream:
     if path.suffix == ".npy":
         given["x"], given["label"] = arrays
     paired = _train_and_test(arrays, given)
-    is_test = np.zeros(0, bool)
     if paired:
         x, y, x_test, y_test = paired.arrays
         is_test = np.arange(len(x) + len(x_test)) >= len(x)
@@ -66,22 +65,21 @@ def build(config: Config) -> Stream:
         chosen = choose(list(arrays), _ROLES, given, where, needed=_ROLES[:2])
         found = {role: arrays[name] for role, name in chosen.items()}
         left = [name for name in arrays if name not in chosen.values()]
+        is_test = np.zeros(len(found["label"]) if found["label"].ndim else 0, bool)
     _refuse_unequal(found, chosen, where)
     inputs, remark = _channels_first(found.pop("x"), config, where)
     label = found.pop("label")
-    rows, kept = Rows(len(label), where), np.arange(len(label))
-    split = found.pop("split", None)
-    line = ""
-    if split is not None:
-        parts = _own.splits_of(pa.chunked_array([[str(v) for v in split]]), config, rows)
-        is_test, line = parts.is_test, parts.line
-        if parts.unused.any():
-            kept = np.flatnonzero(~parts.unused)
-            inputs, label, is_test = inputs[kept], label[kept], is_test[kept]
-            found = {role: values[kept] for role, values in found.items()}
-    if not len(is_test):
-        is_test = np.zeros(len(label), bool)
-    announce(f"{where}: {describe(chosen, given, left)}{remark}{line}")
+    rows = Rows(len(label), where)
+    split = _own.Splits(is_test, np.zeros(len(label), bool))
+    if "split" in found:
+        names = pa.chunked_array([[str(value) for value in found.pop("split")]])
+        split = _own.splits_of(names, config, rows)
+    kept = split.used(rows)
+    if len(kept) < len(label):
+        inputs, label = inputs[kept], label[kept]
+        found = {role: values[kept] for role, values in found.items()}
+    is_test = split.is_test[kept]
+    announce(f"{where}: {describe(chosen, given, left)}{remark}{split.line}")
     if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
         label = label[:, 0]
     source = ArraySource(inputs, label, classes=config.classes or None, **found)  # type: ignore[arg-type]

@@ -24,9 +24,8 @@ import pyarrow.parquet as pq
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_atomic
 from streamgauge.streams.images.image_source import SUFFIXES
-from streamgauge.streams.images.items import TarItems, texts
+from streamgauge.streams.images.items import TarItems
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import announce
 from streamgauge.tables.rows import Rows
@@ -79,33 +78,23 @@ def build(config: Config) -> Stream:
     shard_of = np.repeat(np.arange(len(shards)), [len(part) for part in parts])
     columns = _fields(index, where)
     splits = [_split_of(shard, path) for shard in shards]
-    if any(splits):
-        places = pa.array(shard_of.astype(np.int32))
-        by_shard = pa.DictionaryArray.from_arrays(places, pa.array(splits))
-        columns = columns.append_column("split by shard", by_shard.dictionary_decode())
+    counts = [len(part) for part in parts]
+    columns = _own.split_by_file(columns, "split by shard", splits, counts)
 
-    def inputs(rows: Rows) -> Any:
-        problem = index["problem"].combine_chunks()
-        for kind in [kind for kind in problem.unique().to_pylist() if kind]:
-            rows.refuse(
-                np.asarray(pc.fill_null(pc.equal(problem, kind), False)),
-                kind,
-                lambda row, k=kind: (  # type: ignore[misc]
-                    f"'{index['name'][row].as_py()}' in '{shards[shard_of[row]].name}' is bad: {k}."
-                ),
-            )
-        _own.refuse_repeated(index["key"], "key", rows)
-        offset, size = (index[name].to_numpy() for name in ("offset", "size"))
-        names = texts(index["name"])
-
-        def make(kept: IntArray) -> TarItems | Array:
-            return TarItems(
-                shards, shard_of[kept], offset[kept], size[kept], names.take(pa.array(kept))
-            )
-
-        return make
-
-    stream = _own.table_stream("webdataset", config, _own.Table(where, columns), inputs)
+    rows = Rows(len(index), where, on_bad=config.on_bad)
+    problem = index["problem"].combine_chunks()
+    for kind in [kind for kind in problem.unique().to_pylist() if kind]:
+        rows.refuse(
+            np.asarray(pc.fill_null(pc.equal(problem, kind), False)),
+            kind,
+            lambda row, k=kind: (  # type: ignore[misc]
+                f"'{index['name'][row].as_py()}' in '{shards[shard_of[row]].name}' is bad: {k}."
+            ),
+        )
+    _own.refuse_repeated(index["key"], "key", rows)
+    offset, size = (index[name].to_numpy() for name in ("offset", "size"))
+    items = TarItems(shards, shard_of, offset, size, index["name"])
+    stream = _own.table_stream("webdataset", config, columns, rows, items)
     return replace(stream, notes={**stream.notes, "cut_off_shards": len(cut)})
 
 
@@ -139,10 +128,9 @@ def _fields(index: pa.Table, where: str) -> pa.Table:
 
 
 def _split_of(shard: Path, root: Path) -> str:
-    words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
     around = [shard.parent.name.lower()] if shard.parent != root else []
     for text in (*around, shard.stem.lower().replace("_", "-").split("-")[0]):
-        if text in words:
+        if text in _own.SPLITS:
             return text
     return ""
 
