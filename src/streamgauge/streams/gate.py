@@ -1,7 +1,6 @@
-"""What a learner may see of a source: only what was revealed, only labels that are due.
+"""What a learner may read of a source: revealed inputs, and labels that are due.
 
-A learner is handed this view and nothing else, so that looking ahead is an error and not a good
-score.
+A learner gets this view and nothing else, so that looking ahead is an error and not a good score.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ class Gate:
     def __init__(self, source: Source, preparation: IntArray, device: torch.device) -> None:
         self._source = source
         self._device = device
-        self._state = np.zeros(len(source), np.uint8)  # one byte a sample: 39 MB for CLOC
+        self._state = np.zeros(len(source), np.uint8)  # one byte per sample: 39 MB for CLOC
         self._state[preparation] = LABELLED
         self.spec: Spec = source.spec
         self.preparation = preparation
 
     def reveal(self, index: IntArray) -> None:
-        """The loop says: these inputs are known now. A sample that comes again stays labelled."""
+        """Called by the loop: these inputs are known now. A repeated sample stays labelled."""
         before = self._state[index]
         if np.count_nonzero(before):  # rarely, and the rest is quicker without
             self._state[index] = np.maximum(before, REVEALED)
@@ -46,7 +45,7 @@ class Gate:
             self._state[index] = REVEALED
 
     def label_due(self, index: IntArray) -> None:
-        """The loop says: these labels are known now."""
+        """Called by the loop: these labels are known now."""
         self._state[index] = LABELLED
 
     def read(self, index: IntArray) -> Tensor:
@@ -60,7 +59,7 @@ class Gate:
         return fetch_labels(self._source, index, self._device)
 
     def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:
-        """Inputs and labels by address: a device is told the addresses once for both."""
+        """Inputs and labels by address; the addresses are sent to a device once for both."""
         if np.count_nonzero(self._state[index] < LABELLED):  # then one of these says which
             self._refuse(index, REVEALED, "the input", "revealed")
             self._refuse(index, LABELLED, "the label", "due")
@@ -76,7 +75,7 @@ class Gate:
 
 
 def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:
-    """Inputs as a tensor; for the loop itself, which stands above the gate."""
+    """Inputs as a tensor; for the loop itself, which is not behind the gate."""
     if isinstance(source, Resident) and source.device == device:
         return source.fetch(to_device(index, device))
     return to_device(source.read(index), device)

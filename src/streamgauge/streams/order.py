@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
-
-PIECE = 1 << 16  # samples of a long stream that are looked at together
+from streamgauge.streams.source import Array, IntArray, Source, pieces
 
 
 class Order(NamedTuple):
@@ -48,13 +46,8 @@ def by_time(source: Source) -> Order:
 def rises(time: Array) -> bool:
     """Whether no value is smaller than the one before it; piece by piece, for long columns."""
     return all(
-        bool(
-            np.all(
-                time[start + 1 : start + PIECE + 1]
-                >= time[start : start + PIECE][: len(time) - start - 1]
-            )
-        )
-        for start in range(0, len(time), PIECE)
+        bool(np.all(time[part.start + 1 : part.stop + 1] >= time[part]))
+        for part in pieces(len(time) - 1)
     )
 
 
@@ -86,7 +79,7 @@ def blurry(source: Source, tasks: int, overlap: float, class_seed: int, seed: in
     uniformly from all tasks, so that classes fade in and out. 0 is class-incremental, 1 is i.i.d.
     """
     if not 0 <= overlap <= 1:
-        raise StreamgaugeError(f"overlap must lie between 0 and 1, not at {overlap}.")
+        raise StreamgaugeError(f"overlap must be between 0 and 1, not {overlap}.")
     rng = np.random.default_rng([seed, 1])
     class_task = _home_tasks(source.spec.classes, tasks, class_seed)
     task = class_task[source.label]

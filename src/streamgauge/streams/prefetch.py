@@ -1,7 +1,7 @@
 """Reading ahead: worker processes decode what was announced, before it is asked for.
 
-What comes out of `read` is what the source itself gives, whoever decoded it: an announcement that
-turns out wrong costs time and nothing else, and the number of workers changes no value.
+`read` returns what the source itself would return: a wrong announcement costs time and nothing
+else, and the number of workers changes no value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.source import Array, IntArray, Source, SourceView
-from streamgauge.streams.workers import Failed, Workers, cores
+from streamgauge.streams.workers import Workers, cores
 
 ROOM = 256 << 20  # bytes of decoded samples that may wait
 ROWS = 16  # samples that a worker decodes at a time
@@ -28,7 +28,7 @@ def decodes(source: Source) -> bool:
 
 
 def workers_for(source: Source, asked: int | None) -> int:
-    """As many as asked; by default one a core where images are decoded, none elsewhere."""
+    """As many as requested; by default one per core where images are decoded, none elsewhere."""
     if asked is None:
         return cores() if decodes(source) else 0
     if asked < 0:
@@ -99,7 +99,7 @@ class Ahead(SourceView):
         self._blocks.append(block)
         self._by_key.setdefault(block.key, deque()).append(block)
         self._queue.extend(block.pieces)
-        self._send()
+        self._send(self._queue, self._free)
 
     def read(self, index: IntArray) -> Array:
         if not self._alive:
@@ -111,9 +111,10 @@ class Ahead(SourceView):
             return self._fetch(coming[0], len(index))
         self.missed += 1
         if len(index) < 2 * ROWS:
-            self._send()
+            self._send(self._queue, self._free)
             return self._source.read(index)
-        return self._at_once(index)
+        pieces = _pieces(index)
+        return self._collect(len(index), pieces, deque(pieces), self._spare)
 
     def close(self) -> None:
         self._alive.clear()
@@ -125,15 +126,9 @@ class Ahead(SourceView):
         while self._blocks[0] is not block:
             self._give_up(self._blocks[0])
             self.given_up += 1
-        out = self._empty(count)
-        waiting = block.pieces
-        while waiting:
-            self._send()
-            waiting = [piece for piece in waiting if not self._take(piece, out)]
-            if waiting:
-                self._receive(None)
+        out = self._collect(count, block.pieces, self._queue, self._free)
         self._forget(block)
-        self._send()
+        self._send(self._queue, self._free)
         return out
 
     def _give_up(self, block: _Block) -> None:
@@ -150,42 +145,30 @@ class Ahead(SourceView):
         if not same:
             del self._by_key[block.key]
 
-    def _send(self) -> None:
-        """Give the workers as much as there is room for, in the order it will be read."""
-        while self._queue and self._free and self._alive:
-            piece = self._queue.popleft()
-            if not piece.dropped:
-                self._give(piece, self._free.pop())
-        if not self._alive:
-            for piece in self._queue:
-                piece.failed = True
-            self._queue.clear()
-
-    # Reads that nobody announced
-
-    def _at_once(self, index: IntArray) -> Array:
-        out = self._empty(len(index))
-        coming = deque(_pieces(index))
-        waiting: list[_Piece] = []
-        while coming or waiting:
-            while coming and self._spare and self._alive:
-                waiting.append(coming.popleft())
-                self._give(waiting[-1], self._spare.pop())
-            if not self._alive:
-                waiting += coming
-                for piece in coming:
-                    piece.failed = True
-                coming.clear()
-            left = [piece for piece in waiting if not self._take(piece, out)]
-            if len(left) == len(waiting) and left:
-                self._receive(None)
-            waiting = left
-        return out
-
     # Pieces
 
-    def _empty(self, count: int) -> Array:
-        return np.empty((count, *self.spec.input_shape), self._slots.dtype)
+    def _collect(
+        self, count: int, pieces: list[_Piece], queue: deque[_Piece], slots: list[int]
+    ) -> Array:
+        """The samples of these pieces, some of which may still be in the queue for free slots."""
+        out = np.empty((count, *self.spec.input_shape), self._slots.dtype)
+        while pieces:
+            self._send(queue, slots)
+            pieces = [piece for piece in pieces if not self._take(piece, out)]
+            if pieces:
+                self._receive(None)
+        return out
+
+    def _send(self, queue: deque[_Piece], slots: list[int]) -> None:
+        """Send queued pieces to the workers while slots are free, in order."""
+        while queue and slots and self._alive:
+            piece = queue.popleft()
+            if not piece.dropped:
+                self._give(piece, slots.pop())
+        if not self._alive:
+            for piece in queue:
+                piece.failed = True
+            queue.clear()
 
     def _give(self, piece: _Piece, slot: int) -> None:
         piece.slot = slot
@@ -216,7 +199,7 @@ class Ahead(SourceView):
         while busy:
             came = self._workers.receive(busy, timeout)
             for worker, answer in came:
-                if answer is None or isinstance(answer, Failed):
+                if answer is None or isinstance(answer, Exception):
                     self._lose(worker)
                     continue
                 number, good = answer

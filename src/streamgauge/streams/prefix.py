@@ -1,7 +1,7 @@
 """The beginning of a stream as a stream of its own, from which nothing later can be reached.
 
 Settings are chosen on such a beginning. Its source holds the samples of that part and no others,
-numbered anew, so that a sample of later, its label or its time has no address at all.
+numbered again, so that a later sample, its label and its time have no address at all.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def prefix(stream: Stream, how_much: str) -> Stream:
     """The first tasks ("4 tasks"), samples ("5 %", "20000 samples") or time ("5 % of time") of a
     stream; or "preparation": the part before it that is never scored, as a stream.
 
-    Whole steps, and as many as fit. Of held-out samples, only those that lie within are kept; an
+    Whole steps, and as many as fit. Of held-out samples, only those inside are kept; an
     official test set is left out, since nothing is to be chosen on it.
 
     >>> from streamgauge.streams.named import blobs
@@ -84,7 +84,7 @@ def prefix(stream: Stream, how_much: str) -> Stream:
     }
     later = None if stream.class_task is None else stream.class_task
     if later is not None and task is not None:
-        # Which of the later tasks brings a class is not told, nor how many there are.
+        # Which of the later tasks has a class stays unknown, and how many tasks there are.
         later = np.minimum(later, int(task[-1]) + 1)
     kept = Part(stream.source, [order, stream.preparation, *(s.index for s in splits.values())])
     return replace(
@@ -125,7 +125,7 @@ def _preparation(stream: Stream, settings: dict[str, Any]) -> Stream:
 
 
 def _steps(stream: Stream, request: PrefixRequest) -> int:
-    """How many whole steps lie in the requested part."""
+    """The number of whole steps in the requested part."""
     if request.kind == "tasks":
         if stream.task is None or request.amount > stream.tasks:
             has = f"{stream.tasks} tasks" if stream.tasks else "no tasks"
@@ -169,12 +169,7 @@ def _within(stream: Stream, split: Split, steps: int) -> Split:
             inside |= (split.position == end) & (split.task <= last)
     elif steps == len(stream):
         inside[:] = True
-    return replace(
-        split,
-        index=split.index[inside],
-        position=split.position[inside],
-        task=None if split.task is None else split.task[inside],
-    )
+    return split.where(inside)
 
 
 def _keep_to_tasks(stream: Stream) -> bool:

@@ -1,4 +1,4 @@
-"""A source whose inputs lie on a device as they are stored: batches are gathered there by index."""
+"""A source with its inputs on a device, as they are stored; batches are gathered there by index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamgauge.streams.source import Source, SourceView
+from streamgauge.streams.source import Source, SourceView, pieces
 
 if TYPE_CHECKING:
     import torch
@@ -28,9 +28,9 @@ class Resident(SourceView):
         first = source.read(np.arange(1))
         kind = torch.from_numpy(first).dtype
         self._x = torch.empty((count, *first.shape[1:]), dtype=kind, device=device)
-        for start in range(0, count, BLOCK):
-            index = np.arange(start, min(start + BLOCK, count))
-            self._x[start : start + BLOCK] = torch.from_numpy(source.read(index)).to(device)
+        for part in pieces(count, BLOCK):
+            index = np.arange(part.start, part.stop)
+            self._x[part] = torch.from_numpy(source.read(index)).to(device)
         label = np.ascontiguousarray(source.label, np.int64)
         self._label = torch.from_numpy(label).to(device)
         if device.type == "cuda":
@@ -44,7 +44,7 @@ class Resident(SourceView):
 
 
 def fits(source: Source, device: torch.device) -> bool:
-    """Whether a source lies in memory and would leave most of the device free."""
+    """Whether a source is in memory and would leave most of the device free."""
     import torch
 
     if device.type != "cuda" or not getattr(source, "in_memory", False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +21,8 @@ from streamgauge.tables.times import are_days, scale_times, time_unit
 Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
 
+PIECE = 1 << 16  # samples of a long stream that are processed together
+
 # Column names with a meaning; a source may carry others, which are left alone.
 KNOWN_COLUMNS = ("time", "user", "domain", "latitude", "longitude")
 _MEASURED = ("time", "latitude", "longitude")  # numbers, where the others only name
@@ -28,7 +30,7 @@ _COMPLETE = ("time", "user", "domain")  # an order or a step depends on them
 
 
 class Spec(NamedTuple):
-    """All that a learner is told of the data: the shape of one input and how many classes fit."""
+    """All that a learner knows of the data: the shape of one input and the number of classes."""
 
     input_shape: tuple[int, ...]
     classes: int
@@ -49,6 +51,12 @@ class Source(Protocol):
     def fingerprint(self) -> str: ...
     def __len__(self) -> int: ...
     def read(self, index: IntArray) -> Array: ...
+
+
+def pieces(count: int, size: int = 0) -> Iterator[slice]:
+    """0..count in slices of at most `size` (0: PIECE), so that temporary arrays stay small."""
+    size = size or PIECE
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
 class SourceView:
@@ -76,7 +84,7 @@ class SourceView:
 
 
 class ArraySource:
-    """A source over arrays in memory (or memory-mapped): one's own data in one line.
+    """A source over arrays in memory (or memory-mapped): your own data in one line.
 
     >>> source = ArraySource(np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 2]))
     >>> source.spec
@@ -141,7 +149,7 @@ def as_labels(
     if len(y) == 0:
         raise StreamgaugeError("The stream is empty: there is no label in it.")
     if y.ndim != 1:
-        raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
+        raise StreamgaugeError(f"Labels must be one number per sample, not of shape {y.shape}.")
     if class_names is not None:
         class_names = [str(name) for name in class_names]
     label, names = _numbers_and_names(y, class_names)
@@ -152,13 +160,13 @@ def as_labels(
     if label.min() < 0 or highest >= classes:
         bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
         raise StreamgaugeError(
-            f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}."
+            f"Label {label[bad]} of sample {bad} is outside the class range 0..{classes - 1}."
         )
     return label, names, classes
 
 
 def _as_array(values: Array, what: str) -> Array:
-    if hasattr(values, "detach"):  # a tensor, which may require a gradient or lie on a device
+    if hasattr(values, "detach"):  # a tensor, which may require a gradient or be on a device
         values = values.detach().cpu()
     try:
         array = np.asarray(values)
@@ -170,7 +178,7 @@ def _as_array(values: Array, what: str) -> Array:
             " convert them first, for instance with .float()."
         ) from error
     if array.ndim == 0:
-        raise StreamgaugeError(f"{what} must be an array with one entry a sample, not one value.")
+        raise StreamgaugeError(f"{what} must be an array with one entry per sample, not one value.")
     return array
 
 
@@ -194,11 +202,11 @@ def _numbers_and_names(
         names = [str(n) for n in there]
         if class_names is None:
             return numbered.astype(np.int64), names
-        place = {name: number for number, name in enumerate(class_names)}
+        number_of = {name: number for number, name in enumerate(class_names)}
         for name in names:
-            if name not in place:
+            if name not in number_of:
                 raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
-        return np.array([place[name] for name in names])[numbered], class_names
+        return np.array([number_of[name] for name in names])[numbered], class_names
     if y.dtype.kind == "f":
         raise StreamgaugeError(
             "The targets are floats: regression is not there yet; give whole-number class labels."
@@ -221,12 +229,12 @@ def _as_inputs(x: Array) -> Array:
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind == "f":
-        for start in range(0, len(x), 65536):
-            with np.errstate(over="ignore"):  # what is too large becomes an infinity, and is said
-                block = x[start : start + 65536].astype(np.float32, copy=False)
+        for part in pieces(len(x)):
+            with np.errstate(over="ignore"):  # too large values become infinite and are refused
+                block = x[part].astype(np.float32, copy=False)
             if not np.isfinite(block).all():
                 flat = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
-                bad = start + int(np.flatnonzero(~flat)[0])
+                bad = part.start + int(np.flatnonzero(~flat)[0])
                 raise StreamgaugeError(
                     f"Input {bad} holds a NaN, an infinity, or a value too large for 32 bits."
                 )
@@ -277,7 +285,7 @@ def _refuse_missing(name: str, column: Array) -> None:
 def _as_users(user: Array) -> Array:
     """Users as the log can hold them, in 64 bits with a sign: as they are, or else numbered."""
     if user.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # what is too large comes out different, and is seen
+        with np.errstate(invalid="ignore"):  # too large values change, which is noticed below
             whole = user.astype(np.int64)
         return whole if bool((whole == user).all()) else _numbered(user)
     if user.dtype.kind in "ib" or (user.dtype.kind == "u" and user.max() <= np.iinfo(np.int64).max):

@@ -1,6 +1,6 @@
 """Orders that are kept: what was arranged once over a long source is mapped from the disk later.
 
-Beside the data lies a folder for each arrangement, named by a hash of everything that decides it.
+Next to the data is a folder per arrangement, named by a hash of everything that decides it.
 It holds one `.npy` file for each part and, written last, `order.json` with the hash of the order.
 """
 
@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.source import IntArray, Source
 
 LONG = 1 << 20  # samples; shorter ones are arranged faster than they are found
-_VERSION = 1  # of the rules of arranging; another number makes orders anew
+_VERSION = 1  # of the rules of arranging; with another number orders are made again
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,12 @@ class Known:
     a stream that was changed after it was loaded is hashed and checked as any other."""
 
     hash: str
-    of: Mapping[str, IntArray | None]
+    parts: Mapping[str, Any]  # arrays, or None
 
     def fits(self, parts: Mapping[str, IntArray | None]) -> bool:
-        return parts.keys() == self.of.keys() and all(parts[n] is self.of[n] for n in parts)
-
-
-class Found(NamedTuple):
-    parts: Mapping[str, Any]
-    class_task: IntArray | None
-    known: Known
+        return parts.keys() == self.parts.keys() and all(
+            parts[name] is self.parts[name] for name in parts
+        )
 
 
 def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArray | None) -> Path:
@@ -50,8 +46,8 @@ def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArra
     return cache / digest.hexdigest()
 
 
-def load(folder: Path) -> Found | None:
-    """The parts, mapped; None if they are not there or not whole."""
+def load(folder: Path) -> tuple[Known, IntArray | None] | None:
+    """The parts, mapped, and the home task of each class; None if any is missing or not whole."""
     try:
         about = json.loads((folder / "order.json").read_text())
         arrays = {
@@ -64,7 +60,7 @@ def load(folder: Path) -> Found | None:
     except (OSError, ValueError, KeyError, EOFError):
         return None
     class_task = arrays.pop("class_task")
-    return Found(arrays, class_task, Known(about["hash"], dict(arrays)))
+    return Known(about["hash"], arrays), class_task
 
 
 def save(

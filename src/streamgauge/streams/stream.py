@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import check_choices
 from streamgauge.streams import order as orders
-from streamgauge.streams import stored_order as kept
-from streamgauge.streams.source import IntArray, Source, Spec
+from streamgauge.streams import stored_order
+from streamgauge.streams.source import IntArray, Source, Spec, pieces
 
 
 @dataclass(frozen=True, repr=False)
 class Split:
     """Samples kept back from the stream to evaluate on.
 
-    `position` is the number of stream samples that came before each, so that held-out samples have
-    a place on the stream's own axis. `at_boundaries` = only evaluated at task boundaries.
+    `position` is the number of stream samples before each. `at_boundaries`: evaluated only at task
+    boundaries.
     """
 
     index: IntArray
@@ -38,13 +38,18 @@ class Split:
     def __repr__(self) -> str:
         return f"Split({len(self)} samples)"
 
+    def where(self, chosen: NDArray[np.bool_]) -> Split:
+        """The chosen samples alone."""
+        task = None if self.task is None else self.task[chosen]
+        return replace(self, index=self.index[chosen], position=self.position[chosen], task=task)
+
 
 @dataclass(frozen=True)
 class Arrangement:
     """How a source becomes a stream. Every stream has these settings."""
 
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"
-    batch: int = 10  # samples a step reveals; with albums, the most it may reveal
+    batch: int = 10  # samples revealed per step; with albums, at most
     step: Literal["batch", "album"] = "batch"
     tasks: int = 1  # for the orders `classes` and `blurry`; without effect in others
     overlap: float = 0.1  # share of samples outside their class's task; order `blurry` only
@@ -72,12 +77,12 @@ class Stream:
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)  # what was found and counted on opening
-    known: kept.Known | None = None  # the hash of an order that was checked and stored before
+    notes: Mapping[str, Any] = field(default_factory=dict)  # counts made when the data were opened
+    known: stored_order.Known | None = None  # the hash of an order that was stored before
 
     def __post_init__(self) -> None:
         if self.known is not None and self.known.fits(self.parts()):
-            return  # it was looked through when it was stored; tens of millions stay on the disk
+            return  # checked when it was stored; tens of millions of addresses stay on disk
         for part in (self.order, self.preparation, *(s.index for s in self.splits.values())):
             refuse_outside(part, self.source)
 
@@ -109,7 +114,7 @@ class Stream:
         return not self.albums and bool(self.starts[step + 1] - self.starts[step] < self.size)
 
     def parts(self) -> dict[str, IntArray | None]:
-        """All that says which sample comes where, by name."""
+        """The arrays that define which sample is at which position, by name."""
         parts = {
             "order": self.order,
             "starts": self.starts,
@@ -124,7 +129,7 @@ class Stream:
 
     @cached_property
     def order_hash(self) -> str:
-        """Changes when any sample comes at another place, or in another step, task or part."""
+        """Changes when any sample is at another position, or in another step, task or split."""
         parts = self.parts()
         if self.known is not None and self.known.fits(parts):
             return self.known.hash
@@ -133,8 +138,8 @@ class Stream:
             digest.update(f"{name} {None if part is None else len(part)};".encode())
             if part is None:
                 continue
-            for start in range(0, len(part), 1 << 20):
-                digest.update(part[start : start + (1 << 20)].astype(np.int64).data)
+            for some in pieces(len(part), 1 << 20):
+                digest.update(part[some].astype(np.int64).data)
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -173,34 +178,34 @@ def arrange(
     notes: Mapping[str, Any] | None = None,
     cache: Path | None = None,
 ) -> Stream:
-    """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
+    """Make a stream of a source: order it, split off preparation and held-out data, cut steps.
 
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
-    `notes` is stored with every run: what was found in the data, and what was left out of it.
-    `cache` is a folder where the order of a long source is kept, so that it is made once and then
-    mapped from the disk; the stream is the same with and without.
+    `notes` is stored with every run: what was counted in the data and left out of it. `cache` is a
+    folder where the order of a long source is stored and mapped from later; it changes no result.
     """
     how = how or Arrangement()
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
     _check(how)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": name,
         "size": int(how.batch),
         "albums": how.step == "album",
         "settings": dict(settings if settings is not None else vars(how)),
         "notes": dict(notes or {}),
     }
-    if cache is None or len(source) < kept.LONG:
-        return _arrange(source, how, test, told)
+    if cache is None or len(source) < stored_order.LONG:
+        return _arrange(source, how, test, facts)
     chosen = {setting: getattr(how, setting) for setting in get_type_hints(Arrangement)}
-    folder = kept.folder(cache, source, chosen, test)
-    found = kept.load(folder)
-    if found is None:
-        made = _arrange(source, how, test, told)
-        kept.save(folder, made.parts(), made.class_task, made.order_hash)
+    folder = stored_order.folder(cache, source, chosen, test)
+    stored = stored_order.load(folder)
+    if stored is None:
+        made = _arrange(source, how, test, facts)
+        stored_order.save(folder, made.parts(), made.class_task, made.order_hash)
         return made
-    parts = found.parts
+    known, class_task = stored
+    parts = known.parts
     splits = {}
     for label in [part for part in parts if part.endswith((" True", " False"))]:
         split, _, boundaries = label.rpartition(" ")
@@ -217,14 +222,14 @@ def arrange(
         task=parts["task"],
         splits=splits,
         preparation=parts["preparation"],
-        class_task=found.class_task,
-        known=found.known,
-        **told,
+        class_task=class_task,
+        known=known,
+        **facts,
     )
 
 
 def _arrange(
-    source: Source, how: Arrangement, test: IntArray | None, told: Mapping[str, Any]
+    source: Source, how: Arrangement, test: IntArray | None, facts: Mapping[str, Any]
 ) -> Stream:
     ordered = _order(source, how)
     if test is not None:
@@ -243,7 +248,7 @@ def _arrange(
         position = np.flatnonzero(held) - np.arange(int(held.sum()))
         kept_back = index[held]
         home = None if task is None else task[held]
-        if class_task is not None:  # a class has a home, wherever its sample would have come
+        if class_task is not None:  # the home task of the class, not the task of the sample
             home = class_task[source.label[kept_back]]
         splits["held_out"] = Split(kept_back, position, home)
         index = _compact(index, held)
@@ -251,8 +256,8 @@ def _arrange(
     if len(index) == 0:
         raise StreamgaugeError("Nothing is left to stream once the other parts are set apart.")
     if test is not None and len(test):
-        place = _positions(source, test, test_home, index, task)
-        splits["test"] = Split(test, place, test_home, True)
+        position_of_test = _positions(source, test, test_home, index, task)
+        splits["test"] = Split(test, position_of_test, test_home, True)
 
     starts = cut_steps(source, index, task, how)
     return Stream(
@@ -263,12 +268,12 @@ def _arrange(
         splits=splits,
         preparation=preparation,
         class_task=class_task,
-        **told,
+        **facts,
     )
 
 
 def refuse_outside(index: IntArray, source: Source) -> None:
-    """Say which address of an order or a split its source does not have."""
+    """Refuse addresses that the source does not have."""
     if len(index) == 0:
         return
     lowest, highest = int(index.min()), int(index.max())
@@ -323,18 +328,18 @@ def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, In
 
 
 def _compact(index: IntArray, held: NDArray[np.bool_]) -> IntArray:
-    """What is not held, moved together in place: a second copy of a long order is not made."""
+    """Remove held-out entries in place, without a second copy of a long order."""
     end = 0
-    for start in range(0, len(index), orders.PIECE):
-        part = index[start : start + orders.PIECE][~held[start : start + orders.PIECE]]
-        index[end : end + len(part)] = part
-        end += len(part)
+    for part in pieces(len(index)):
+        left = index[part][~held[part]]
+        index[end : end + len(left)] = left
+        end += len(left)
     return index[:end]
 
 
 def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np.bool_]:
-    """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
-    a random share of each task (`task`), or of all (`random`, and `task` where there is none)."""
+    """Which positions are held out: one drawn from every 1/share consecutive samples (`time`), a
+    random share of each task (`task`), or of all (`random`, and `task` without tasks)."""
     held = np.zeros(count, bool)
     if how.held_out == 0 or count == 0:
         return held
@@ -355,8 +360,8 @@ def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np
 
 
 def _task_of(source: Source, index: IntArray, ordered: orders.Order) -> IntArray | None:
-    """A held-out sample is evaluated with its class's home task; without one, with the task that
-    it would have come in."""
+    """The task a held-out sample is evaluated in: the home task of its class, or else the task
+    that the sample would be in."""
     if ordered.class_task is not None:
         return ordered.class_task[source.label[index]]
     if ordered.task is None:
@@ -373,8 +378,8 @@ def _positions(
     index: IntArray,
     task: IntArray | None,
 ) -> IntArray:
-    """Where samples that are not in the order belong on its axis: by task, else by time
-    where the stream is in order of time, else at its beginning."""
+    """The stream positions of samples that are not in the stream: by task, else by time where the
+    stream is in order of time, else 0."""
     if home is not None and task is not None:
         return np.searchsorted(task, home)
     time = source.columns.get("time")
@@ -386,8 +391,8 @@ def _positions(
 
 
 def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arrangement) -> IntArray:
-    """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
-    `batch` samples."""
+    """The first position of each step: consecutive samples of one task, or of one user in one task,
+    cut to at most `batch` samples."""
     count = len(index)
     kind = orders.address_type(count)
     if how.step == "batch" and task is None:  # one run: no need for an entry per sample
@@ -400,9 +405,9 @@ def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arran
     # Long streams go by in pieces; `begin` is where the run that is not over yet began.
     starts = np.empty(count + 1, kind)  # as many as there can be; what is not used costs nothing
     used = begin = 0
-    for start in range(0, count, orders.PIECE):
-        end = min(start + orders.PIECE, count)
-        first = max(start - 1, 0)  # the sample before the piece, to compare its first with
+    for part in pieces(count):
+        end = part.stop
+        first = max(part.start - 1, 0)  # the sample before the piece, to compare its first with
         breaks = np.zeros(end - first, bool)
         if task is not None:
             breaks[1:] |= task[first + 1 : end] != task[first : end - 1]
@@ -421,5 +426,5 @@ def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arran
         starts[used : used + len(steps)] = steps
         used += len(steps)
     starts[used] = count
-    found = starts[: used + 1]
-    return found if 2 * used > count else found.copy()  # a view would keep all of the room
+    starts = starts[: used + 1]
+    return starts if 2 * used > count else starts.copy()  # a view would keep the whole array

@@ -1,7 +1,7 @@
-"""Worker processes that outlive neither their work nor their owner.
+"""Worker processes that end with their work, and with the process that started them.
 
-Each worker has a pipe of its own and answers tasks in the order they were sent. There is no lock
-that a killed worker could take with it: a worker that is gone is noticed, and its tasks with it.
+Each worker has its own pipe and answers tasks in the order they were sent, with a result or an
+exception. There is no lock that a killed worker could keep: its pipe closes, which is noticed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from streamgauge.errors import StreamgaugeError
+
 Work = Callable[[Any], Any]
 
 
 class Failed(Exception):
-    """What went wrong in a worker, in words."""
+    """An unexpected error in a worker, in words."""
 
 
 class Workers:
@@ -79,12 +81,12 @@ class Workers:
 
 
 def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:  # or this process would keep the others from noticing the parent's end
         other.close()
-    if hasattr(work, "told"):  # a work that tells how far it is does so by whole numbers
-        work.told = pipe.send
+    if hasattr(work, "progress"):  # reported as whole numbers
+        work.progress = pipe.send
     while True:
         try:
             task = pipe.recv()
@@ -92,6 +94,8 @@ def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
             return
         try:
             answer = work(task)
+        except (StreamgaugeError, OSError) as error:
+            answer = error
         except Exception as error:
             answer = Failed(f"{type(error).__name__}: {error}")
         try:

@@ -1,4 +1,4 @@
-"""Files that a person has: a folder, a tar, a zip or a single file, looked into in one way.
+"""Files of a user: a folder, a tar, a zip or a single file, read in one way.
 
 Nothing is unpacked to look at it, and an archive that holds a path which leaves its folder is
 refused as a whole.
@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 
@@ -25,7 +26,7 @@ _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 class Files:
-    """What lies at a path, by name. `kind` is folder, tar, zip or file."""
+    """The files at a path, by name. `kind` is folder, tar, zip or file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,11 +50,11 @@ class Files:
             return tuple(_search(self.path))
         try:
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as held:
-                    names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
+                with zipfile.ZipFile(self.path) as archive:
+                    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
             else:
-                with tarfile.open(self.path) as held_tar:
-                    members = held_tar.getmembers()
+                with tarfile.open(self.path) as archive_tar:
+                    members = archive_tar.getmembers()
                 for member in members:
                     if not (member.isfile() or member.isdir()):
                         raise StreamgaugeError(
@@ -71,28 +72,28 @@ class Files:
         return str(self.path) if self.kind == "file" else f"{name} in {self.path}"
 
     def locate(self, wanted: Sequence[str]) -> dict[str, str] | None:
-        """Where files with these last names lie (also as NAME.gz), the least deep of each; None
+        """The paths of files with these last names (also as NAME.gz), the least deep of each; None
         unless all are there."""
-        found: dict[str, str] = {}
+        paths: dict[str, str] = {}
         for name in self.names:
             last = PurePosixPath(name).name
             for key in (last, last.removesuffix(".gz")):
-                if key in wanted and (key not in found or name.count("/") < found[key].count("/")):
-                    found[key] = name
-        return found if len(found) == len(set(wanted)) else None
+                if key in wanted and (key not in paths or name.count("/") < paths[key].count("/")):
+                    paths[key] = name
+        return paths if len(paths) == len(set(wanted)) else None
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """The bytes of some files, unpacked where they are NAME.gz, in one pass over an archive."""
         wanted, contents = set(names), {}
         try:
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as held:
-                    contents = {name: held.read(name) for name in wanted}
+                with zipfile.ZipFile(self.path) as archive:
+                    contents = {name: archive.read(name) for name in wanted}
             elif self.kind == "tar":
-                with tarfile.open(self.path) as held_tar:
-                    for member in held_tar:
+                with tarfile.open(self.path) as archive_tar:
+                    for member in archive_tar:
                         if member.name in wanted:
-                            part = held_tar.extractfile(member)
+                            part = archive_tar.extractfile(member)
                             assert part is not None  # `names` holds nothing but files
                             contents[member.name] = part.read()
                             if len(contents) == len(wanted):
@@ -109,12 +110,16 @@ class Files:
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
         """Write files of a zip below a folder; their names were checked when they were listed."""
-        with zipfile.ZipFile(self.path) as held:
+        with zipfile.ZipFile(self.path) as archive:
             for name in names:
                 target = to / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with held.open(name) as part, target.open("wb") as out:
+                with archive.open(name) as part, target.open("wb") as out:
                     shutil.copyfileobj(part, out)
+
+
+def md5(data: Any) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def md5_of(path: Path) -> str:
@@ -122,11 +127,17 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def refuse_leaving(name: str, where: Path | str) -> None:
-    """A path from an archive or a list must stay below its folder."""
+def leaves_folder(name: str) -> bool:
+    """Whether a path is absolute or goes up, on any operating system."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":"):
+    return path.is_absolute() or ".." in path.parts or "\0" in name or name[1:2] == ":"
+
+
+def refuse_leaving(name: str, where: Path | str) -> str:
+    """The path itself; one from an archive or a list must stay below its folder."""
+    if leaves_folder(name):
         raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
+    return name
 
 
 def inside(root: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The published forms of CIFAR-10 and CIFAR-100, each brought to the records of the binary form.
+"""The published forms of CIFAR-10 and CIFAR-100, each converted to the records of the binary form.
 
 A record is its label bytes (CIFAR-10 one, CIFAR-100 coarse and fine) and then 3,072 pixels, all
 red, all green, all blue, row by row. Whatever the form, these records are what is verified.
@@ -6,7 +6,6 @@ red, all green, all blue, row by row. Whatever the form, these records are what 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.archive import Files, md5
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
 from streamgauge.streams.images.image_source import import_pillow
@@ -40,10 +39,7 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
         return None
 
     def _contents(records: dict[str, Records], form: str) -> Contents:
-        checksums = {
-            part: hashlib.md5(records[part].data, usedforsecurity=False).hexdigest()
-            for part in parts
-        }
+        checksums = {part: md5(records[part].data) for part in parts}
         streamed = sum(len(records[part]) for part in train)
         whole = np.concatenate([records[part] for part in parts])
         width = len(labels)
@@ -118,7 +114,7 @@ def _from_batch(batch: Any, labels: Sequence[str], what: str) -> Records:
 def _mosaics(
     files: Files, train: Sequence[str], test: str, labels: Sequence[str]
 ) -> dict[str, Records] | None:
-    """Images side by side in lossless pictures: 100 x 100 tiles, or an image a row of pixels."""
+    """Images side by side in lossless pictures: 100 x 100 tiles, or one image per row of pixels."""
     pictures: dict[str, list[str]] = {"train": [], "test": []}
     for name in files.names:
         last = PurePosixPath(name).name
@@ -129,10 +125,10 @@ def _mosaics(
     if not all(pictures.values()):
         return None
     split = {}
-    for part, found in pictures.items():
-        found.sort(key=lambda name: int((re.findall(r"\d+", PurePosixPath(name).name) or ["0"])[0]))
-        contents = files.read(found)
-        pixels = np.concatenate([_tiles(contents[name], name, files.path) for name in found])
+    for part, names in pictures.items():
+        names.sort(key=lambda name: int((re.findall(r"\d+", PurePosixPath(name).name) or ["0"])[0]))
+        contents = files.read(names)
+        pixels = np.concatenate([_tiles(contents[name], name, files.path) for name in names])
         columns = [_label_file(files, part, key) for key in labels]
         split[part] = _joined(columns, pixels, f"{files.path} ({part})")
     pieces = np.array_split(split["train"], len(train))
@@ -147,7 +143,7 @@ def _tiles(data: bytes, name: str, where: Path) -> Records:
     except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
         raise StreamgaugeError(f"{name} in {where} cannot be read as a picture: {error}.") from None
     height, width, _ = pixels.shape
-    if width == 1024:  # a row of pixels an image
+    if width == 1024:  # one row of pixels per image
         return pixels.reshape(height, 32, 32, 3).transpose(0, 3, 1, 2).reshape(height, _PIXELS)
     if height % 32 or width % 32:
         raise StreamgaugeError(

@@ -26,7 +26,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.files import replace_synced, write_text
 from streamgauge.streams.datasets.archive import Files, md5_of
 from streamgauge.streams.datasets.download import Progress, download
-from streamgauge.streams.source import Array, ArraySource, IntArray
+from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 
 _STREAMS = Path(__file__).parents[1]
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -97,7 +97,7 @@ class DataSet:
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """Where data sets lie: the folder given, $STREAMGAUGE_DATA, or the user's data folder."""
+    """Where data sets are stored: `given`, $STREAMGAUGE_DATA, or the user's data folder."""
     if given is not None:
         return given.expanduser()
     if chosen := os.environ.get("STREAMGAUGE_DATA"):
@@ -181,11 +181,11 @@ class Stored:
         where size or time of the file are not those of the record (a copied folder)."""
         file, known = self.folder / f"{name}.npy", self.about["arrays"][name]
         try:
-            found = file.stat()
-            if [found.st_size, found.st_mtime_ns] != [known["bytes"], known["changed"]]:
-                if found.st_size != known["bytes"] or array_md5(file) != known["md5"]:
+            status = file.stat()
+            if [status.st_size, status.st_mtime_ns] != [known["bytes"], known["changed"]]:
+                if status.st_size != known["bytes"] or array_md5(file) != known["md5"]:
                     raise self._damaged(f"{file.name} is not what was stored")
-                known["changed"] = found.st_mtime_ns
+                known["changed"] = status.st_mtime_ns
                 _write_about(self.folder, self.about)
             mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
@@ -205,8 +205,8 @@ def array_md5(file: Path) -> str:
     """Of the numbers in a stored array, without the header of the file."""
     mapped = np.load(file, mmap_mode="r", allow_pickle=False)
     digest = hashlib.md5(usedforsecurity=False)
-    for start in range(0, len(mapped), step := max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
-        digest.update(np.ascontiguousarray(mapped[start : start + step]).data)
+    for part in pieces(len(mapped), max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
+        digest.update(np.ascontiguousarray(mapped[part]).data)
     return digest.hexdigest()
 
 
@@ -234,10 +234,10 @@ def add(
     try:
         _tidy(base, data.name)
         scratch.mkdir(parents=True)
-        found, where = _read(data, path.expanduser(), scratch, DataRequest(images, progress))
-        verified = _verify(data, found, where, other_contents)
-        about = _store(data, found, scratch)
-        about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
+        contents, where = _read(data, path.expanduser(), scratch, DataRequest(images, progress))
+        verified = _verify(data, contents, where, other_contents)
+        about = _store(data, contents, scratch)
+        about |= {"from": str(where.resolve()), "form": contents.form, "verified": verified}
         (scratch / "about.json").write_text(json.dumps(about, indent=1))
         shutil.rmtree(home, ignore_errors=True)
         replace_synced(scratch, home)
@@ -280,22 +280,23 @@ def fetch(
     """Download a data set from its official address and take it in."""
     if not data.remotes:
         raise StreamgaugeError(f"{data.name} cannot be fetched by a program. {data.how_to_get}.")
-    place = data_folder(folder) / "downloads" / data.name
+    downloads = data_folder(folder) / "downloads" / data.name
     for number, remote in enumerate(data.remotes):
         try:
-            download(remote.urls, place / remote.name, remote.md5, progress, tries, wait)
+            download(remote.urls, downloads / remote.name, remote.md5, progress, tries, wait)
         except StreamgaugeError as problem:
-            rest = "; ".join(f"{one.name} from {one.urls[0]}" for one in data.remotes[number:])
+            rest = "; ".join(f"{left.name} from {left.urls[0]}" for left in data.remotes[number:])
             raise StreamgaugeError(
-                f"{problem} Without a network: get {rest} on another machine, put it into {place}"
-                f" and run the same command, or run: streamgauge data add {data.name} PATH."
+                f"{problem} Without a network: get {rest} on another machine, put it into"
+                f" {downloads} and run the same command, or run: streamgauge data add {data.name}"
+                " PATH."
             ) from None
         except OSError as error:
             raise StreamgaugeError(
-                f"{remote.name} cannot be written to {place}: {error.strerror or error}."
+                f"{remote.name} cannot be written to {downloads}: {error.strerror or error}."
             ) from None
-    stored = add(data, place, folder, progress=progress)
-    shutil.rmtree(place)  # what was made of it is verified and stored
+    stored = add(data, downloads, folder, progress=progress)
+    shutil.rmtree(downloads)  # what was made of it is verified and stored
     return stored
 
 
@@ -328,23 +329,23 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
 
 
 def _read(data: DataSet, path: Path, scratch: Path, request: DataRequest) -> tuple[Contents, Path]:
-    """What the reader finds at a path, or in an archive that lies in the folder."""
+    """What the reader makes of a path, or of an archive in that folder."""
     files = Files(path)
     tried = [files]
     if files.kind == "folder":
         tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
     broken: StreamgaugeError | None = None
-    for one in tried:
+    for candidate in tried:
         try:
-            _ = one.names  # a folder of downloads may hold broken archives of other things
+            _ = candidate.names  # a folder of downloads may hold broken archives of other things
         except StreamgaugeError as error:
-            if one is files:
+            if candidate is files:
                 raise
             broken = broken or error
             continue
-        found = data.read(one, scratch, request)
-        if found is not None:
-            return found, one.path
+        contents = data.read(candidate, scratch, request)
+        if contents is not None:
+            return contents, candidate.path
     if broken is not None:
         raise broken
     raise StreamgaugeError(
@@ -352,10 +353,10 @@ def _read(data: DataSet, path: Path, scratch: Path, request: DataRequest) -> tup
     )
 
 
-def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -> str:
+def _verify(data: DataSet, contents: Contents, where: Path, other_contents: bool) -> str:
     """How the contents were verified; refused where a checksum is another."""
     for part, expected in data.checksums.items():
-        got = found.checksums.get(part)
+        got = contents.checksums.get(part)
         if got is not None and got != expected:
             if other_contents:
                 return f"no, {part} has md5 {got} where {expected} is expected, and was accepted"
@@ -363,15 +364,15 @@ def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -
                 f"{where} is not {data.title} as published: {part} has md5 {got} where {expected}"
                 " is expected. Get the file again, or take it as it is with --other-contents."
             )
-    compared = sorted(set(data.checksums) & set(found.checksums))
+    compared = sorted(set(data.checksums) & set(contents.checksums))
     if compared:
         return f"yes, by the md5 of {', '.join(compared)}"
-    return found.verified or "no, no checksum of this form is published"
+    return contents.verified or "no, no checksum of this form is published"
 
 
-def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
+def _store(data: DataSet, contents: Contents, scratch: Path) -> dict[str, Any]:
     arrays = {}
-    for name, array in found.arrays.items():
+    for name, array in contents.arrays.items():
         file = scratch / f"{name}.npy"
         if not file.exists():  # a reader of something large has written it already
             np.save(file, array, allow_pickle=False)
@@ -383,17 +384,17 @@ def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
             "changed": status.st_mtime_ns,
             "md5": array_md5(file),
         }
-    count = len(found.arrays["label"])
+    count = len(contents.arrays["label"])
     return {
         "format": 1,
         "name": data.name,
         "revision": data.revision,
         "arrays": arrays,
-        "classes": found.classes,
-        "class_names": None if found.class_names is None else list(found.class_names),
-        "streamed": count if found.streamed is None else found.streamed,
-        "checksums": dict(found.checksums),
-        "more": dict(found.more),
+        "classes": contents.classes,
+        "class_names": None if contents.class_names is None else list(contents.class_names),
+        "streamed": count if contents.streamed is None else contents.streamed,
+        "checksums": dict(contents.checksums),
+        "more": dict(contents.more),
     }
 
 

@@ -32,7 +32,7 @@ def download(
 ) -> None:
     """Fetch a file to `target` from the first address that has it.
 
-    What arrived so far lies in `target`.part and is not asked for again (HTTP Range), also by a
+    What arrived so far is in `target`.part and is not requested again (HTTP Range), also by a
     later call; a server that cannot do this sends all of it. A try that brings the file further
     does not count. With `md5` None the caller verifies the contents.
     """
@@ -67,9 +67,11 @@ def download(
                 if md5 is None or md5_of(part) == md5:
                     replace_synced(part, target)
                     return
-                found = md5_of(part)
+                md5_received = md5_of(part)
                 part.unlink()
-                reasons.append(f"{url}: what came has md5 {found} where {md5} is expected")
+                reasons.append(
+                    f"{url}: the download has md5 {md5_received} where {md5} is expected"
+                )
                 if fresh:  # all of it came from there in one go: it is another file
                     break
                 fresh = True  # what was begun earlier did not fit: once more from the start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.archive import Files, md5
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -60,10 +59,7 @@ def reader(names: Sequence[str]) -> Reader:
                 )
         x = np.concatenate([parts[TRAIN], parts[TEST]])[:, None]
         label = np.concatenate([parts[TRAIN_LABELS], parts[TEST_LABELS]])
-        checksums = {
-            part: hashlib.md5(raw[name], usedforsecurity=False).hexdigest()
-            for part, name in where.items()
-        }
+        checksums = {part: md5(raw[name]) for part, name in where.items()}
         return Contents(
             {"x": x, "label": label}, "idx files", len(names), names, checksums, len(parts[TRAIN])
         )

@@ -36,7 +36,7 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         return None
     lists = {name: text.decode() for name, text in files.read(list(where.values())).items()}
     ids = lists[where["wnids.txt"]].split()
-    number = {name: place for place, name in enumerate(ids)}
+    number = {name: row for row, name in enumerate(ids)}
     root = PurePosixPath(where["wnids.txt"]).parent
     rows = [line.split("\t") for line in lists[where["val_annotations.txt"]].splitlines() if line]
     test = [(str(root / "val" / "images" / row[0]), row[1]) for row in rows if len(row) > 1]
@@ -65,9 +65,9 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     for start in range(0, len(listed), _AT_ONCE):
         names = [name for name, _ in listed[start : start + _AT_ONCE]]
         contents = files.read(names)
-        for place, name in enumerate(names, start):
+        for row, name in enumerate(names, start):
             try:
-                decoding.decode(contents[name], 64, name, out=x[place])
+                decoding.decode(contents[name], 64, name, out=x[row])
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
         request.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))

@@ -1,4 +1,4 @@
-"""Images as they lie on disk: from the bytes of a file to the pixels of a source.
+"""Encoded images: from the bytes of a file to the pixels of a source.
 
 `decode` turns one encoded image into bytes [3, H, W] by rules that are stated, or says in a
 sentence why it cannot (`BadImage`). `ImageSource` is a source over anything that gives the bytes
@@ -197,7 +197,7 @@ def decode(
 def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
     high, wide = (size, size) if isinstance(size, int) else size
     if high < 1 or wide < 1:
-        raise StreamgaugeError(f"Images have one pixel a side or more, not {size}.")
+        raise StreamgaugeError(f"Images have one pixel per side or more, not {size}.")
     return int(high), int(wide)
 
 
@@ -226,7 +226,7 @@ def _orientation(image: Pillow.Image) -> int:
         return 1  # nothing to look through: a twentieth of the time that decoding takes
     try:
         turn = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged notes beside good pixels: as every viewer does, leave it upright
+    except Exception:  # damaged metadata, good pixels: leave it upright, as every viewer does
         return 1
     return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
 
@@ -308,7 +308,50 @@ def import_pillow(purpose: str = "images") -> Any:
     return Image
 
 
-class ImageSource:
+class EncodedImages:
+    """Reading for sources of encoded images, which are decoded when they are read."""
+
+    spec: Spec
+    decoding: Decoding
+
+    def encoded(self, index: int) -> bytes:
+        """The image of a sample as it is stored."""
+        raise NotImplementedError
+
+    def _image_name(self, index: int) -> str | None:
+        """The name of a sample's image, where images have names."""
+        return None
+
+    def decoded(self, index: int, out: Bytes | None = None) -> Bytes:
+        """The pixels [3, H, W] of one sample; raises `BadImage`."""
+        _, high, wide = self.spec.input_shape
+        return self.decoding.decode(self.encoded(index), (high, wide), self._image_name(index), out)
+
+    def read(self, index: IntArray) -> Array:
+        out = np.empty((len(index), *self.spec.input_shape), np.uint8)
+        self.read_into(index, out)
+        return out
+
+    def read_into(self, index: IntArray, out: Array) -> None:
+        """Decode samples into the first rows of an array, each sample once."""
+        rows: dict[int, int] = {}  # padding repeats samples
+        for row, sample in enumerate(np.asarray(index).tolist()):
+            if sample in rows:
+                out[row] = out[rows[sample]]
+                continue
+            rows[sample] = row
+            try:
+                self.decoded(sample, out[row])
+            except BadImage as error:
+                name = self._image_name(sample)
+                which = f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
+                raise StreamgaugeError(
+                    f"The image {which} cannot be used. {error.reason} Repair or remove it, or set"
+                    " on_bad to 'skip' to leave such images out and count them."
+                ) from None
+
+
+class ImageSource(EncodedImages):
     """A source over encoded images, decoded when they are read.
 
     `items[i]` are the bytes of image i (see `Items`); labels and columns are arrays, memory-mapped
@@ -383,30 +426,14 @@ class ImageSource:
         return int(index) if self._kept is None else int(self._kept[index])
 
     def name(self, index: int) -> str | None:
-        """What the items call this sample, where they have names."""
-        return _name(self.items, self.number(index))
+        """The name that the items have for this sample, where they have names."""
+        name = getattr(self.items, "name", None)
+        return str(name(self.number(index))) if callable(name) else None
+
+    _image_name = name
 
     def encoded(self, index: int) -> bytes:
-        """The image of a sample as it is stored."""
         return self.items[self.number(index)]
-
-    def decoded(self, index: int) -> Bytes:
-        """The pixels [3, H, W] of one sample; raises `BadImage`."""
-        _, high, wide = self.spec.input_shape
-        return self.decoding.decode(self.encoded(index), (high, wide), self.name(index))
-
-    def read(self, index: IntArray) -> Bytes:
-        unique, place = np.unique(np.asarray(index), return_inverse=True)  # padding repeats samples
-        pixels = np.empty((len(unique), *self.spec.input_shape), np.uint8)
-        for row, sample in enumerate(unique.tolist()):
-            try:
-                pixels[row] = self.decoded(sample)
-            except BadImage as error:
-                raise StreamgaugeError(
-                    f"The image {self._called(sample)} cannot be used. {error.reason} Mend or"
-                    " remove it, or set on_bad to 'skip' to leave such images out and count them."
-                ) from None
-        return pixels[place]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -427,10 +454,6 @@ class ImageSource:
             hash_array(digest, name, part)
         return digest.hexdigest()
 
-    def _called(self, sample: int) -> str:
-        name = self.name(sample)
-        return f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
-
     def _leave_out_bad(self, progress: Callable[[int, int], None] | None) -> None:
         good = np.ones(len(self.items), bool)
         for number in range(len(self.items)):
@@ -449,8 +472,3 @@ class ImageSource:
             self._kept = np.flatnonzero(good)
             self.label = self.label[self._kept]
             self.columns = {name: column[self._kept] for name, column in self.columns.items()}
-
-
-def _name(items: Any, number: int) -> str | None:
-    name = getattr(items, "name", None)
-    return str(name(number)) if callable(name) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -78,6 +78,31 @@ class FileItems:
         return _hash_of(self.names, self.sizes)
 
 
+class OpenFiles:
+    """Shards that are read at offsets, by number; the last ones used stay open."""
+
+    OPEN = 64
+
+    def __init__(self, path_of: Callable[[int], str | Path]) -> None:
+        self._path_of = path_of
+        self._open: dict[int, int] = {}
+
+    def __del__(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+    def descriptor(self, number: int) -> int:
+        descriptor = self._open.pop(number, None)
+        if descriptor is None:
+            path = self._path_of(number)
+            with readable(f"The shard '{path}'"):
+                descriptor = os.open(path, os.O_RDONLY)
+            if len(self._open) >= self.OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[number] = descriptor
+        return descriptor
+
+
 class TarItems:
     """Members of uncompressed tar files.
 
@@ -95,17 +120,13 @@ class TarItems:
         self.shards = [os.fspath(path) for path in shards]
         self.shard, self.offset, self.size = shard, offset, size
         self.names = texts(names)
-        self._open: dict[int, int] = {}
+        self._files = OpenFiles(self.shards.__getitem__)
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TarItems, (self.shards, self.shard, self.offset, self.size, self.names)
-
-    def __del__(self) -> None:
-        for handle in getattr(self, "_open", {}).values():
-            os.close(handle)
 
     def take(self, kept: IntArray) -> TarItems:
         where = self.shard[kept], self.offset[kept], self.size[kept]
@@ -115,11 +136,8 @@ class TarItems:
         return f"{Path(self.shards[self.shard[number]]).name}/{self.names[number].as_py()}"
 
     def __getitem__(self, number: int) -> bytes:
-        which = int(self.shard[number])
-        if which not in self._open:
-            with readable(f"The shard '{self.shards[which]}'"):
-                self._open[which] = os.open(self.shards[which], os.O_RDONLY)
-        return os.pread(self._open[which], int(self.size[number]), int(self.offset[number]))
+        shard = self._files.descriptor(int(self.shard[number]))
+        return os.pread(shard, int(self.size[number]), int(self.offset[number]))
 
     @cached_property
     def fingerprint(self) -> str:

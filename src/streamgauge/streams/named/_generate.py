@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import IntArray
+from streamgauge.streams.source import IntArray, pieces
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -40,11 +40,6 @@ def words(seed: int, purpose: int) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence([seed, purpose]))
 
 
-def pieces(count: int, size: int = 1 << 18) -> Iterator[slice]:
-    """0..count in pieces, so that what is made on the way stays small."""
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
 def weights(count: int, skew: float) -> IntArray:
     """Long-tailed whole-number weights, 2^20 / (1 + skew · rank): 0 is uniform, 1 is Zipf's law.
 
@@ -54,7 +49,7 @@ def weights(count: int, skew: float) -> IntArray:
     if count < 1:
         raise StreamgaugeError(f"There must be at least one class or user; there are {count}.")
     if not 0 <= skew <= 1000:
-        raise StreamgaugeError(f"skew must lie between 0 (uniform) and 1000, not at {skew}.")
+        raise StreamgaugeError(f"skew must be between 0 (uniform) and 1000, not {skew}.")
     line = np.floor(2.0**20 / (1.0 + skew * np.arange(count)))
     weight: IntArray = np.maximum(line, 1).astype(np.int64)
     return weight

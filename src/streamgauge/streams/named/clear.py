@@ -44,8 +44,10 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """Folders PERIOD/CLASS/image, PERIOD a number; below a folder `test`, the test set."""
     archives = _archives(files)
     if archives:
-        for one in archives:
-            one.unpack([name for name in one.names if _place(name)], scratch / "images")
+        for archive in archives:
+            archive.unpack(
+                [name for name in archive.names if _period_and_class(name)], scratch / "images"
+            )
         return _contents(Files(scratch / "images"), files, request, archives)
     return _contents(files, files, request, ())
 
@@ -55,14 +57,14 @@ def _contents(
 ) -> Contents | None:
     import pyarrow as pa
 
-    placed = sorted((name, place) for name in files.names if (place := _place(name)))
+    placed = sorted((name, where) for name in files.names if (where := _period_and_class(name)))
     if not placed or files.kind != "folder":
         return None
-    names = sorted({place[1] for _, place in placed})
+    names = sorted({where[1] for _, where in placed})
     if len(names) < 2:
         return None
     number = {name: at for at, name in enumerate(names)}
-    test = np.array([place[2] for _, place in placed])
+    test = np.array([where[2] for _, where in placed])
     order = np.argsort(test, kind="stable")  # the test set comes last
     photos = _photos.Photos(
         pa.array([placed[i][0] for i in order], pa.large_string()),
@@ -76,7 +78,7 @@ def _contents(
     )
     if not (~test).any():
         raise StreamgaugeError(f"{given.path} holds the test set alone: add the training set too.")
-    checksums = {one.path.name: md5_of(one.path) for one in archives}
+    checksums = {archive.path.name: md5_of(archive.path) for archive in archives}
     return _photos.contents(
         photos,
         given,
@@ -103,8 +105,8 @@ def _archives(files: Files) -> tuple[Files, ...]:
     return tuple(Files(files.path / name) for name in known)
 
 
-def _place(name: str) -> tuple[int, str, bool] | None:
-    """Period, class and whether it is of the test set, from where an image lies."""
+def _period_and_class(name: str) -> tuple[int, str, bool] | None:
+    """Period, class and whether it is in the test set, from the path of an image."""
     path = PurePosixPath(name)
     if len(path.parts) < 3 or path.suffix.lower() not in SUFFIXES:
         return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.named import _generate as generate
-from streamgauge.streams.source import ArraySource, IntArray
+from streamgauge.streams.source import ArraySource, IntArray, pieces
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 _MOVES, _CLASSES = 100, 101  # which draws a generator is for
@@ -57,7 +57,7 @@ def _labels(config: Config) -> IntArray:
     choices = generate.words(config.seed, _CLASSES)
     label = np.empty(config.length, generate.smallest_type(config.classes))
     last = 0
-    for part in generate.pieces(config.length):
+    for part in pieces(config.length):
         number = np.cumsum(fresh[part])
         drawn = generate.draw(choices.random_raw(int(number[-1])), weight)
         label[part] = np.append(last, drawn)[number]

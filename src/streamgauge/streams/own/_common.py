@@ -1,4 +1,4 @@
-"""What the streams over one's own data share: settings, bad rows, columns of a table, splits."""
+"""What the streams of your own data share: settings, bad rows, columns of a table, splits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets.archive import leaves_folder
 from streamgauge.streams.images.image_source import ImageSource, Items
 from streamgauge.streams.images.items import FileItems, StoredImages, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
@@ -34,10 +35,10 @@ TEXT = ("label", "user", "domain", "split", "id")  # roles whose cells keep thei
 
 @dataclass(frozen=True)
 class Images(Arrangement):
-    """Settings of every stream over one's own images."""
+    """Settings of every stream of your own images."""
 
-    path: str = ""  # where the data lie
-    size: int = 64  # pixels a side that images are brought to
+    path: str = ""  # of the data
+    size: int = 64  # pixels per side that images are resized to
     how: Literal["crop", "stretch"] = "crop"  # the centred square, or all of it out of proportion
     alpha: Literal["white", "black", "drop", "refuse"] = "white"  # behind transparent parts
     colour: Literal["convert", "refuse"] = "convert"  # of images that are not RGB
@@ -59,7 +60,7 @@ class Columns(Images):
     longitude: str = ""
     domain: str = ""
     split: str = ""
-    id: str = ""  # where there is one, it may not come twice
+    id: str = ""  # unique, where there is one
     labels: Literal["auto", "numbers", "names"] = "auto"  # keep numbers, or number what is there
     names: str = ""  # text file of class names, one a line; other labels are unknown
 
@@ -125,7 +126,7 @@ def finish(
     rows: Rows,
     notes: Mapping[str, Any],
 ) -> Stream:
-    """The stream of a source, with what was counted said and kept."""
+    """The stream of a source; what was left out is printed and stored in its notes."""
     left_out = dict(rows.left_out)
     if isinstance(source, ImageSource) and source.bad:
         kept = np.ones(len(is_test), bool)
@@ -137,7 +138,7 @@ def finish(
         total = sum(left_out.values())
         announce(f"{rows.table}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
-    for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
+    for where in ("path", "root", "names"):  # so that a run can be resumed from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
             settings[where] = str(Path(settings[where]).expanduser().resolve())
     return arrange(
@@ -293,7 +294,7 @@ def _like(there: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def file_items(folder: Path, paths: Any, rows: Rows) -> FileItems:
-    """Images in files below a folder; refuses paths that leave it, are missing, or come twice.
+    """Images in files below a folder; refuses paths that leave it, are missing, or are repeated.
 
     A path is relative to the folder, or absolute and inside it, without `..`; a link must end
     inside it."""
@@ -327,8 +328,7 @@ def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, i
         return path, 1, 0
     if os.path.isabs(path):
         path = os.path.relpath(path, root) if path.startswith(root + os.sep) else path
-    parts = path.replace("\\", "/").split("/")
-    if os.path.isabs(path) or ".." in parts or "\0" in path or path[1:2] == ":":
+    if leaves_folder(path):
         return path, 2, 0
     path = os.path.normpath(path)
     full = os.path.join(root, path)
@@ -351,7 +351,7 @@ def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, i
 
 def need_path(config: Any, stream: str) -> Path:
     if not config.path:
-        raise StreamgaugeError(f"Say where the data lie: --stream {stream} --stream.path PATH.")
+        raise StreamgaugeError(f"Name the data: --stream {stream} --stream.path PATH.")
     path = Path(config.path).expanduser()
     if not path.exists():
         raise StreamgaugeError(f"There is nothing at '{path}': check --stream.path.")

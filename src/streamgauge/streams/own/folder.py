@@ -62,7 +62,7 @@ def build(config: Config) -> Stream:
         flat,
         "file in no class",
         lambda row: (
-            f"'{names[row]}' lies in no class folder of '{root}', as {layout}/photo.jpg would."
+            f"'{names[row]}' is in no class folder of '{root}', as {layout}/photo.jpg would."
         ),
     )
     items = _own.file_items(root, names, rows)
@@ -89,7 +89,7 @@ def build(config: Config) -> Stream:
 
 
 def _images_below(root: Path) -> tuple[list[str], int, list[str]]:
-    """Paths of images, sorted, with slashes; how many files there are beside them; and links to
+    """Paths of images, sorted, with slashes; the number of other files; and links to
     folders, which may lead anywhere, or round in circles."""
     names, links, others = [], [], 0
     for folder, inner, files in os.walk(root):  # does not follow links to folders
@@ -120,8 +120,8 @@ def _layout(config: Config, root: Path, names: list[str]) -> str:
     top = sorted({name.split("/")[0] for name in names if "/" in name})
     if not top:
         raise StreamgaugeError(
-            f"The images lie in '{root}' itself, so nothing says their classes: put them in one"
-            " folder a class, or use --stream manifest with a table."
+            f"The images are in '{root}' itself, so nothing says their classes: put them in one"
+            " folder per class, or use --stream manifest with a table."
         )
     if config.train or config.test not in ("", "none"):
         return "split/class"
@@ -131,6 +131,6 @@ def _layout(config: Config, root: Path, names: list[str]) -> str:
     if len(splits) == len(top) and any(name.lower() in _own.TRAIN for name in top):
         return "split/class"
     raise StreamgaugeError(
-        f"'{splits[0]}' below '{root}' may be a split or a class, beside {', '.join(top[:6])}: set"
+        f"'{splits[0]}' below '{root}' may be a split or a class, next to {', '.join(top[:6])}: set"
         " --stream.layout to class or split/class."
     )

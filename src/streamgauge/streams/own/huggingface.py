@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import replace_synced, temporary_path
+from streamgauge.streams.datasets.archive import refuse_leaving
 from streamgauge.streams.images.items import ArrowItems, ParquetItems, StoredImages
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.own.manifest import is_bytes
@@ -128,7 +129,7 @@ def _parts(path: Path) -> list[_Part]:
     """The splits in a folder, in the order that the data set has them."""
     if (path / "dataset_dict.json").is_file():
         splits = _json(path / "dataset_dict.json").get("splits", [])
-        return [_saved(path / _inside(name, path), name) for name in splits]
+        return [_saved(path / refuse_leaving(name, path), name) for name in splits]
     if (path / "state.json").is_file():
         return [_saved(path, "")]
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -137,15 +138,15 @@ def _parts(path: Path) -> list[_Part]:
             f"'{path}' is no Hugging Face data set: there is no dataset_dict.json, state.json or"
             " .parquet file in it."
         )
-    found: dict[str, _Part] = {}
+    parts: dict[str, _Part] = {}
     for file in files:  # hub repositories name them train-00000-of-00004.parquet
         match = re.match(r"([A-Za-z_]+?)(?:-\d+.*)?\.parquet$", file.name)
         split = match.group(1) if match else ""
         if split.lower() not in _own.SPLITS:
             split = file.parent.name if file.parent != path else ""
             split = split if split.lower() in _own.SPLITS else ""
-        found.setdefault(split, _Part(split, [], {})).files.append(file)
-    return list(found.values())
+        parts.setdefault(split, _Part(split, [], {})).files.append(file)
+    return list(parts.values())
 
 
 def _saved(folder: Path, split: str) -> _Part:
@@ -154,39 +155,34 @@ def _saved(folder: Path, split: str) -> _Part:
         raise StreamgaugeError(
             f"'{folder}' is stored with an order of its own: save it again after flatten_indices()."
         )
-    files = [folder / _inside(part["filename"], folder) for part in state.get("_data_files", [])]
+    listed = [part["filename"] for part in state.get("_data_files", [])]
+    files = [folder / refuse_leaving(name, folder) for name in listed]
     for file in files:
         if not file.is_file():
-            raise StreamgaugeError(f"The data set lacks its file '{file}': get it anew.")
+            raise StreamgaugeError(f"The data set lacks its file '{file}': get it again.")
     if not files:
         raise StreamgaugeError(f"'{folder}' names no data files in its state.json.")
     return _Part(split, files, info.get("features") or {})
-
-
-def _inside(name: str, folder: Path) -> str:
-    if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
-        raise StreamgaugeError(f"'{folder}' names the file '{name}', which leaves its folder.")
-    return name
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
     """Parquet files of the hub carry the description in their schema."""
     try:
         text = (schema.metadata or {}).get(b"huggingface", b"{}")
-        found: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
+        features: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
     except (ValueError, AttributeError):
         return {}
-    return found
+    return features
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise StreamgaugeError(f"'{file}' cannot be read: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise StreamgaugeError(f"'{file}' is not what a Hugging Face data set has there.")
-    return found
+    return content
 
 
 def _from_hub(config: Config) -> Path:

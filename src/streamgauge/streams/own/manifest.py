@@ -26,7 +26,7 @@ from streamgauge.tables.values import is_text
 
 @dataclass(frozen=True)
 class Config(_own.Columns):
-    """Settings of a table with an image a row."""
+    """Settings of a table with one image per row."""
 
     image: str = ""  # the column with paths or bytes; "" guesses
     root: str = ""  # the folder that paths begin at; "" is that of the table
@@ -74,8 +74,8 @@ def _folder(config: Config, path: Path) -> Path:
 def is_bytes(kind: pa.DataType) -> bool:
     """Bytes, or a struct with a field of them, as Hugging Face stores images."""
     if pa.types.is_struct(kind):
-        place = kind.get_field_index("bytes")
-        return place >= 0 and is_bytes(kind.field(place).type)
+        at = kind.get_field_index("bytes")
+        return at >= 0 and is_bytes(kind.field(at).type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
@@ -84,21 +84,21 @@ def _image_column(config: Config, schema: pa.Schema, where: str) -> str:
         return choose(schema.names, ["image"], {"image": config.image}, where)["image"]
     binary = [name for name in schema.names if is_bytes(schema.field(name).type)]
     if binary:
-        found = choose(binary, ["bytes"], {}, where).get("bytes")
-        if found is None and len(binary) == 1:
-            found = binary[0]
-        if found is None:
+        column = choose(binary, ["bytes"], {}, where).get("bytes")
+        if column is None and len(binary) == 1:
+            column = binary[0]
+        if column is None:
             raise StreamgaugeError(
                 f"Which column of {where} is the image? It may be {', '.join(binary)}: set"
                 " --stream.image to one of them."
             )
-        return found
+        return column
     text = [name for name in schema.names if is_text(schema.field(name).type)]
-    found = choose(text, ["path"], {}, where).get("path")
-    if found is None:
+    column = choose(text, ["path"], {}, where).get("path")
+    if column is None:
         raise StreamgaugeError(
             f"No column of {where} looks like the path of an image (such as"
             f" {', '.join(NAMES['path'][0].split()[:4])}): set --stream.image to one of"
             f" {', '.join(schema.names)}."
         )
-    return found
+    return column

@@ -1,7 +1,7 @@
-"""WebDataset tar shards of your own: photo.jpg beside photo.cls or photo.json, seekable.
+"""WebDataset tar shards of your own: photo.jpg with photo.cls or photo.json, seekable.
 
-Where every image lies is looked up once and kept beside each shard (`shard.tar.index`), if that
-folder can be written to. Labels are in .cls, or in a field of .json, which may also have time,
+The offset of every image is looked up once and stored next to each shard (`shard.tar.index`), if
+that folder is writable. Labels are in .cls, or in a field of .json, which may also have time,
 user, latitude, longitude. Nothing is unpacked to disk.
 """
 
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_atomic
+from streamgauge.streams.datasets.archive import leaves_folder
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.images.items import TarItems
 from streamgauge.streams.own import _common as _own
@@ -66,7 +67,7 @@ def build(config: Config) -> Stream:
             cut.append(shard)
     if cut and config.on_bad == "fatal":
         raise StreamgaugeError(
-            f"The shard '{cut[0]}' is cut off: get it anew, or set --stream.on_bad skip to use"
+            f"The shard '{cut[0]}' is cut off: get it again, or set --stream.on_bad skip to use"
             " the samples before the cut."
         )
     where = f"'{path.name}'"
@@ -136,8 +137,8 @@ def _split_of(shard: Path, root: Path) -> str:
 
 
 def shard_index(shard: Path) -> tuple[pa.Table, bool]:
-    """Where the images of a shard lie, and whether the shard is whole. Looked up once: the index
-    beside the shard is used while the shard's size and time of change are those it was made for."""
+    """Offsets of the images in a shard, and whether the shard is whole. Looked up once: the index
+    file next to the shard is used while the shard's size and modification time are the same."""
     about = shard.stat()
     state = f"{about.st_size} {about.st_mtime_ns}".encode()
     file = shard.with_name(shard.name + ".index")
@@ -148,7 +149,7 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
             if meta.get(b"version") == _VERSION and meta.get(b"shard") == state:
                 return stored, meta.get(b"whole") == b"yes"
         except (pa.ArrowException, OSError):
-            pass  # damaged: made anew
+            pass  # damaged: made again
     index, whole = _look_through(shard)
     index = index.replace_schema_metadata(
         {"version": _VERSION, "shard": state, "whole": "yes" if whole else "no"}
@@ -160,13 +161,13 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
 
 
 def _look_through(shard: Path) -> tuple[pa.Table, bool]:
-    found: dict[str, list[Any]] = {name: [] for name in _INDEX.names}
+    columns: dict[str, list[Any]] = {name: [] for name in _INDEX.names}
     sample: dict[str, Any] = {}
 
     def put() -> None:
         if "name" in sample:
             for name in _INDEX.names:
-                found[name].append(sample.get(name))
+                columns[name].append(sample.get(name))
         sample.clear()
 
     whole = True
@@ -184,10 +185,10 @@ def _look_through(shard: Path) -> tuple[pa.Table, bool]:
                 _take(tar, member, suffix.lower(), sample)
             end = tar.offset
     except tarfile.TarError as error:
-        if not found["key"] and not sample:
+        if not columns["key"] and not sample:
             raise StreamgaugeError(
                 f"'{shard}' is not a plain .tar file ({error}): unpack it if it is compressed, or"
-                " get it anew."
+                " get it again."
             ) from None
         whole = False
     if whole:
@@ -199,7 +200,7 @@ def _look_through(shard: Path) -> tuple[pa.Table, bool]:
     if "offset" in sample and sample["offset"] + sample["size"] > length:
         sample.clear()
     put()
-    return pa.table(found, schema=_INDEX), whole
+    return pa.table(columns, schema=_INDEX), whole
 
 
 def _take(
@@ -208,7 +209,7 @@ def _take(
     image = f".{suffix}" in SUFFIXES
     if not image and suffix not in ("cls", "json"):
         return
-    if member.name.startswith("/") or ".." in member.name.split("/"):
+    if leaves_folder(member.name):
         sample["problem"] = "path that leaves the folder"
     elif not member.isreg():
         sample["problem"] = "link or device"

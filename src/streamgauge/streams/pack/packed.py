@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial as partial_call
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.images.image_source import Decoding
+from streamgauge.streams.images.image_source import Decoding, EncodedImages
+from streamgauge.streams.images.items import OpenFiles
 from streamgauge.streams.source import Array, IntArray, Spec
 from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 VERSION = 1
-OPEN_FILES = 64  # shards held open at a time
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Config:
     class_seed: int | None = None
     split_seed: int | None = None
     path: str = ""  # the folder that `streamgauge data pack` made
-    size: int = 0  # pixels a side that kept images are decoded to; 0: as they were packed
+    size: int = 0  # pixels per side that kept images are decoded to; 0: as they were packed
     first: int = 0  # use only so many samples, from the first on; 0: all
-    partial: bool = False  # open a folder whose packing has not come to its end, as far as it is
+    partial: bool = False  # open a folder that is not completely packed, as far as it is
 
 
 def build(config: Config) -> Stream:
@@ -57,7 +57,7 @@ def build(config: Config) -> Stream:
     settings = {**vars(config), "path": str(path.resolve())}  # found again from another folder
     return arrange(
         source,
-        Arrangement(**{one.name: getattr(config, one.name) for one in fields(Arrangement)}),
+        Arrangement(**{field.name: getattr(config, field.name) for field in fields(Arrangement)}),
         name=source.name,
         test=source.test,
         settings=settings,
@@ -74,7 +74,7 @@ def complete(config: Config) -> Config:
     return replace(config, **{k: v for k, v in known.items() if getattr(config, k) is None})
 
 
-class PackedSource:
+class PackedSource(EncodedImages):
     """A source over a packed folder. Opening it reads a few small files; samples are read by
     address, each with one seek."""
 
@@ -87,13 +87,13 @@ class PackedSource:
         self.request = request
         self.form: str = request["form"]
         self.settings: Mapping[str, Any] = request["decode"]  # of images, to pack them again
-        self._decoding = Decoding(**self.settings)
+        self.decoding = Decoding(**self.settings)
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
         if not 0 <= first <= count or size < 0:
             raise StreamgaugeError(
-                f"stream.first lies between 0 and the {count} samples packed, stream.size is 0 or "
+                f"stream.first is between 0 and the {count} samples packed, stream.size is 0 or "
                 f"more; they are {first} and {size}."
             )
         taken = first or count
@@ -122,7 +122,7 @@ class PackedSource:
         self._type = np.dtype(request["dtype"])
         self._each = int(np.prod(shape, dtype=np.int64)) * self._type.itemsize
         self._offset: IntArray | None = about["offset"]
-        self._files: OrderedDict[int, int] = OrderedDict()
+        self._files = OpenFiles(partial_call(shard_file, self.path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedSource, self._made_with
@@ -130,16 +130,11 @@ class PackedSource:
     def __len__(self) -> int:
         return len(self.label)
 
-    def __del__(self) -> None:
-        for file in getattr(self, "_files", {}).values():
-            os.close(file)
-
     def read(self, index: IntArray) -> Array:
         wanted = np.asarray(index, np.int64)
-        out = np.empty((len(wanted), *self.spec.input_shape), self._type)
         if self.encoded_images:
-            self.read_into(wanted, out)
-            return out
+            return super().read(wanted)
+        out = np.empty((len(wanted), *self.spec.input_shape), self._type)
         if out.nbytes == 0:
             return out
         # Neighbours in a shard are read together.
@@ -151,48 +146,27 @@ class PackedSource:
             number = int(shard[start])
             offset = int(wanted[start] - self._rows[number]) * self._each
             part = flat[start * self._each : end * self._each]
-            if os.preadv(self._file(number), [part], offset) != len(part):
+            if os.preadv(self._files.descriptor(number), [part], offset) != len(part):
                 raise self._short(number)
         return out
 
     def encoded(self, index: int) -> bytes:
-        """An image as it is stored."""
         assert self._offset is not None
         number = int(np.searchsorted(self._rows, index, side="right")) - 1
         begin = int(self._offset[index])
         length = int(self._offset[index + 1]) - begin
-        data = os.pread(self._file(number), length, begin - int(self._offset[self._rows[number]]))
+        data = os.pread(
+            self._files.descriptor(number), length, begin - int(self._offset[self._rows[number]])
+        )
         if len(data) != length:
             raise self._short(number)
         return data
 
     def read_into(self, index: IntArray, out: Array) -> None:
-        """Read samples to where they are wanted, without a copy in between."""
-        if not self.encoded_images:
+        if self.encoded_images:
+            super().read_into(index, out)
+        else:
             out[: len(index)] = self.read(index)
-            return
-        _, high, wide = self.spec.input_shape
-        there: dict[int, int] = {}  # steps are padded by repeating samples
-        for row, sample in enumerate(np.asarray(index).tolist()):
-            if sample in there:
-                out[row] = out[there[sample]]
-                continue
-            there[sample] = row
-            self._decoding.decode(self.encoded(sample), (high, wide), out=out[row])
-
-    def _file(self, number: int) -> int:
-        file = self._files.pop(number, None)
-        if file is None:
-            try:
-                file = os.open(shard_file(self.path, number), os.O_RDONLY)
-            except OSError as error:
-                raise StreamgaugeError(
-                    f"Shard {number} of {self.path} cannot be read: {error.strerror}."
-                ) from None
-            if len(self._files) >= OPEN_FILES:
-                os.close(self._files.popitem(last=False)[1])
-        self._files[number] = file
-        return file
 
     def _short(self, number: int) -> StreamgaugeError:
         return StreamgaugeError(
@@ -206,7 +180,7 @@ def is_packed(path: str | Path) -> bool:
 
 
 def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was asked of the packer, and what came out: arrays are mapped, not read."""
+    """The request to the packer, and its result: arrays are mapped, not read."""
     request = _request(path)
     if (path / "about.json").exists():
         about = _json(path / "about.json")
@@ -220,7 +194,7 @@ def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _request(path: Path) -> dict[str, Any]:
-    """What was asked of the packer."""
+    """The request to the packer."""
     if not is_packed(path):
         raise StreamgaugeError(
             f"'{path}' is not a packed folder: make one with `streamgauge data pack`."
@@ -236,12 +210,12 @@ def _request(path: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        content: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise StreamgaugeError(
             f"{file} cannot be read ({error}): pack into another folder, or get this one again."
         ) from None
-    return found
+    return content
 
 
 def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str, Any]:
@@ -266,14 +240,7 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
         name: np.asarray(mapped(path / "columns" / f"{name}.npy")[:items][good])
         for name in request["columns"]
     }
-    test = None
-    if request["has_test"]:
-        listed = mapped(path / "columns" / "test-addresses.npy")
-        test = np.flatnonzero(np.isin(good, listed))
-    offset = None
-    if request["form"] != "array":
-        sizes = [np.load(sizes_file(path, number)) for number in range(len(shards))]
-        offset = np.concatenate(([0], np.cumsum(np.concatenate(sizes), dtype=np.int64)))
+    encoded = request["form"] != "array"
     digest = hashlib.blake2b(f"unfinished {request['source']}".encode(), digest_size=16)
     digest.update("".join(shard["checksum"] for shard in shards).encode())
     time = columns.get("time")
@@ -283,8 +250,8 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
         "columns": columns,
         "in_time_order": time is not None and bool(np.all(time[1:] >= time[:-1])),
         "fingerprint": digest.hexdigest(),
-        "offset": offset,
-        "test": test,
+        "offset": np.concatenate(list(offsets(path, len(shards)))) if encoded else None,
+        "test": kept_test(path, good) if request["has_test"] else None,
     }
 
 
@@ -294,6 +261,21 @@ def kept_items(shards: Sequence[Mapping[str, Any]], items: int) -> IntArray:
     for shard in shards:
         good[[item for item, *_ in shard["bad"]]] = False
     return np.flatnonzero(good)
+
+
+def kept_test(path: Path, good: IntArray) -> IntArray:
+    """The packed samples that are in the test set."""
+    return np.flatnonzero(np.isin(good, mapped(path / "columns" / "test-addresses.npy")))
+
+
+def offsets(path: Path, shards: int) -> Iterator[IntArray]:
+    """Where each image begins and the last ends, counted over all shards, shard by shard."""
+    at = 0
+    yield np.zeros(1, np.int64)
+    for number in range(shards):
+        ends = at + np.cumsum(np.load(sizes_file(path, number)), dtype=np.int64)
+        at = int(ends[-1]) if len(ends) else at
+        yield ends
 
 
 def rows_of(shards: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -309,7 +291,7 @@ def sizes_file(path: Path, number: int) -> Path:
 
 
 def read_shard(path: Path, number: int) -> dict[str, Any] | None:
-    """What is known of a shard; None while it is not whole."""
+    """The description of a shard; None while it is not whole."""
     try:
         facts: dict[str, Any] = json.loads(
             shard_file(path, number).with_suffix(".json").read_text()
@@ -321,16 +303,17 @@ def read_shard(path: Path, number: int) -> dict[str, Any] | None:
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """What lies in a packed folder, finished or not."""
+    """The contents of a packed folder, finished or not."""
     path = Path(path)
-    request = _facts(path, partial=True)[0] if _begun(path) else _facts(path, partial=False)[0]
+    begun = read_shard(path, 0) is not None or (path / "about.json").exists()
+    request, _ = _facts(path, partial=begun)
     shards = [read_shard(path, number) for number in range(request["shards"])]
     there = [shard for shard in shards if shard is not None]
     bad: dict[str, int] = {}
     for shard in there:
         for _, _, kind, _ in shard["bad"]:
             bad[kind] = bad.get(kind, 0) + 1
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": request["name"],
         "form": request["form"],
         "finished": (path / "about.json").exists(),
@@ -344,14 +327,10 @@ def info(path: str | Path) -> dict[str, Any]:
         "bytes": sum(shard["bytes"] for shard in there),
         "bad": bad,
     }
-    if found["finished"]:
+    if facts["finished"]:
         about = _json(path / "about.json")
-        found |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
-    return found
-
-
-def _begun(path: Path) -> bool:
-    return read_shard(path, 0) is not None or (path / "about.json").exists()
+        facts |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
+    return facts
 
 
 def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> list[str]:

@@ -1,6 +1,6 @@
 """Packing: any source into seekable shards, over all cores, in bounded memory, resumable.
 
-A shard is a fixed stretch of the source's samples, so what comes out does not depend on how many
+A shard is a fixed stretch of the source's samples, so the result does not depend on how many
 processes made it. A shard appears under its name when it is whole, and its description after it;
 what is missing is made when packing goes on. docs/pack.md has the format.
 """
@@ -38,12 +38,14 @@ from streamgauge.streams.pack.packed import (
     file_checksum,
     is_packed,
     kept_items,
+    kept_test,
+    offsets,
     read_shard,
     rows_of,
     shard_file,
     sizes_file,
 )
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Array, IntArray, Source, pieces
 from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.streams.workers import Failed, Workers, cores
@@ -51,7 +53,7 @@ from streamgauge.streams.workers import Failed, Workers, cores
 Form = Literal["auto", "kept", "jpeg", "array"]
 OnBad = Literal["fatal", "skip"]
 SHARD_BYTES = 64 << 20  # of a shard of arrays, about
-BLOCK = 64  # samples that are read at once, and after which progress is told
+BLOCK = 64  # samples that are read at once; progress is reported after each block
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -60,15 +62,15 @@ class Packing:
     """How samples are packed."""
 
     form: Form = "auto"  # kept: bytes of the files; jpeg: resized, then JPEG; array: plain values
-    size: int = 0  # pixels a side; 0: the source's own
+    size: int = 0  # pixels per side; 0: the source's own
     quality: int = 90  # of form jpeg
-    shard: int = 0  # samples a shard; 0: up to 4,096 images, or 64 MB of arrays
+    shard: int = 0  # samples per shard; 0: up to 4,096 images, or 64 MB of arrays
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.size < 0 or self.shard < 0 or not 1 <= self.quality <= 95:
             raise StreamgaugeError(
-                "size and shard are 0 or more, quality lies between 1 and 95; they are "
+                "size and shard are 0 or more, quality is between 1 and 95; they are "
                 f"{self.size}, {self.shard} and {self.quality}."
             )
 
@@ -91,7 +93,7 @@ def pack(
 
     `on_bad`: what becomes of an image that cannot be used. `fatal` stops with a sentence; `skip`
     leaves it out, counts it and lists it with its reason in `bad.csv`. `workers` processes share
-    the work (by default one a core; 0 or 1: none but this one). The result is the same for any
+    the work (by default one per core; 0 or 1: only this one). The result is the same for any
     number of them.
     """
     coerce(on_bad, OnBad, "on_bad")
@@ -125,14 +127,14 @@ def arrangement_of(stream: Stream) -> dict[str, Any] | None:
     with parts of their own, or a program made the stream in a way of its own.
 
     A seed other than 0 was chosen by someone, so the packed stream keeps it whatever seed it is
-    opened with; 0 is what a stream has unless told otherwise, and leaves the seed open.
+    opened with; 0 is the default, and leaves the seed open.
     """
-    names = [one.name for one in fields(Arrangement)]
+    names = [field.name for field in fields(Arrangement)]
     how = {name: value for name, value in stream.describe()["settings"].items() if name in names}
     if len(how) < len(names):
         return None
     if how["order"] == "time" and "time" not in stream.source.columns:
-        how["order"] = "given"  # data that are known to lie in order of time may have no times
+        how["order"] = "given"  # data in order of time may have no times
     seeds = ("order_seed", "class_seed", "split_seed")
     if how["seed"] and not all(how[name] is not None for name in seeds):
         how |= {name: how["seed"] if how[name] is None else how[name] for name in seeds}
@@ -264,20 +266,27 @@ def _shards(
         leftover.unlink()
     count = min(cores() if workers is None else workers, len(missing))
     packer = _Packer(folder, source, request, on_bad)
-    told = _Told(progress, done, items)
+
+    def report(samples: int) -> None:
+        nonlocal done
+        done += samples
+        if progress is not None:
+            progress(done, items)
+
+    report(0)
     if count <= 1:
-        packer.told = told.more
+        packer.progress = report
         for number in missing:
-            told.shard(packer(number))
+            packer(number)
         return
     pool = Workers(count, packer)
     try:
-        _share(pool, missing, told)
+        _share(pool, missing, report)
     finally:
         pool.stop()
 
 
-def _share(pool: Workers, missing: list[int], told: _Told) -> None:
+def _share(pool: Workers, missing: list[int], report: Callable[[int], None]) -> None:
     """Give every worker a shard at a time, until none is left."""
     coming = iter(missing)
     busy = {}
@@ -287,7 +296,7 @@ def _share(pool: Workers, missing: list[int], told: _Told) -> None:
     while busy:
         for worker, answer in pool.receive(list(busy), None):
             if isinstance(answer, int):
-                told.more(answer)
+                report(answer)
                 continue
             number = busy.pop(worker)
             if answer is None:
@@ -295,42 +304,21 @@ def _share(pool: Workers, missing: list[int], told: _Told) -> None:
                     f"A process that packed was ended from outside, at shard {number} (perhaps the"
                     " memory was full): run the same command to go on."
                 )
-            told.shard(answer)
+            if isinstance(answer, Failed):
+                raise StreamgaugeError(f"Packing stopped: {answer}")
+            if isinstance(answer, Exception):
+                raise answer
             number = next(coming, -1)
             if number >= 0:
                 busy[worker] = number
                 pool.send(worker, number)
 
 
-class _Told:
-    """Tells how far it is, and raises what a shard could not be made for."""
-
-    def __init__(self, progress: Callable[[int, int], None] | None, done: int, items: int) -> None:
-        self.progress, self.done, self.items = progress, done, items
-        self.more(0)
-
-    def more(self, samples: int) -> None:
-        self.done += samples
-        if self.progress is not None:
-            self.progress(self.done, self.items)
-
-    def shard(self, answer: Any) -> None:
-        if isinstance(answer, Failed):
-            raise StreamgaugeError(f"Packing stopped: {answer}")
-        kind, value = answer
-        if kind == "bad":
-            raise _bad(*value)
-        if kind == "os":
-            raise OSError(*value)
-        if kind == "said":
-            raise StreamgaugeError(value)
-
-
 def _bad(item: int, name: str | None, kind: str, reason: str) -> StreamgaugeError:
     called = f"of sample {item}" if name is None else f"'{name}' (sample {item})"
     return StreamgaugeError(
-        f"The image {called} cannot be packed. {reason} Mend or remove it, or use --on-bad skip to"
-        " leave such images out and list them."
+        f"The image {called} cannot be packed. {reason} Repair or remove it, or use --on-bad skip"
+        " to leave such images out and list them."
     )
 
 
@@ -341,29 +329,26 @@ class _Packer:
         self, folder: Path, source: Source, request: dict[str, Any], on_bad: OnBad
     ) -> None:
         self.folder, self.source, self.request, self.on_bad = folder, source, request, on_bad
-        self.told: Callable[[int], None] | None = None
+        self.progress: Callable[[int], None] | None = None
         self._parent = os.getpid()
         self._decoding = Decoding(**request["decode"])
         self._sides = tuple(request["input_shape"][1:])
 
-    def __call__(self, number: int) -> tuple[str, Any]:
-        aside = temporary_path(shard_file(self.folder, number))
+    def __call__(self, number: int) -> str:
+        temporary = temporary_path(shard_file(self.folder, number))
         try:
-            return self._make(number, aside)
-        except OSError as error:
-            return "os", (error.errno, error.strerror)
-        except StreamgaugeError as error:
-            return "said", str(error)
+            self._make(number, temporary)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
+        return "done"
 
-    def _make(self, number: int, aside: Path) -> tuple[str, Any]:
+    def _make(self, number: int, temporary: Path) -> None:
         start = number * self.request["shard"]
         end = min(start + self.request["shard"], self.request["items"])
         digest = hashlib.blake2b(digest_size=16)
         sizes: list[int] = []
         bad: list[tuple[int, str | None, str, str]] = []
-        with aside.open("wb", buffering=1 << 20) as file:
+        with temporary.open("wb", buffering=1 << 20) as file:
             for block in range(start, end, BLOCK):
                 stop = min(block + BLOCK, end)
                 for data in self._block(block, stop, bad):
@@ -371,14 +356,14 @@ class _Packer:
                     digest.update(data)
                     sizes.append(len(data))
                 if bad and self.on_bad == "fatal":
-                    return "bad", bad[0]
+                    raise _bad(*bad[0])
                 if os.getpid() != self._parent and os.getppid() != self._parent:
                     raise StreamgaugeError("The process that asked for it is gone.")
-                if self.told is not None:
-                    self.told(stop - block)
+                if self.progress is not None:
+                    self.progress(stop - block)
         if self.request["form"] != "array":
             _save(sizes_file(self.folder, number), np.array(sizes, np.uint32))
-        replace_synced(aside, shard_file(self.folder, number))
+        replace_synced(temporary, shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
@@ -386,7 +371,6 @@ class _Packer:
             "bad": bad,
         }
         write_text(shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
-        return "done", end - start
 
     def _block(
         self, start: int, end: int, bad: list[tuple[int, str | None, str, str]]
@@ -469,15 +453,13 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         for name in request["columns"]:
             column = mapped(folder / "columns" / f"{name}.npy")
             _save_pieces(folder / "kept" / f"{name}.npy", column.dtype, samples,
-                         (column[p] for p in _pieces(good)))  # fmt: skip
+                         (column[good[part]] for part in pieces(samples)))  # fmt: skip
     if request["has_test"]:
-        test = mapped(folder / "columns" / "test-addresses.npy")
-        if bad:
-            test = np.searchsorted(good, test[np.isin(test, good)])
-        _save(folder / "test.npy", test)
+        listed = mapped(folder / "columns" / "test-addresses.npy")
+        _save(folder / "test.npy", kept_test(folder, good) if bad else listed)
     if request["form"] != "array":
         _save_pieces(folder / "offset.npy", np.dtype(np.int64), samples + 1,
-                     _offsets(folder, len(shards)))  # fmt: skip
+                     offsets(folder, len(shards)))  # fmt: skip
     files = [f"{beside}/{name}.npy" for name in request["columns"]]
     files += ["test.npy"] * request["has_test"] + ["offset.npy"] * (request["form"] != "array")
     checksums = {name: file_checksum(folder / name) for name in files}
@@ -512,34 +494,17 @@ def write_bad(folder: Path, bad: list[Any]) -> None:
     write_text(folder / "bad.csv", text.getvalue())
 
 
-def _offsets(folder: Path, shards: int) -> Iterator[IntArray]:
-    at = 0
-    yield np.zeros(1, np.int64)
-    for number in range(shards):
-        ends = at + np.cumsum(np.load(sizes_file(folder, number)), dtype=np.int64)
-        at = int(ends[-1]) if len(ends) else at
-        yield ends
-
-
-def _pieces(index: IntArray) -> Iterator[IntArray]:
-    return (index[start : start + orders.PIECE] for start in range(0, len(index), orders.PIECE))
-
-
 def _save(file: Path, values: Array) -> None:
-    _save_pieces(file, values.dtype, len(values), (values[p] for p in _slices(len(values))))
+    _save_pieces(file, values.dtype, len(values), (values[part] for part in pieces(len(values))))
 
 
-def _slices(count: int) -> Iterator[slice]:
-    return (slice(start, start + orders.PIECE) for start in range(0, count, orders.PIECE))
-
-
-def _save_pieces(file: Path, kind: np.dtype[Any], count: int, pieces: Iterator[Array]) -> None:
-    """A `.npy` file of one axis, written piece by piece."""
+def _save_pieces(file: Path, kind: np.dtype[Any], count: int, parts: Iterator[Array]) -> None:
+    """Write a `.npy` file of one axis piece by piece."""
     header = {"descr": kind.str, "fortran_order": False, "shape": (count,)}
     with write_atomic(file) as part, part.open("wb") as opened:
         np.lib.format.write_array_header_1_0(opened, header)
-        for piece in pieces:
-            opened.write(np.ascontiguousarray(piece).data)
+        for values in parts:
+            opened.write(np.ascontiguousarray(values).data)
 
 
 def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> StreamgaugeError:
