@@ -70,6 +70,8 @@ class Job:
 
     def resolve(self, weights: str = "") -> Resolved:
         planned, of_stream = runner.plan(self.row.experiment(self.seed + 1, weights))
+        if self.row.joint is not None:
+            planned = [each for each in planned if each.recipe.name == self.row.name]
         one = planned[self.seed]
         return Resolved(one, {**of_stream, "seed": one.stream_seed}, one.protocol)
 
