@@ -18,7 +18,9 @@ VERSION = "0.2.0"
 # since 0.2, to be removed in 0.4.
 MOVED = {
     "audit._kernels": "audit.kernels",
-    "cli_cluster": "cli.cluster",
+    "audit.spread": "audit.parallel",
+    "cli.cluster": "cli.options",
+    "cli_cluster": "cli.options",
     "cli_data": "cli.data",
     "cli_options": "cli.options",
     "cli_streams": "cli.streams",

@@ -26,9 +26,9 @@ from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
 from streamgauge.pages.figures import figure, markers, ticks
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import percent
-from streamgauge.running.runner import Planned
+from streamgauge.running.plan import PlannedRun
 from streamgauge.suites import spec
-from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.small import run_small
 from streamgauge.suites.spec import Suite
 
@@ -40,7 +40,7 @@ NOTE = (
     "the batches that the method trains on, and answers with its versions. Where a method is not "
     "delayed the two are the same, and where it costs 1 both are ER."
 )
-Made = Sequence[tuple[Planned, Run]]
+Made = Sequence[tuple[PlannedRun, Run]]
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,13 @@ def realtime_suite(
 
 def runs_by_part(
     suite: Suite, runs: Iterable[Run], seeds: Sequence[int] | None = None
-) -> dict[str, list[tuple[Planned, Run]]]:
+) -> dict[str, list[tuple[PlannedRun, Run]]]:
     """The complete runs of each part, with their plans."""
-    planned = jobs(suite.rows, seeds)
+    planned = plan_rows(suite.rows, seeds)
     stored = find(planned, runs)
     return {
         part: [
-            (job.resolve().planned, stored.complete[job.row.key][job.seed])
-            for job in planned
-            if job.row.part == part
+            (run, stored.complete[run.row.key][run.seed]) for run in planned if run.row.part == part
         ]
         for part in suite.parts
     }
@@ -144,7 +142,7 @@ def picture(speed: str, made: Made) -> Picture:
     """The result at one speed: a line for each method, the rank correlation, sentences, and the
     figure."""
     runs: dict[str, list[Run]] = {}
-    plans: dict[str, Planned] = {}
+    plans: dict[str, PlannedRun] = {}
     # Runs may end in any order; they are compared seed by seed.
     for planned, run in sorted(made, key=lambda pair: (pair[0].stream_seed, pair[0].learner_seed)):
         if not run.done:
@@ -161,7 +159,7 @@ def picture(speed: str, made: Made) -> Picture:
         """Name of the learner that is the baseline of a method."""
         names = {p.recipe.where: n for n, p in plans.items() if method in p.baseline_of}
         undelayed = Fraction(plans[method].protocol.cost) <= 1
-        if undelayed and where not in names and "er_plus" in known:
+        if undelayed and where not in names and "er_plus" in names:
             return names["er_plus"]  # ER++ and ER-- are the same run
         # A missing baseline is ER itself.
         return names.get(where) or (None if method == er else er)

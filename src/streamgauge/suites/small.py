@@ -6,6 +6,7 @@ from pathlib import Path
 
 from streamgauge.record import Run
 from streamgauge.report.terminal import Watcher
+from streamgauge.running.execution import Execution
 from streamgauge.suites.finding import parse_seeds
 from streamgauge.suites.running import run
 from streamgauge.suites.spec import Suite
@@ -17,20 +18,14 @@ def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[
     These networks are too small for a second thread to help, and if another program keeps a core
     busy, two threads that wait for each other are fifty times slower than one.
     """
-    import torch
+    with Watcher(quiet=quiet) as watcher:
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with Watcher(quiet=quiet) as watcher:
+        def log(text: str) -> None:
+            # Of a suite without parts the watcher's line on each run is enough.
+            if len(suite.parts) > 1 or not text.startswith("["):
+                watcher.say(text)
 
-            def log(text: str) -> None:
-                # Of a suite without parts the watcher's line on each run is enough.
-                if len(suite.parts) > 1 or not text.startswith("["):
-                    watcher.say(text)
-
-            chosen = parse_seeds(str(seeds))
-            made = run(suite, seeds=chosen, out=out, device="cpu", watch=watcher.watch, said=log)
-            return list(made)
-    finally:
-        torch.set_num_threads(threads)
+        execution = Execution(device="cpu", threads=1, log=log)
+        every_seed = parse_seeds(str(seeds))
+        watch = watcher.watch
+        return list(run(suite, seeds=every_seed, out=out, watch=watch, execution=execution))

@@ -27,7 +27,7 @@ from typing import Any
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.running.costs import as_speed, published
-from streamgauge.running.runner import Experiment, origin, plan
+from streamgauge.running.plan import Experiment, origin, plan
 from streamgauge.settings import as_plain, setting_types
 
 ROOM = Path(__file__).parent
@@ -269,7 +269,7 @@ def _timed_rows(
         baselines=True,
     )
     columns = {column: (score,) for column, score in suite["columns"].items()}
-    for planned in plan(replace(experiment, seeds=1))[0]:
+    for planned in plan(replace(experiment, seeds=1)):
         recipe = planned.recipe
         yield Row(
             suite=name,
