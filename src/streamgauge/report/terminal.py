@@ -22,7 +22,7 @@ from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
 if TYPE_CHECKING:
     from streamgauge.running.loop import Loop
-    from streamgauge.running.runner import Planned
+    from streamgauge.running.plan import PlannedRun
     from streamgauge.streams import Stream
 
 # Scores whose names contain one of these are fractions, shown in percent.
@@ -209,7 +209,7 @@ class Watcher:
     def say(self, text: str) -> None:
         self.console.print(Text(text))
 
-    def watch(self, planned: Planned, stream: Stream) -> Callable[[Loop], None]:
+    def watch(self, planned: PlannedRun, stream: Stream) -> Callable[[Loop], None]:
         return self._watch(planned.recipe.name, planned.learner_seed)
 
     def watch_run(self, run: Run) -> Callable[[Loop], None]:

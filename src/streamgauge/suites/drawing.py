@@ -39,7 +39,7 @@ from streamgauge.pages.figures import Trace, thin, ticks
 from streamgauge.pages.palette import COLOURS
 from streamgauge.record import Run
 from streamgauge.report.figures import NO_CURVE, Curve, curve_figure, mean_lines
-from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
 
@@ -67,7 +67,7 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     """Write all figures of a suite that these runs have data for to one HTML file."""
     runs = list(runs)
     seeds = sorted({run.seed for run in runs})
-    stored = find(jobs(suite.rows, seeds or [0]), runs)
+    stored = find(plan_rows(suite.rows, seeds or [0]), runs)
     # The papers' figures are of their code; a second curve for every method would hide them.
     rows = [row for row in suite.rows if not row.defined]
     complete = {row.key: stored.of(row) for row in rows}

@@ -20,7 +20,7 @@ from streamgauge.learners.behaviour import stored_code, table, variant_of
 from streamgauge.metrics import score
 from streamgauge.record import Run
 from streamgauge.settings import as_plain
-from streamgauge.suites.finding import Job, find, jobs, of_current_code, seeds_text
+from streamgauge.suites.finding import find, of_current_code, plan_rows, seeds_text
 from streamgauge.suites.spec import Row, Suite, load
 
 RESULTS = Path(__file__).parent / "results"
@@ -59,7 +59,7 @@ def from_runs(
     runs = list(runs)
     most = max([row.seeds for row in suite.rows], default=1)
     known = sorted({run.seed for run in runs} | set(range(most)))
-    stored = find(jobs(suite.rows, seeds or known), runs)
+    stored = find(plan_rows(suite.rows, seeds or known), runs)
     return [_measured(suite, row, stored.of(row)) for row in suite.rows if stored.of(row)]
 
 
@@ -193,7 +193,7 @@ def _remarked(suite: str, measured: Measured) -> Measured:
     row = next((row for row in load(suite).rows if row.key == measured.key), None)
     if row is None:
         return measured
-    recipe = Job(row, 0).resolve().planned.recipe
+    recipe = plan_rows([row], [0])[0].recipe
     variant = variant_of(as_plain(recipe.config))
     now = table()["methods"][recipe.where][variant]
     same = all(known[commit].get(f"{recipe.where}/{variant}") == now for commit in commits)
