@@ -7,10 +7,11 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 VERSION = "0.1.0"
 
@@ -78,6 +79,12 @@ MOVED = {
     "learners.rwalk": "learners.replay.rwalk",
     "learners.scr": "learners.replay.scr",
     "learners.slda": "learners.gradient_free.slda",
+    "live.bench": "live.local_trainer",
+    "live.child": "live.trainer_process",
+    "live.desk": "live.dispatcher",
+    "live.door": "live.http_server",
+    "live.outside": "live.serving",
+    "live.stored": "live.stored_stream",
     "lookahead": "running.lookahead",
     "loop": "running.loop",
     "models.layout": "models.placement",
@@ -160,6 +167,30 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(target), successor)
 
     return __getattr__
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: the old name of a keyword parameter is still accepted, with a warning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> R:
+            if old in named:
+                warnings.warn(
+                    f"The parameter {old} is now {new}; the old name is removed in version 0.4.",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                named[new] = named.pop(old)
+            return function(*args, **named)
+
+        return call
+
+    return decorate
 
 
 class _Moved(MetaPathFinder, Loader):
