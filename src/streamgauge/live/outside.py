@@ -32,7 +32,7 @@ from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.record.writer import read_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def serve(
     hang: float | None = None,
     name: str = "live",
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
     checkpoint: float = 30.0,

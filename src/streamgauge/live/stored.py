@@ -32,7 +32,7 @@ from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter, environment
 from streamgauge.running.evaluation import Evaluator
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def live(
     trainer: Kind = "process",
     hang: float | None = None,
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
     checkpoint: float = 30.0,
