@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +81,19 @@ def test_an_interrupted_command_says_how_to_go_on(
     from streamgauge.running.loop import Loop
 
     words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
-    advance = Loop._advance
+    steps = Loop.steps
 
-    def until_interrupted(loop: Loop) -> None:
-        if loop.step == 12:
-            raise KeyboardInterrupt
-        advance(loop)
+    def until_interrupted(loop: Loop, *given: Any) -> Iterator[None]:
+        for _ in steps(loop, *given):
+            if loop.step == 12:
+                raise KeyboardInterrupt
+            yield
 
-    monkeypatch.setattr(Loop, "_advance", until_interrupted)
+    monkeypatch.setattr(Loop, "steps", until_interrupted)
     code, _, err = call(*words)
     assert code == 130
     assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
-    monkeypatch.setattr(Loop, "_advance", advance)
+    monkeypatch.setattr(Loop, "steps", steps)
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out

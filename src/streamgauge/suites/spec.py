@@ -140,11 +140,11 @@ class Suite:
         named = {name.lower() for name in only}
         rows = [row for row in self.rows if not only or row in chosen]
         plain = [row for row in rows if not row.defined]
-        asked = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
+        titles = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
         return plain + [
             row
             for row in rows
-            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & asked)
+            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & titles)
         ]
 
 
@@ -315,7 +315,7 @@ def _row(
                 if group != "learner" or own or setting in known:
                     merged[group][setting] = value
     stream = str(merged["stream"].pop("name"))
-    settings = {f"{group}.{k}": v for group, found in merged.items() for k, v in found.items()}
+    settings = {f"{group}.{k}": v for group, values in merged.items() for k, v in values.items()}
     seeds = [layer["seeds"] for layer in [*layers, *stand_ins] if "seeds" in layer]
     columns = row.get("columns", part.get("columns", suite.get("columns", {})))
     return Row(
