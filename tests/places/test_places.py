@@ -324,7 +324,7 @@ def test_a_labelled_table_is_in_order_of_time_without_lost_points(
     np.testing.assert_allclose(hour % (2 * np.pi) * 86_400 / (2 * np.pi), time[order], atol=1e-6)
     assert found.without_place == 1
     assert found.labelled + found.outside + 1 == 600
-    assert not list(tmp_path.glob("*.aside"))
+    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize(

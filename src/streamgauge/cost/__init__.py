@@ -1,4 +1,4 @@
-"""What training costs and when it happens: event clock, FLOP counter, energy counters."""
+"""Time and cost of training: event clock, FLOP counter, energy counters."""
 
 from __future__ import annotations
 

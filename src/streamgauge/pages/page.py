@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_text
 from streamgauge.pages.figures import Figure
 from streamgauge.pages.palette import THEMES
 from streamgauge.versions import VERSION
@@ -102,7 +103,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        folder = files("streamgauge.pages")
+        folder = resources.files("streamgauge.pages")
         figures: list[dict[str, Any]] = []
 
         def number(figure: Figure) -> int:
@@ -122,14 +123,11 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a temporary file and move it to `path`."""
-        target = Path(path)
-        temporary = target.with_name(target.name + ".partial")
-        text = self.render()
+        """Write the page to a file, in one step."""
+        target, text = Path(path), self.render()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(target)
+            write_text(target, text)
         except OSError as error:
             raise StreamgaugeError(f"Cannot write {target}: {error.strerror or error}.") from None
         return target

@@ -1,4 +1,4 @@
-"""The run folder: log, checkpoint, configuration, environment; resume, and reading it back."""
+"""The run folder: writing log and checkpoints, and reading them back."""
 
 from __future__ import annotations
 

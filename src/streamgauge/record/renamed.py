@@ -1,6 +1,6 @@
-"""What older versions called by other names, so that their run folders are still read.
+"""Old names of settings and checkpoint keys, so that run folders of older versions can be read.
 
-Whoever renames a setting of a learner or a key of a learner's checkpoint adds it here.
+An entry is added here when a learner's setting or checkpoint key is renamed.
 """
 
 from __future__ import annotations

@@ -55,10 +55,12 @@ def choose(
     given: Mapping[str, str | None],
     table: str,
     option: str = "--stream.",
+    needed: Sequence[str] = (),
 ) -> dict[str, str]:
     """Role -> column. `given` names a column for a role, "none" to leave it out, "" to guess.
 
-    `option` begins the options by which users name a column; "" where there are none.
+    `option` begins the options by which users name a column; "" where there are none. A role in
+    `needed` without a column is an error.
 
     >>> choose(["File name", "species", "lat"], ["path", "label", "latitude", "time"], {}, "a.csv")
     {'path': 'File name', 'label': 'species', 'latitude': 'lat'}
@@ -86,6 +88,15 @@ def choose(
             )
         if fits:
             chosen[role] = fits[0]
+    for role in needed:
+        if role not in chosen:
+            remedy = (
+                f"name it with {option}{role}" if option else f"rename the right one to '{role}'"
+            )
+            raise StreamgaugeError(
+                f"No column of {table} looks like the {role}: {remedy}; the columns are"
+                f" {', '.join(columns) or 'none'}."
+            )
     return {role: chosen[role] for role in roles if role in chosen}
 
 

@@ -1,13 +1,9 @@
-"""MNIST, 70,000 handwritten digits of 28 x 28 pixels, digit by digit in 5 tasks of 2."""
+"""MNIST: 70,000 handwritten digits of 28 x 28 pixels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streamgauge.streams.datasets import idx_files as _idx
 from streamgauge.streams.datasets.data_set import DataSet
-from streamgauge.streams.named import _split
-from streamgauge.streams.stream import Stream
 
 NAMES = [str(digit) for digit in range(10)]
 _SITES = (
@@ -42,15 +38,3 @@ DATA = DataSet(
         _idx.TEST_LABELS: "27ae3e4e09519cfbb04c329615203637",
     },
 )
-
-
-@dataclass(frozen=True)
-class Config(_split.Config):
-    """Settings of the stream."""
-
-    tasks: int = 5
-
-
-def build(config: Config) -> Stream:
-    """The stream of a configuration."""
-    return _split.split(DATA, config, "mnist")

@@ -1,13 +1,9 @@
-"""Fashion-MNIST, 70,000 pictures of clothes of 28 x 28 pixels, 5 tasks of 2 classes."""
+"""Fashion-MNIST: 70,000 pictures of clothes of 28 x 28 pixels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streamgauge.streams.datasets import idx_files as _idx
 from streamgauge.streams.datasets.data_set import DataSet
-from streamgauge.streams.named import _split
-from streamgauge.streams.stream import Stream
 
 _SITES = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -52,15 +48,3 @@ DATA = DataSet(
         _idx.TEST_LABELS: "15d484375f8d13e6eb1aabb0c3f46965",
     },
 )
-
-
-@dataclass(frozen=True)
-class Config(_split.Config):
-    """Settings of the stream."""
-
-    tasks: int = 5
-
-
-def build(config: Config) -> Stream:
-    """The stream of a configuration."""
-    return _split.split(DATA, config, "fashion_mnist")
