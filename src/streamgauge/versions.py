@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 VERSION = "0.2.0"
 
 # Folder of old paths, folder of new paths -> modules that kept their names. All since 0.2, to be
@@ -127,10 +129,6 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(target), successor)
 
     return __getattr__
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
