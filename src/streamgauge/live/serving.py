@@ -34,7 +34,7 @@ from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.live.stored_stream import FACTS, hash_identity, on_signals, torch_threads
-from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
 SLACK = 2048  # slots in the spool beyond those for the memory and for samples without a label
 

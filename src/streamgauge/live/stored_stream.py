@@ -27,7 +27,7 @@ from streamgauge.live.journal import Journal
 from streamgauge.live.local_trainer import Setup, warm_up
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import Run, RunWriter
 from streamgauge.running import jobs
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
 FACTS = "live.json"  # in the run folder: settings and events that the log does not hold
 

@@ -126,12 +126,11 @@ class ActiveRun:
 
     def _header(self, origin: str | None, notes: Mapping[str, Any]) -> dict[str, Any]:
         stream = self.stream
-        learner, protocol = self.recipe.describe(stream), as_plain(self.protocol)
         config = run_config(
             stream.name,
             stream.settings,
-            learner,
-            protocol,
+            self.recipe.describe(stream),
+            as_plain(self.protocol),
             self.seed,
             self.device.type,
             origin,
