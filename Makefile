@@ -1,15 +1,20 @@
-# Two commands: `make demo` and `make test`. Both make their own virtual environment first.
+# `make demo`, `make test` (what CI runs), `make test-all` (long tests too). Each makes its own virtual
+# environment first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-all lint clean
 
 demo: .installed-core
 	$(BIN)/streamgauge demo
 
 test: .installed-test .installed-browser lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal
+
+# Ray shares the machine badly with other tests, so these run one after another.
+test-all: test
+	$(BIN)/pytest -m "long or ray"
 
 lint: .installed-test
 	$(BIN)/ruff check .

@@ -1,5 +1,5 @@
-"""Draws `docs/architecture.svg` from the imports in `src/`: one box per room, and a line from a room
-to each room that it imports, unless a longer chain of lines leads there already.
+"""Draws `docs/architecture.svg` from the imports in `src/`: one box per room, and a line from a
+room to each room that it imports, unless a longer chain of lines leads there already.
 
     python docs/draw_architecture.py            # writes the picture
     python docs/draw_architecture.py --check    # exit code 1 if the committed picture is outdated

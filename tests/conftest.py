@@ -14,11 +14,12 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ray takes seconds, on a busy machine a minute, to start: its tests run when asked for."""
-    if "ray" not in (config.option.markexpr or ""):
-        for item in items:
-            if item.get_closest_marker("ray"):
-                item.add_marker(pytest.mark.skip(reason="starts Ray: pytest -m ray"))
+    """Tests that take minutes, or start Ray, run when asked for: `make test-all`."""
+    for marker in ("long", "ray"):
+        if marker not in (config.option.markexpr or ""):
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(pytest.mark.skip(reason=f"pytest -m {marker} runs it"))
 
 
 @pytest.fixture

@@ -23,11 +23,13 @@ _LAZY = {
     "ArraySource": "streamgauge.streams",
     "Arrangement": "streamgauge.streams",
     "Batch": "streamgauge.learners.base",
+    "Execution": "streamgauge.running.execution",
     "ImageSource": "streamgauge.streams",
-    "Protocol": "streamgauge.running.loop",
+    "Protocol": "streamgauge.running.protocol",
     "Run": "streamgauge.record",
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
+    "audit_log": "streamgauge.audit",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
@@ -40,6 +42,7 @@ _LAZY = {
 __all__ = [*_LAZY, "stream"]
 
 if TYPE_CHECKING:
+    from streamgauge.audit import audit_log as audit_log
     from streamgauge.catalogue import learner as learner
     from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError
@@ -48,7 +51,8 @@ if TYPE_CHECKING:
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
     from streamgauge.report import plot as plot
-    from streamgauge.running.loop import Protocol as Protocol
+    from streamgauge.running.execution import Execution as Execution
+    from streamgauge.running.protocol import Protocol as Protocol
     from streamgauge.running.runner import resume as resume
     from streamgauge.running.runner import run as run
     from streamgauge.streams import Arrangement as Arrangement

@@ -28,6 +28,7 @@ from streamgauge.learners.adapter import class_sees_input, declared_needs
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
+from streamgauge.streams.named.splits import split_module, splits
 
 if TYPE_CHECKING:
     import torch
@@ -202,7 +203,7 @@ def _stream_module(where: str) -> ModuleType:
             raise StreamgaugeError(f"`Config` of {where} must be a dataclass.")
         return module
     _check_name(where, names("streams"), "stream")
-    return _built_in("streams", where)
+    return split_module(where) if where in splits() else _built_in("streams", where)
 
 
 @cache
@@ -221,15 +222,22 @@ def _built_in(room: str, name: str) -> ModuleType:
 
 def names(room: str) -> list[str]:
     """The names of all built-in streams or learners."""
-    return ["protocol"] if room == "protocol" else sorted(_files(room))
+    if room == "protocol":
+        return ["protocol"]
+    return sorted([*_files(room), *(splits() if room == "streams" else ())])
 
 
 def summary(room: str, name: str) -> dict[str, Any]:
     """First line of the file's docstring and what it declares, read without importing torch."""
     if room == "protocol":
-        tree = ast.parse((_ROOMS / "running" / "loop.py").read_text())
+        tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
         return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
+    if room == "streams" and name in splits():
+        split, tree = splits()[name], ast.parse((_ROOMS / "streams" / "stream.py").read_text())
+        defaults = {field: repr(value) for field, value in split["settings"].items()}
+        settings = _static_settings(tree, "Arrangement") | defaults
+        return {"name": name, "what": split["what"], "settings": settings}
     tree = ast.parse(_files(room)[name].read_text())
     facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
     facts["settings"] = _static_settings(tree)

@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exception whose message is written for users."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class StreamgaugeError(Exception):
-    """Something the user can mend, said in one sentence. The command line exits with 2."""
+    """A problem that the user can fix, in one sentence. The command line exits with code 2."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the closest of the known names, or lists them all.
+    """A hint: the closest of the known names, or a list of all.
 
     >>> nearest("lerning_rate", ["learning_rate", "memory"])
     "did you mean 'learning_rate'?"

@@ -1,4 +1,4 @@
-"""Settings by name: from text or TOML to fields of a frozen dataclass, with errors that help."""
+"""Settings by name: converts text or TOML values to the fields of a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from streamgauge.errors import StreamgaugeError, nearest
 
 T = TypeVar("T")
+
+RUNS = "runs"  # default folder of run folders
 
 
 def configure(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -43,10 +45,10 @@ def setting_types(kind: type) -> dict[str, Any]:
 
 
 def coerce(value: Any, kind: Any, name: str) -> Any:
-    """Turn text (from a command line) or a TOML value into a setting's type, or say why not."""
+    """Convert text (from a command line) or a TOML value to the type of a setting."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return _first_that_fits(value, kind, name)
+        return _first_match(value, kind, name)
     if origin is Literal:
         choices = get_args(kind)
         if value in choices:
@@ -102,8 +104,8 @@ def _known(value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def _first_that_fits(value: Any, kind: Any, name: str) -> Any:
-    """Try None and numbers before text, so that '3' becomes 3 where both would do."""
+def _first_match(value: Any, kind: Any, name: str) -> Any:
+    """Try None and numbers before text, so that '3' becomes 3 where both are allowed."""
     rank = {type(None): 0, bool: 1, int: 2, float: 3}
     members = sorted(get_args(kind), key=lambda k: rank.get(k, 9))
     failures = []
@@ -116,7 +118,7 @@ def _first_that_fits(value: Any, kind: Any, name: str) -> Any:
 
 
 def as_plain(config: Any) -> dict[str, Any]:
-    """A configuration as JSON can hold it."""
+    """A configuration as values that JSON can store."""
     if config is None:
         return {}
     return {

@@ -17,7 +17,7 @@ from streamgauge.drift import find_drift, stream_drift, table_drift
 from streamgauge.drift.compare import Drift
 from streamgauge.drift.layout import correlation_length, lay_out
 from streamgauge.drift.models import Inputs, Linear, scores_blind
-from streamgauge.drift.page import sheet
+from streamgauge.drift.page import drift_page
 from streamgauge.errors import StreamgaugeError
 
 
@@ -205,23 +205,23 @@ def test_a_table_is_sorted_by_time_and_gaps_in_features_are_counted(tmp_path: Pa
     table = {"label": label[shuffled], "time": shuffled, "f": feature}
     assert table_drift(table).shift
     assert not table_drift({"label": label[shuffled]}).shift
-    assert "taken for that of time" in table_drift({"label": label[shuffled]}).notes[0]
+    assert "taken as the order of time" in table_drift({"label": label[shuffled]}).notes[0]
     found = table_drift(table, features=["f"])
     assert found.samples == 1999
-    assert "1 rows lack a feature" in found.notes[0]
+    assert "1 rows with a missing feature" in found.notes[0]
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"chance": 0}, "--chance is a share between 0 and 1"),
-        ({"chance": 0.001, "permutations": 99}, "--chance is 0.01 at the least"),
-        ({"periods": 1}, "--periods is a number from 2 to"),
-        ({"shown": 11}, "--period is a number from 1 to 10; it is 11"),
-        ({"gap": -1}, "--gap is a number of samples from 0 on"),
+        ({"chance": 0}, "--chance must be between 0 and 1"),
+        ({"chance": 0.001, "permutations": 99}, "--chance must be at least 0.01"),
+        ({"periods": 1}, "--periods must be from 2 to"),
+        ({"shown": 11}, "--period must be a number from 1 to 10, not 11"),
+        ({"gap": -1}, "--gap must be a number of samples from 0"),
         ({"gap": 900}, "too few"),
-        ({"samples": 1}, "--samples is at least 2"),
-        ({"seed": -1}, "--seed is a whole number from 0 on"),
+        ({"samples": 1}, "--samples must be at least 2"),
+        ({"seed": -1}, "--seed must be a whole number from 0"),
         ({"x": np.zeros((3, 2))}, "3 inputs for 4000 labels"),
     ],
 )
@@ -253,16 +253,16 @@ def sentence(p_value: float, limits: tuple[float, float]) -> str:
 
 def test_the_sentence_says_one_of_three_things() -> None:
     assert sentence(0.001, (0.01, 0.02)).startswith("There is a shift:")
-    assert sentence(0.2, (-0.01, 0.02)).startswith("No shift can be seen:")
+    assert sentence(0.2, (-0.01, 0.02)).startswith("No shift was detected:")
     assert "more than 2.0 points is unlikely" in sentence(0.2, (-0.01, 0.02))
-    assert sentence(0.02, (0.001, 0.02)).startswith("It is not certain")
+    assert sentence(0.02, (0.001, 0.02)).startswith("A shift is not certain")
 
 
 def test_the_page_draws_both_curves_and_escapes_names() -> None:
     found = find_drift(
         turning(0, 4000, 0, 0.8), time=1_300_000_000 + 3600 * np.arange(4000), name="<b>mine</b>"
     )
-    page = sheet(found).render()
+    page = drift_page(found).render()
     assert "&lt;b&gt;mine" in page
     assert "<b>mine" not in page
     assert "model of the whole range" in page

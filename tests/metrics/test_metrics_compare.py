@@ -205,12 +205,12 @@ def test_a_true_difference_is_found():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: m.compare([[1, 0]], [[1, 0], [0, 1]]), "seed with seed"),
-        (lambda: m.compare([[1, 0]], [[1, 0, 1]]), "sample with sample"),
+        (lambda: m.compare([[1, 0]], [[1, 0], [0, 1]]), "runs by seed"),
+        (lambda: m.compare([[1, 0]], [[1, 0, 1]]), "pairs samples"),
         (lambda: m.compare([[1, 0]], [[1, 1]], blocks=3), "cannot be cut into 3 blocks"),
-        (lambda: m.compare([[1, 0]], [[1, 1]], blocks=[1]), "each of the 2 samples"),
+        (lambda: m.compare([[1, 0]], [[1, 1]], blocks=[1]), "each of 2 samples"),
         (lambda: m.compare(np.array([True]), np.array([False])), "in a list"),
-        (lambda: m.compare([[[1]]], [[[1]]]), "one entry a sample"),
+        (lambda: m.compare([[[1]]], [[[1]]]), "one entry per sample"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, words):

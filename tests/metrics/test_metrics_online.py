@@ -222,12 +222,12 @@ def test_a_sample_that_returns_is_another_target():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: m.online_accuracy([1, 2], [1]), "equally long"),
+        (lambda: m.online_accuracy([1, 2], [1]), "equal lengths"),
         (lambda: m.online_accuracy([[1]], [[1]]), "one-dimensional"),
         (lambda: m.running_accuracy([1], [1], window=0), "1 or more samples"),
-        (lambda: m.album_accuracy([1, 1], [1, 1], [1, 2], [1, 0]), "step falls"),
-        (lambda: m.per_class_accuracy([-1], [0]), "integers from 0"),
-        (lambda: m.per_class_accuracy([0.5], [0]), "integers from 0"),
+        (lambda: m.album_accuracy([1, 1], [1, 1], [1, 2], [1, 0]), "step decreases"),
+        (lambda: m.per_class_accuracy([-1], [0]), "integer labels from 0"),
+        (lambda: m.per_class_accuracy([0.5], [0]), "integer labels from 0"),
         (lambda: m.per_class_accuracy([7], [0], classes=3), "outside the 3 classes"),
         (lambda: m.calibration_error([0], [0], [3.0]), "softmax"),
         (lambda: m.calibration_error([0], [0], [0.5], bins=0), "1 bin or more"),

@@ -296,7 +296,7 @@ def test_forward_transfer_says_what_is_missing():
         assert np.isnan(m.forward_transfer(full, None)).all()
     with pytest.warns(m.UndefinedMetric, match="not evaluated before it was trained"):
         assert np.isnan(m.forward_transfer(lower(full), [0.1, 0.1, 0.1])).all()
-    with pytest.warns(m.UndefinedMetric, match="baseline of some task is missing"):
+    with pytest.warns(m.UndefinedMetric, match="baseline of a task is missing"):
         assert np.isnan(m.forward_transfer(full, [0.1, 0.1, NAN])[2])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

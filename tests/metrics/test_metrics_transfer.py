@@ -196,5 +196,5 @@ def test_known_distances_and_thresholds():
     assert np.isnan(m.geolocation_error([[NAN, 0]], [[0, 0]]).within).all()
     with pytest.raises(StreamgaugeError, match=r"\[samples, 2\]"):
         m.geolocation_error([1, 2], [1, 2])
-    with pytest.raises(StreamgaugeError, match="latitude lies outside"):
+    with pytest.raises(StreamgaugeError, match="latitude is outside"):
         m.geolocation_error([[151, -33]], [[0, 0]])

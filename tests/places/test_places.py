@@ -28,7 +28,7 @@ from streamgauge.places import (
 )
 from streamgauge.places._s2 import outline
 from streamgauge.places.cells import cell_of, children, level_of
-from streamgauge.places.map import borders, cell_traces, cells_named, map_layout
+from streamgauge.places.map import borders, cell_map, cells_named
 from streamgauge.places.points import Points, classes_of, first_rows
 from streamgauge.record import find_runs
 from streamgauge.report import write_report
@@ -115,7 +115,7 @@ def test_tokens_levels_and_children(latitude: float, longitude: float, level: in
 
 @pytest.mark.parametrize("token", ["", "zz", "0", "2", "47e66", "f", "e", "47e66c0000000000000", 5])
 def test_what_is_no_token_is_refused(token: str) -> None:
-    with pytest.raises(ValueError, match="no S2 token"):
+    with pytest.raises(ValueError, match="not an S2 token"):
         cell_of(token)
 
 
@@ -227,7 +227,7 @@ def test_saved_classes_come_back(tmp_path: Path) -> None:
     [
         (lambda d: d.update(format="other"), "another format"),
         (lambda d: d.update(version=2), "version 2"),
-        (lambda d: d["cells"][0].update(token="zz"), "no S2 token"),
+        (lambda d: d["cells"][0].update(token="zz"), "not an S2 token"),
         (lambda d: d["cells"][0].pop("latitude"), "'latitude' is missing"),
         (lambda d: d["cells"].reverse(), "not in order"),
         (lambda d: d.update(cells=[]), "no cells"),
@@ -324,7 +324,7 @@ def test_a_labelled_table_is_in_order_of_time_without_lost_points(
     np.testing.assert_allclose(hour % (2 * np.pi) * 86_400 / (2 * np.pi), time[order], atol=1e-6)
     assert found.without_place == 1
     assert found.labelled + found.outside + 1 == 600
-    assert not list(tmp_path.glob("*.aside"))
+    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_bad_tables_are_refused_in_a_sentence(columns, options, says: str) -> No
 @pytest.mark.parametrize("bad", [{"split_above": 0}, {"keep_from": 0}, {"max_level": 31}])
 def test_impossible_rules_are_refused(bad: dict[str, int]) -> None:
     option = next(iter(bad)).replace("_", "-")
-    with pytest.raises(StreamgaugeError, match=f"--{option} is a whole number"):
+    with pytest.raises(StreamgaugeError, match=f"--{option} must be a whole number"):
         build_classes([1.0], [2.0], **bad)
 
 
@@ -421,12 +421,13 @@ def test_a_corner_at_a_pole_becomes_an_edge_of_the_map() -> None:
 def test_a_map_has_every_cell_and_needs_no_network() -> None:
     classes = build_classes(*cities(2000), split_above=100, keep_from=5)
     assert cells_named(classes.names) == [int(c) for c in classes.cell]
-    traces = cell_traces([int(c) for c in classes.cell], ["text"] * len(classes))
+    drawn = cell_map("title", "", [int(c) for c in classes.cell], ["text"] * len(classes))
+    traces = drawn.data
     assert {trace["type"] for trace in traces} == {"scatter"}  # no kind that fetches tiles
     assert len(traces[1]["x"]) == len(classes)
     assert traces[0]["x"].count(None) >= len(classes) - 1
-    layout = map_layout(traces)
-    assert -180 <= layout["xaxis"]["range"][0] < layout["xaxis"]["range"][1] <= 180
+    low, high = drawn.layout["xaxis"]["range"]
+    assert -180 <= low < high <= 180
 
 
 # The command.

@@ -19,21 +19,23 @@ from helpers import Spy, same_log, small_stream
 from kill_runs import kill_and_resume
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.pretrain import pretrain
-from streamgauge.record import Recorder, writer
+from streamgauge.record import RunWriter, writer
 from streamgauge.record.diff import differences
-from streamgauge.record.tables import Rows
+from streamgauge.record.tables import RowBuffer
 from streamgauge.running.identity import identity
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import resume as take_up
+from streamgauge.running.runner import run_all
 
 PROTOCOL = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")
 
 
 def go(out: Path, **more: Any) -> sg.Run:
     stream = small_stream(20, held_out=0.1)
-    return sg.run(stream, "er", protocol=PROTOCOL, out=out, said=lambda text: None, **more)
+    return sg.run(stream, "er", protocol=PROTOCOL, out=out, log=lambda text: None, **more)
 
 
+@pytest.mark.long
 def test_three_killed_runs_resume_to_the_identical_log(tmp_path: Path) -> None:
     assert kill_and_resume(tmp_path, kills=3) == 0
 
@@ -67,7 +69,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
         child.start()
         child.join()
         crashes += child.exitcode == 9
-        resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, said=lambda text: None)
+        resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, log=lambda text: None)
         assert same_log(whole, resumed), f"after a crash at write {call}"
         assert not list(out.rglob("*.part"))
         if child.exitcode == 0:
@@ -78,9 +80,9 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
 def test_a_repeated_command_does_nothing_and_says_so(tmp_path: Path) -> None:
     said: list[str] = []
     stream = small_stream(5)
-    first = sg.run(stream, "blind", out=tmp_path, said=said.append)
+    first = sg.run(stream, "blind", out=tmp_path, log=said.append)
     before = (first.path / "progress.json").stat().st_mtime_ns
-    second = sg.run(stream, "blind", out=tmp_path, said=said.append)
+    second = sg.run(stream, "blind", out=tmp_path, log=said.append)
     assert second.path == first.path
     assert (first.path / "progress.json").stat().st_mtime_ns == before
     assert said == [f"{first.path} is complete already; nothing to do."]
@@ -88,7 +90,7 @@ def test_a_repeated_command_does_nothing_and_says_so(tmp_path: Path) -> None:
 
 def test_identity_changes_with_what_determines_the_result(tmp_path: Path) -> None:
     def identity(stream: Any = None, learner: Any = "blind", **more: Any) -> str:
-        return sg.run(stream or small_stream(3), learner, out=tmp_path, said=str, **more).id
+        return sg.run(stream or small_stream(3), learner, out=tmp_path, log=str, **more).id
 
     same = identity()
     assert identity(learner=sg.learner("other=blind")) == same  # a name is only a name
@@ -105,11 +107,11 @@ def test_identity_changes_with_what_determines_the_result(tmp_path: Path) -> Non
 
 def test_two_processes_on_one_folder_are_refused(tmp_path: Path) -> None:
     header = {"environment": {}, "id": "x", "config": {}, "stream": {}}
-    recorder = Recorder(tmp_path / "run", header, frozenset())
+    recorder = RunWriter(tmp_path / "run", header, frozenset())
     with pytest.raises(StreamgaugeError, match="being written by another process"):
-        Recorder(tmp_path / "run", header, frozenset())
+        RunWriter(tmp_path / "run", header, frozenset())
     recorder.close()
-    Recorder(tmp_path / "run", header, frozenset()).close()
+    RunWriter(tmp_path / "run", header, frozenset()).close()
 
 
 def test_another_version_a_torn_file_and_no_run_get_a_sentence(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_a_full_disk_gets_a_sentence_and_what_was_written_stays(tmp_path: Path) 
     sentence, state = done.stdout.splitlines()
     step, finished, rows = state.split()
     assert sentence.startswith("Cannot write to "), done.stdout + done.stderr
-    assert sentence.endswith(f"what was recorded up to step {step} is safe.")
+    assert sentence.endswith(f"the log up to step {step} is safe.")
     assert 2 < int(step) < 20
     assert finished == "False"
     assert int(rows) == 5 * int(step)
@@ -216,7 +218,7 @@ def test_diff_names_what_differs_and_where_the_logs_part(tmp_path: Path) -> None
 
 
 def test_rows_grow_and_hold_what_was_put_in() -> None:
-    rows = Rows({"step": "int32", "name": "text", "value": "scalar"}, room=2)
+    rows = RowBuffer({"step": "int32", "name": "text", "value": "scalar"}, capacity=2)
     for i in range(9):
         rows.append(1, step=i, name="a" if i % 2 else "b", value=torch.tensor(i / 2))
     rows.append(2, step=np.array([9, 10]), name="c", value=1.5)
@@ -234,7 +236,7 @@ class Far(torch.Tensor):
 
 
 def test_what_lies_on_a_device_is_fetched_to_its_rows() -> None:
-    rows = Rows({"a": "int32", "b": "float32", "value": "scalar"}, room=2)
+    rows = RowBuffer({"a": "int32", "b": "float32", "value": "scalar"}, capacity=2)
     rows.append(2, a=torch.tensor([1, 2]).as_subclass(Far), b=0.5, value=torch.tensor([7]))
     rows.append(1, a=3, b=torch.tensor(1.5).as_subclass(Far), value=torch.tensor(2.5))
     rows.append(3, a=torch.tensor([4, 5, 6]).as_subclass(Far), b=np.arange(3), value=np.float32(4))
@@ -291,8 +293,8 @@ def test_identity_sees_edited_classes_classes_and_weights(tmp_path: Path) -> Non
         kind: type = space["Mine"]
         return kind
 
-    first = sg.run(small_stream(3), made(1), out=tmp_path, said=str)
-    second = sg.run(small_stream(3), made(2), out=tmp_path, said=str)
+    first = sg.run(small_stream(3), made(1), out=tmp_path, log=str)
+    second = sg.run(small_stream(3), made(2), out=tmp_path, log=str)
     assert set(first.predictions["prediction"]) == {1}
     assert set(second.predictions["prediction"]) == {2}
     weights = tmp_path / "w.pt"
@@ -318,7 +320,7 @@ def test_a_resumed_run_takes_up_its_number_of_threads(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             sg.run(stream, Threads, out=tmp_path, checkpoint=0)
         torch.set_num_threads(2)
-        sg.run(stream, Threads, out=tmp_path, said=str)
+        sg.run(stream, Threads, out=tmp_path, log=str)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -334,7 +336,7 @@ def test_data_that_were_moved_are_the_same_data(tmp_path: Path) -> None:
             names=f"{folder}/names.txt",
             size=8,
         )
-        return sg.run(stream, "majority", out=tmp_path / folder.name, said=str)
+        return sg.run(stream, "majority", out=tmp_path / folder.name, log=str)
 
     here, there = tmp_path / "here", tmp_path / "there"
     (here / "photos").mkdir(parents=True)
@@ -360,7 +362,7 @@ def test_weights_count_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mo
 
     def made(weights: Any, out: str = "runs") -> sg.Run:
         learner = sg.learner("er", model="mlp", weights=str(weights))
-        return sg.run(stream, learner, out=tmp_path / out, said=str)
+        return sg.run(stream, learner, out=tmp_path / out, log=str)
 
     first = made("backbones")
     shutil.copy(file, tmp_path / "moved.pt")
@@ -370,7 +372,7 @@ def test_weights_count_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mo
     said: list[str] = []
     again = sg.run(
         stream, sg.learner("er", model="mlp", weights="backbones"), out=tmp_path / "runs",
-        said=said.append,
+        log=said.append,
     )  # fmt: skip
     assert again.id == first.id
     assert "complete already" in said[0]
@@ -387,7 +389,7 @@ def _interrupt(experiment: Experiment, out: Path, at: int, checkpoint: float) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(run_all(experiment, out=out, checkpoint=checkpoint, watch=lambda *_: stop, said=str))
+        list(run_all(experiment, out=out, checkpoint=checkpoint, watch=lambda *_: stop, log=str))
     (path,) = out.iterdir()
     return path
 
@@ -400,12 +402,12 @@ def test_what_is_resumed_keeps_its_notes_and_its_folder(tmp_path: Path, checkpoi
     path = _interrupt(experiment, tmp_path / "runs", 5, checkpoint)
     before = json.loads((path / "run.json").read_text())
     renamed = path.rename(path.with_name("mine"))
-    (run,) = take_up(renamed, said=str)
+    (run,) = take_up(renamed, log=str)
     assert run.done
     assert run.path == renamed
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["mine"]
     assert json.loads((renamed / "run.json").read_text()) == before
-    (whole,) = run_all(experiment, out=tmp_path / "whole", said=str)
+    (whole,) = run_all(experiment, out=tmp_path / "whole", log=str)
     assert same_log(run, whole)
 
 
@@ -416,7 +418,7 @@ def test_an_identity_of_an_older_kind_can_be_resumed(tmp_path: Path) -> None:
     header = json.loads((path / "run.json").read_text())
     assert identity(header["config"], header["stream"]) == header["id"]
     (path / "run.json").write_text(json.dumps({**header, "id": "0" * 32}))
-    (run,) = take_up(path, said=str)
+    (run,) = take_up(path, log=str)
     assert run.done
     assert run.path == path
 
@@ -471,7 +473,7 @@ def test_a_learner_file_that_is_edited_is_another_learner(tmp_path: Path) -> Non
     answers = []
     for answer in "12":
         file.write_text(text.replace("ANSWER", answer))
-        run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+        run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", log=str)
         answers.append(set(run.predictions["prediction"].tolist()))
     assert answers == [{1}, {2}]
 
@@ -495,9 +497,9 @@ def test_weights_that_are_no_file_are_a_setting_like_others(tmp_path: Path) -> N
         "class Mine(Spy):\n    def __init__(self, spec, source, seed, device, config: Config):\n"
         "        super().__init__(spec, source, seed, device)\n"
     )
-    run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+    run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", log=str)
     other = sg.run(
-        small_stream(3), sg.learner(f"{file}:Mine", weights=(1,)), out=tmp_path / "runs", said=str
+        small_stream(3), sg.learner(f"{file}:Mine", weights=(1,)), out=tmp_path / "runs", log=str
     )
     assert run.header["config"]["learner"]["weights"] is None
     assert run.id != other.id

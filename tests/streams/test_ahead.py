@@ -15,7 +15,7 @@ import torch
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.running.prefetch import Foresight, reading_ahead
+from streamgauge.running.prefetch import PrefetchPlan, prefetching
 from streamgauge.streams.images.image_source import ImageSource
 from streamgauge.streams.prefetch import Ahead, decodes, workers_for
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -190,7 +190,7 @@ def test_everything_is_foreseen_and_nothing_changes(
 def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> None:
     source = Counting(photos())
     stream = stream_of(source)
-    with reading_ahead(stream, 1) as ahead_stream:
+    with prefetching(stream, 1) as ahead_stream:
         from streamgauge.running.loop import Loop
 
         recipe = sg.learner("er", model="linear", memory=30)
@@ -212,9 +212,9 @@ def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> 
         second = Loop(ahead_stream, build, sg.Protocol(evaluate="never"), Nowhere(), device)
         second.load_state_dict(first.state_dict())
         source.here = 0
-        foresight = Foresight(second, ahead_stream.source)  # type: ignore[arg-type]
-        foresight.announce()
-        second.run(progress=lambda _: foresight.announce())
+        plan = PrefetchPlan(second, ahead_stream.source)  # type: ignore[arg-type]
+        plan.announce()
+        second.run(progress=lambda _: plan.announce())
         assert source.here == 0
         assert ahead_stream.source.given_up == 0  # type: ignore[attr-defined]
 

@@ -30,12 +30,13 @@ from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.datasets import archive as _files
-from streamgauge.streams.datasets import cifar10, cifar100, tinyimagenet
+from streamgauge.streams.datasets import cifar10, cifar100, fashion_mnist, mnist, tinyimagenet
 from streamgauge.streams.datasets import data_set as _data
 from streamgauge.streams.datasets import idx_files as _idx
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.safe_pickle import read_pickle
-from streamgauge.streams.named import _split, cglm, clear, cloc, elec2, fashion_mnist, mnist
+from streamgauge.streams.named import cglm, clear, cloc, elec2
+from streamgauge.streams.named.splits import split_module
 
 Table = dict[str, Any]
 
@@ -456,7 +457,7 @@ def _labels_alone(classes: int, train: int, test: int) -> tuple[ArraySource, Any
 
 def test_the_surveys_cifar100_has_4760_steps_with_a_remainder_of_five_each() -> None:
     source, test = _labels_alone(100, 50_000, 10_000)
-    stream = arrange(source, _split.Config(seed=2), test=test)
+    stream = arrange(source, split_module("split_cifar100").Config(seed=2), test=test)
     assert (len(stream), stream.tasks) == (4760, 20)
     sizes = np.diff(stream.starts)
     for task in range(20):
@@ -475,15 +476,15 @@ def test_the_surveys_cifar100_has_4760_steps_with_a_remainder_of_five_each() -> 
 
 def test_tiny_imagenet_of_the_survey_and_of_the_metrics_paper() -> None:
     source, test = _labels_alone(200, 100_000, 10_000)
-    assert len(arrange(source, _split.Config(), test=test)) == 9500
-    hundred = arrange(source, _split.Config(tasks=100), test=test)
+    assert len(arrange(source, split_module("split_cifar100").Config(), test=test)) == 9500
+    hundred = arrange(source, split_module("split_cifar100").Config(tasks=100), test=test)
     assert hundred.tasks == 100
     assert np.bincount(hundred.class_task).tolist() == [2] * 100
 
 
 def test_the_real_time_papers_cifar_is_49000_shuffled_in_steps_of_ten() -> None:
     source, test = _labels_alone(10, 50_000, 10_000)
-    stream = arrange(source, _split.Shuffled(), test=test)
+    stream = arrange(source, split_module("realtime_cifar10").Config(), test=test)
     assert (len(stream), stream.samples, stream.tasks) == (4900, 49_000, 0)
     assert len(stream.splits["held_out"]) == 1000
     first = source.label[stream.order[:4900]]
@@ -497,8 +498,8 @@ def test_streams_by_name_over_stored_data(tmp_path: Path, monkeypatch: pytest.Mo
     assert stream.tasks == 10
     assert stream.samples == 40
     assert len(stream.splits["test"]) == 20
-    batch = next(iter(stream.steps()))
-    assert np.array_equal(batch.x[0], TRAIN[batch.index[0]])
+    first = stream.index(0)
+    assert np.array_equal(stream.source.read(first), TRAIN[first])
     blurred = catalogue.stream("blurry_cifar100", held_out="0", overlap="1")
     assert blurred.samples == 40
     assert catalogue.stream("realtime_cifar100", held_out="0").tasks == 0
@@ -783,7 +784,7 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
     [
         ([["label", "path"], ["0", "../a.jpg"]], "leaves its folder"),
         ([["label", "path"], ["0", "/a.jpg"]], "leaves its folder"),
-        ([["label", "what"], ["0", "a.jpg"]], "has no column 'path'; it has label, what"),
+        ([["label", "what"], ["0", "a.jpg"]], "looks like the path: .*columns are label, what"),
         ([["label", "path", "time"], ["0", "a.jpg", "x"]], "'time' holds no times .* such as 'x'"),
         ([["label", "path", "user"], ["0", "a", "u"], ["1", "b", ""]], None),
         ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "Line 3 of .* has no time"),
@@ -941,7 +942,7 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "t.csv").write_text("a,b,when,Class\n1,2.5,30,x\n3,4,10,y\n5,6,20,x\n")
     path = str(tmp_path / "t.csv")
     stream = catalogue.stream("tabular", path=path, time="when", order="time")
-    assert "label = 'Class', time = 'when' (as set), inputs = a, b;" in capsys.readouterr().err
+    assert "label = 'Class', time = 'when' (as set); inputs: a, b;" in capsys.readouterr().err
     assert stream.source.read(stream.order).tolist() == [[3, 4], [5, 6], [1, 2.5]]
     assert stream.source.class_names == ["x", "y"]
     for settings, sentence in (
@@ -959,10 +960,10 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
-        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has nothing in the column 'label'"),
-        ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has nothing in the column 'a'"),
-        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label -1"),
+        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has no label"),
+        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has no label"),
+        ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has no value in column 'a'"),
+        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label '-1'"),
         ("a,a,label\n1,2,0\n", "'a' comes twice"),
         ("a,label\n", "has no rows"),
     ],

@@ -25,16 +25,11 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.places.points import Points
 from streamgauge.tables import base
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import code_groups, code_labels
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import ArrowTable
-from streamgauge.tables.values import (
-    MISSING,
-    MISSING_NUMBERS,
-    TimeParser,
-    Vocabulary,
-    clean_text,
-    code_groups,
-    code_labels,
-)
+from streamgauge.tables.values import MISSING, MISSING_NUMBERS, Vocabulary, clean_text
 
 COLUMNS = {
     "label": ["wren", "robin", "it's, a wren"] * 20,
@@ -263,7 +258,23 @@ def test_users_and_labels_by_a_slow_version() -> None:
         groups = code_groups(column, "user")
         for at, other in ((a, b) for a in range(40) for b in range(40)):
             assert (groups.code[at] == groups.code[other]) == (cells[at] == cells[other])
-        label, names = code_labels(column, "t", str, numbering="names")
+        label, names = code_labels(column, Rows(40, "t", on_bad="skip"), "names")
         assert names is not None
         spelled = [names[code] if code >= 0 else "" for code in label]
         assert spelled == cells
+
+
+def test_a_guessed_time_that_goes_back_is_an_input(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,a,label\n5,1,0\n3,2,1\n4,3,1\n")
+    stream = sg.stream("tabular", path=str(path))
+    assert "time" not in stream.source.columns
+    assert stream.source.read(np.arange(3)).tolist() == [[5, 1], [3, 2], [4, 3]]
+    with pytest.raises(StreamgaugeError, match="go backwards"):
+        sg.stream("tabular", path=str(path), time="time")
+    stream = sg.stream("tabular", path=str(path), order="time")
+    assert stream.source.read(stream.order).tolist() == [[2], [3], [1]]
+    path.write_text("time,a,label\n3,1,0\n4,2,1\n5,3,1\n")
+    assert sg.stream("tabular", path=str(path)).source.columns["time"].tolist() == [3, 4, 5]
+    inputs = sg.stream("tabular", path=str(path), time="none").source.read(np.arange(1))
+    assert inputs.tolist() == [[3, 1]]

@@ -1,4 +1,4 @@
-"""Is a reported number believable? Blind classifiers, shifts, intervals, and audits of any log.
+"""Audits of logs: blind classifiers, shifts and intervals for a reported accuracy.
 
 from streamgauge.audit import audit, blind_accuracy, select_shift
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.blind import ReferenceLevels, blind_accuracy, reference_levels
-from streamgauge.audit.command import run_audit
+from streamgauge.audit.command import audit_log, run_audit
 from streamgauge.audit.gate import holds
 from streamgauge.audit.repeats import (
     blind_without_album,
@@ -24,6 +24,7 @@ __all__ = [
     "ReferenceLevels",
     "ShiftChoice",
     "audit",
+    "audit_log",
     "blind_accuracy",
     "blind_without_album",
     "blind_without_user",

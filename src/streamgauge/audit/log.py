@@ -14,7 +14,9 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import TableReader
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import Codes, Ints, TimeParser, Vocabulary
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
+from streamgauge.tables.values import Codes, Ints, Vocabulary
 from streamgauge.tables.values import numbers as as_numbers
 
 ROLES = ("label", "prediction", "time", "user", "album", "step", "shift", "age")
@@ -37,7 +39,7 @@ class Piece:
     features: NDArray[np.float32] | None = None
 
 
-class Log:
+class PredictionLog:
     """The log of some system: its columns, what they mean, and its rows in pieces.
 
     Every role (label, prediction, time, user, album, step, shift, age) may be given the name of its
@@ -50,13 +52,8 @@ class Log:
         self.first_row = 0  # of the source, in the log
         self.name = self.source.name
         names = self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--")
+        self.roles = choose(names, ROLES, columns, self.name, "--", ["label"])
         self.guessed = [role for role in self.roles if not columns.get(role)]
-        if "label" not in self.roles:
-            raise StreamgaugeError(
-                f"no column of {self.name} looks like the labels: name it with --label; the "
-                f"columns are {', '.join(names)}"
-            )
         for name in features:
             require(names, name, "feature", self.name)
         self.features = tuple(features)
@@ -69,6 +66,9 @@ class Log:
         """A row within a sentence: its line, where the file has lines."""
         name = self.source.row_name(row)
         return name[0].lower() + name[1:]
+
+    def _rows(self, first: int, count: int) -> Rows:
+        return Rows(count, self.name, lambda row: self.row_name(first + row))
 
     def pieces(self) -> Iterator[Piece]:
         """The rows, a bounded number at a time, in the order of the file."""
@@ -101,7 +101,8 @@ class Log:
         if "album" in self.roles:
             read["album"] = self.albums.encode(table[self.roles["album"]])
         if "time" in self.roles:
-            read["time"] = self._seconds(table[self.roles["time"]], row)
+            rows = self._rows(row, table.num_rows)
+            read["time"] = self.times.whole_seconds(table[self.roles["time"]], rows)
         for role in ("step", "shift", "age"):
             if role in self.roles:
                 read[role] = self._whole(role, table[self.roles[role]], row)
@@ -120,11 +121,8 @@ class Log:
             )
         labels = self.classes.encode(column)
         self._refuse_fractions("label", "write classes as whole numbers or names")
-        if (labels < 0).any():
-            raise StreamgaugeError(
-                f"{self.row_name(row + int(np.argmax(labels < 0)))} of {self.name} has no label in "
-                f"column '{name}': drop the rows without a label"
-            )
+        why = f"has no label in column '{name}': drop the rows without a label."
+        self._rows(row, len(labels)).refuse(labels < 0, "missing label", why)
         for key, code in self.classes.numbers.items():
             if isinstance(key, int) and key < 0 and (labels == code).any():
                 raise StreamgaugeError(
@@ -140,16 +138,6 @@ class Log:
                 f"{self.classes.fraction}, not classes: {remedy}"
             )
 
-    def _seconds(self, column: Any, row: int) -> Ints:
-        seconds = self.times.seconds(column)
-        if not np.isfinite(seconds).all():
-            missing = int(np.argmax(~np.isfinite(seconds)))
-            raise StreamgaugeError(
-                f"{self.row_name(row + missing)} has no time in column '{self.roles['time']}': fill"
-                " it in, or leave the times out with --time none"
-            )
-        return np.floor(seconds).astype(np.int64)
-
     def _whole(self, role: str, column: Any, row: int) -> Ints:
         name = self.roles[role]
         if pa.types.is_integer(column.type) and not column.null_count:
@@ -160,12 +148,8 @@ class Log:
                 f"column '{name}' is taken as the {role} but holds no numbers: name another column "
                 f"with --{role}, or leave it out with --{role} none"
             )
-        if not np.all(np.isfinite(numbers)):
-            missing = int(np.argmax(~np.isfinite(numbers)))
-            raise StreamgaugeError(
-                f"{self.row_name(row + missing)} has no {role} in column '{name}': "
-                f"fill it in, or leave the column out with --{role} none"
-            )
+        why = f"has no {role} in column '{name}': fill it in, or set --{role} none."
+        self._rows(row, len(numbers)).refuse(~np.isfinite(numbers), f"missing {role}", why)
         broken = np.flatnonzero(numbers != np.floor(numbers))
         if broken.size and role != "age":
             raise StreamgaugeError(

@@ -1,111 +1,106 @@
-"""The audit in a terminal: the answers, then the figures as tables."""
+"""The audit in a terminal: sentences, then tables."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from streamgauge.audit.auditor import Audit
 from streamgauge.audit.repeats import Level
 from streamgauge.audit.words import percent
 
+LEVEL_HEAD = ("level", "value", "95 % interval")
 
-def render(found: Audit) -> Any:
-    """Something that rich can print."""
+
+def render(audit: Audit) -> Any:
+    """What rich prints."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Any] = [Text(f"Audit of {found.name}", style="bold"), Text(columns_line(found))]
-    for sentence in found.words:
+    parts: list[Any] = [Text(f"Audit of {audit.name}", style="bold"), Text(columns_line(audit))]
+    for sentence in audit.words:
         parts.append(Padding(Text(sentence), (1, 0, 0, 0)))
-    for note in found.notes:
+    for note in audit.notes:
         parts.append(Padding(Text(f"Note: {note}", style="dim"), (1, 0, 0, 0)))
-    parts += [Text(""), _levels(found), Text(""), _blind(found)]
-    if found.futures:
-        parts += [Text(""), _futures(found)]
+    head, *rows = blind_rows(audit)
+    parts += [Text(""), _table("Levels", LEVEL_HEAD, level_rows(audit), "left")]
+    parts += [Text(""), _table("Blind accuracy in %, by window and shift", head, rows)]
+    if audit.futures:
+        head, *rows = _future_rows(audit)
+        parts += [Text(""), _table(f"Accuracy by {audit.by} of the model", head, rows)]
     return Group(*parts)
 
 
-def columns_line(found: Audit) -> str:
-    """Which columns were taken for what."""
-    known = []
-    for role, name in found.columns.items():
-        known.append(f"{role} = '{name}'{' (guessed)' if role in found.guessed else ''}")
-    return "Columns: " + ", ".join(known)
+def columns_line(audit: Audit) -> str:
+    """Which column of the file has which role."""
+    roles = []
+    for role, name in audit.columns.items():
+        roles.append(f"{role} = '{name}'{' (guessed)' if role in audit.guessed else ''}")
+    return "Columns: " + ", ".join(roles)
 
 
-def level_rows(found: Audit) -> list[tuple[str, str, str]]:
-    """Name, value and interval of every level, for tables."""
-    without = found.without
-    rows: list[tuple[str, float | Level]] = [
-        ("online accuracy of the model", found.online),
-        ("the same where the blind one is scored", found.online_scored),
-        (f"near-future accuracy, shift {found.near_future_shift:,.0f}", found.near_future),
-        ("blind classifier, next sample", found.blind),
-        ("blind classifier at that shift", found.blind_shifted),
-        ("share of online accuracy that the blind one reaches", found.share),
-        ("model where the blind one is wrong", found.where_blind_fails),
+def level_rows(audit: Audit) -> list[tuple[str, str, str]]:
+    """Name, value and interval of every level that is known."""
+    without = audit.without
+    levels: list[tuple[str, float | Level]] = [
+        ("online accuracy of the model", audit.online),
+        ("the same where the blind one is scored", audit.online_scored),
+        (f"near-future accuracy, shift {audit.near_future_shift:,.0f}", audit.near_future),
+        ("blind classifier, next sample", audit.blind),
+        ("blind classifier at that shift", audit.blind_shifted),
+        ("share of online accuracy that the blind one reaches", audit.share),
+        ("model where the blind one is wrong", audit.where_blind_fails),
         ("blind, same album left out", without.blind_album),
         ("blind, same user left out", without.blind_user),
         ("model, first sample of every album", without.online_first),
-        ("majority so far", found.levels.majority),
-        ("best constant (in hindsight)", found.levels.constant),
-        ("sum of squared frequencies", found.levels.squared),
-        ("1 / number of classes", found.levels.uniform),
+        ("majority so far", audit.levels.majority),
+        ("best constant (in hindsight)", audit.levels.constant),
+        ("sum of squared frequencies", audit.levels.squared),
+        ("1 / number of classes", audit.levels.uniform),
     ]
-    for name, levels in found.neighbours.items():
-        for window, known in zip(levels.windows, levels.levels, strict=True):
+    for name, neighbours in audit.neighbours.items():
+        for window, level in zip(neighbours.windows, neighbours.levels, strict=True):
             among = "all" if math.isinf(window) else f"the last {window:,.0f}"
-            rows.append((f"nearest neighbour among {among}, {name}", known))
-    shown = []
-    for name, value in rows:
+            levels.append((f"nearest neighbour among {among}, {name}", level))
+    rows = []
+    for name, value in levels:
         if isinstance(value, Level):
             if value.samples:
                 limits = f"{100 * value.low:.1f} to {100 * value.high:.1f}"
-                shown.append((name, percent(value.value), "" if math.isnan(value.low) else limits))
+                rows.append((name, percent(value.value), "" if math.isnan(value.low) else limits))
         elif not math.isnan(value):
-            shown.append((name, percent(value), ""))
-    return shown
+            rows.append((name, percent(value), ""))
+    return rows
 
 
-def _levels(found: Audit) -> Any:
-    from rich.table import Table
-
-    table = Table(title="Levels", title_justify="left")
-    table.add_column("level")
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
-    for row in level_rows(found):
-        table.add_row(*row)
-    return table
-
-
-def _blind(found: Audit) -> Any:
-    from rich.table import Table
-
-    table = Table(title="Blind accuracy in %, by window and shift", title_justify="left")
-    table.add_column("last labels", justify="right")
-    for shift in found.shown_shifts:
-        table.add_column(f"{int(shift):,}", justify="right")
-    for window, row in zip(found.windows, found.table, strict=True):
+def blind_rows(audit: Audit) -> list[list[str]]:
+    """Accuracies of the blind classifier by window (rows) and shift; the head first."""
+    rows = [["last labels", *(f"{int(shift):,}" for shift in audit.shown_shifts)]]
+    for window, values in zip(audit.windows, audit.table, strict=True):
         name = "all" if math.isinf(window) else f"{window:,.0f}"
-        table.add_row(name, *["–" if math.isnan(v) else f"{100 * v:.1f}" for v in row])
-    return table
+        rows.append([name, *("–" if math.isnan(v) else f"{100 * v:.1f}" for v in values)])
+    return rows
 
 
-def _futures(found: Audit) -> Any:
+def _future_rows(audit: Audit) -> list[list[str]]:
+    rows = [[audit.by, "model", "blind", "majority so far", "samples"]]
+    for future in audit.futures:
+        accuracies = (future.accuracy.value, future.blind, future.unlimited)
+        samples = f"{future.accuracy.samples:,}"
+        rows.append([f"{future.shift:,}", *map(percent, accuracies), samples])
+    return rows
+
+
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], first: Any = "right"
+) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"Accuracy by {found.by} of the model", title_justify="left")
-    for name in (found.by, "model", "blind", "majority so far", "samples"):
-        table.add_column(name, justify="right")
-    for future in found.futures:
-        table.add_row(
-            f"{future.shift:,}",
-            percent(future.accuracy.value),
-            percent(future.blind),
-            percent(future.unlimited),
-            f"{future.accuracy.samples:,}",
-        )
+    table = Table(title=title, title_justify="left")
+    for name in head:
+        table.add_column(name, justify="right" if name != head[0] else first)
+    for row in rows:
+        table.add_row(*row)
     return table

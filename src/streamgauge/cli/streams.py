@@ -1,30 +1,26 @@
 """`streamgauge data classes` and `streamgauge data shift`: commands that look at a stream one has.
 
-They are plain functions; `cli_data` makes commands of them.
+They are plain functions; `cli.data` makes commands of them.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson
+from streamgauge.cli.options import AsJson, Column, print_json, settings_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
     from streamgauge.streams import Stream
 
-Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
-
 
 def classes(
     context: typer.Context,
     table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, NPZ, JSON lines, .npy, or a folder of .npy files.")
+        Path, typer.Argument(help="CSV, ARFF, Parquet, NPZ, JSON lines, or .npy files.")
     ],
     out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json"),
     use: Annotated[
@@ -101,7 +97,7 @@ def classes(
 def shift(
     context: typer.Context,
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, Parquet, NPZ or JSON lines with a label a row.")
+        Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
     label: Column = None,
@@ -134,7 +130,7 @@ def shift(
         streamgauge data shift --stream albums --stream.drift 0
     """
     from streamgauge.drift import stream_drift, table_drift
-    from streamgauge.drift.page import how, sheet
+    from streamgauge.drift.page import drift_page, method_text
 
     options: dict[str, Any] = {
         "periods": periods,
@@ -154,12 +150,12 @@ def shift(
         _no_settings(context)
         assert table is not None
         found = table_drift(table, features=feature or (), label=label, time=time, **options)
-    written = None if report is None else sheet(found).write(report)
+    written = None if report is None else drift_page(found).write(report)
     if as_json:
         print_json({**found.to_dict(), "report": None if written is None else str(written)})
         return
     print(found.words)
-    print(how(found))
+    print(method_text(found))
     for note in found.notes:
         print(f"Note: {note}")
     if written is not None:
@@ -170,30 +166,9 @@ def stream_of(name: str, context: typer.Context) -> Stream:
     """The stream of a command, with its settings --stream.X."""
     from streamgauge import catalogue
 
-    settings = {}
-    for dotted, value in context.obj.items():
-        group, _, setting = dotted.partition(".")
-        if group != "stream":
-            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
-        settings[setting] = value
-    return catalogue.stream(name, **settings)
+    return catalogue.stream(name, **settings_of(context, "stream")["stream"])
 
 
 def _no_settings(context: typer.Context) -> None:
     if context.obj:
         raise StreamgaugeError(f"--{next(iter(context.obj))} has no meaning here.")
-
-
-def print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=1, allow_nan=False, default=str))
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it: an undefined number becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -1,10 +1,11 @@
-"""When things happen: one exact event clock in rational arithmetic.
+"""The event clock: when jobs begin and end, in exact rational arithmetic.
 
-A stream step lasts one unit of time. A training job on the batch of step t starts at the later of
-the time the learner is free and the reveal of the batch, lasts `cost` units, and its new version
-answers at every step that begins at or after its end. A learner that is still busy when a step ends
-never trains on that step's batch. Cost 1 is the ordinary protocol, in which every batch is learnt
-before the next one is revealed; a cost below 1 trains once a step and idles.
+A stream step lasts one unit of time. A training job on the batch of step t starts when the batch is
+revealed or when the learner becomes free, whichever is later, and lasts `cost` units. The new
+version answers at every step that begins at or after the end of the job. A learner that is busy
+until the end of a step never trains on the batch of that step. Cost 1 is the ordinary protocol:
+every batch is trained before the next one is revealed. With a cost below 1 the learner trains once
+per step and is idle for the rest.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from streamgauge.errors import StreamgaugeError
 
 Cost = str | int | float | Fraction
 
-# What the real-time paper's code did at its two fractional costs: the same batches are trained, but
-# versions become visible too early (RealtimeOCL, `delay.py`). Per cycle: trained, then version.
+# Pattern of the real-time paper's code at its two fractional costs: the same batches are trained,
+# but versions answer too early (RealtimeOCL, `delay.py`). Per cycle: trained, then version.
 _PUBLISHED = {
     Fraction(4, 3): ((True, True, True, False), (0, 1, 2, 2)),
     Fraction(5, 2): ((True, False, True, False, False), (0, 0, 1, 1, 1)),
@@ -28,15 +29,15 @@ _PUBLISHED = {
 
 
 class Schedule(NamedTuple):
-    """For each step: whether its batch is trained, and how many finished updates answer it."""
+    """Per step: whether its batch is trained, and the version (finished updates) that answers."""
 
     trained: NDArray[np.bool_]
     version: NDArray[np.int64]
 
 
 def as_cost(cost: Cost, zero: bool = False) -> Fraction:
-    """A positive rational (0 too where that makes sense); floats go to the nearest fraction with
-    denominator up to 1,000.
+    """A cost as an exact positive fraction (or 0 if `zero`); a float becomes the nearest fraction
+    with a denominator up to 1,000.
 
     >>> as_cost("4/3"), as_cost(1.3333333)
     (Fraction(4, 3), Fraction(4, 3))
@@ -57,8 +58,8 @@ def as_cost(cost: Cost, zero: bool = False) -> Fraction:
 class Clock:
     """When the learner of one run is free, and which of its jobs have ended.
 
-    `predict_cost` is the share of every step that answering takes from training, where both run on
-    one device: what is left of a step trains, so a job lasts cost / (1 - predict_cost) steps.
+    `predict_cost` is the share of every step that prediction takes from training on one device; a
+    job then lasts cost / (1 - predict_cost) steps.
     """
 
     def __init__(self, predict_cost: Cost = 0) -> None:
@@ -68,36 +69,36 @@ class Clock:
                 f"Answering takes {predict_cost} of every step, which leaves nothing for training."
             )
         self._free_at: int | Fraction = 0
-        self._ends: list[int | Fraction] = []  # of jobs begun and not yet finished, oldest first
-        self._known: tuple[Fraction, int | Fraction] = (Fraction(0), 0)  # a cost and its length
+        self._ends: list[int | Fraction] = []  # of unfinished jobs, oldest first
+        self._cached: tuple[Fraction, int | Fraction] = (Fraction(0), 0)  # a cost and its length
 
     def free_within(self, step: int) -> bool:
-        """Whether the learner is or becomes free before the step is over."""
+        """Whether the learner is free at some time within the step."""
         return self._free_at < step + 1
 
     def begin(self, step: int, cost: Fraction) -> None:
-        """Begin a job within this step: at its beginning, or when the learner becomes free."""
+        """Begin a job at the start of this step, or as soon as the learner is free."""
         self._free_at = max(self._free_at, step) + self._length(cost)
         self._ends.append(self._free_at)
 
     def stop(self, step: int) -> None:
-        """Give up what is in training when this step begins."""
+        """Abort all unfinished jobs at the start of this step."""
         self._ends.clear()
         self._free_at = step
 
     def charge(self, step: int, cost: Fraction) -> None:
-        """Keep the learner busy with work that makes no new version, from this step's end on."""
+        """Occupy the learner from the end of this step, without a new version."""
         self._free_at = max(self._free_at, step + 1) + self._length(cost)
 
     def _length(self, cost: Fraction) -> int | Fraction:
-        """Steps that a job lasts; a plain number where it is whole, since that is much quicker."""
-        if self._known[0] is not cost:  # to compare or to hash fractions takes a while
+        """Duration of a job in steps; an int where it is whole, as ints are much faster."""
+        if self._cached[0] is not cost:  # comparing or hashing fractions is slow
             length = cost / self._left
-            self._known = cost, int(length) if length.denominator == 1 else length
-        return self._known[1]
+            self._cached = cost, int(length) if length.denominator == 1 else length
+        return self._cached[1]
 
     def finished(self, step: int) -> int:
-        """How many jobs have ended by the beginning of this step, and were not reported before."""
+        """Number of jobs that ended by the start of this step and were not reported before."""
         count = 0
         while count < len(self._ends) and self._ends[count] <= step:
             count += 1
@@ -113,8 +114,8 @@ class Clock:
 
 
 class PublishedClock(Clock):
-    """The pattern of the real-time paper's code at its two fractional costs: versions become
-    visible earlier than training takes (`schedule(..., as_published=True)`)."""
+    """The pattern of the real-time paper's code at its two fractional costs: versions answer before
+    their training has ended (`schedule(..., as_published=True)`)."""
 
     def __init__(self, cost: Fraction) -> None:
         super().__init__()
@@ -131,11 +132,11 @@ class PublishedClock(Clock):
         return self._trained[step % len(self._trained)]
 
     def begin(self, step: int, cost: Fraction) -> None:
-        self._begun += 1  # when it ends is in the pattern
+        self._begun += 1  # its end is in the pattern
 
     def finished(self, step: int) -> int:
-        cycle, place = divmod(step, len(self._trained))
-        visible = min(cycle * sum(self._trained) + self._version[place], self._begun)
+        cycle, position = divmod(step, len(self._trained))
+        visible = min(cycle * sum(self._trained) + self._version[position], self._begun)
         new, self._reported = visible - self._reported, visible
         return new
 
@@ -147,7 +148,7 @@ class PublishedClock(Clock):
 
 
 def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
-    """Which batches are trained and which version answers, for a method of a given relative cost.
+    """Which batches are trained and which version answers, for a method of this relative cost.
 
     >>> schedule("4/3", 8).version.tolist()
     [0, 0, 1, 2, 3, 3, 4, 5]
@@ -170,20 +171,9 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
     return Schedule(trained, version)
 
 
-def steps_on(trained: int, steps_each: Cost) -> int:
-    """Gradient steps on the n-th trained batch (from 0) so that they come to `steps_each` a batch
-    on average: floor((n + 1) c) - floor(n c), for any rational c (ER++ and ER-- of RealtimeOCL).
-
-    >>> [steps_on(n, "4/3") for n in range(6)]
-    [1, 1, 2, 1, 1, 2]
-    """
-    each = as_cost(steps_each)
-    return int((trained + 1) * each) - int(trained * each)
-
-
 def updates_within(budget: Cost, relative_cost: Cost) -> int:
-    """Whole updates that a budget (in updates of ER a batch) buys a method of some relative cost;
-    EvalOCL's budgets are 1, 5 and 10.
+    """Whole updates per batch that a budget (in updates of ER) pays for, at a relative cost; the
+    budgets of EvalOCL are 1, 5 and 10.
 
     >>> updates_within(10, "4/3")
     7

@@ -1,7 +1,7 @@
-"""Energy counters of the machine: NVML for a GPU, RAPL for the processor, where they may be read.
+"""Energy counters of the machine: NVML for a GPU, RAPL for the processor, where readable.
 
-Both count joules since some beginning, for the whole device, whoever uses it; so what a job takes
-is measured over seconds, with what the device takes anyway beside it.
+Both count the joules of the whole device, of all processes. So the energy of a job is measured over
+seconds of repetition, and the idle consumption of the device is measured as well.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import torch
 
 POWERCAP = Path("/sys/class/powercap")
-SECONDS = 2.0  # a window; NVML's counter moves only every tenth of a second or so
+SECONDS = 2.0  # of one measurement; NVML updates its counter about ten times per second
 IDLE_SECONDS = 1.0
 
 
 class Counter(NamedTuple):
     name: str
     joules: Callable[[], float]
-    wraps: float = float("inf")  # where it starts over
+    wraps: float = float("inf")  # value at which the counter starts over
 
 
 class Energy(NamedTuple):
-    """Of one job, in joules; `above_idle` without what the devices take while nothing is asked of
-    them. None where there is no counter, and then `source` says why."""
+    """Joules of one job, in all and above the idle consumption of the devices. None without a
+    counter; `source` then says why."""
 
     joules: float | None
     above_idle: float | None
@@ -35,24 +35,24 @@ class Energy(NamedTuple):
 
 
 def counters(device: torch.device) -> tuple[list[Counter], list[str]]:
-    """Those that can be read on this machine, and why others cannot."""
-    found, missing = [], []
+    """The readable energy counters of this machine, and the reasons why others are not readable."""
+    readable, missing = [], []
     if device.type == "cuda":
         try:
-            found.append(_nvml(device))
+            readable.append(_nvml(device))
         except ImportError:
             missing.append("the GPU's needs a package: pip install 'streamgauge[energy]'")
-        except Exception as error:  # NVML's own errors, of a module that may not be there
+        except Exception as error:  # NVML's error classes are in an optional package
             missing.append(f"the GPU's cannot be read ({error})")
     try:
-        found += _rapl()
+        readable += _rapl()
     except FileNotFoundError:
         missing.append("the processor has none that this system shows")
     except PermissionError:
         missing.append("the processor's may only be read by an administrator")
     except (OSError, ValueError) as error:
         missing.append(f"the processor's cannot be read ({error})")
-    return found, missing
+    return readable, missing
 
 
 def _nvml(device: torch.device) -> Counter:
@@ -60,23 +60,23 @@ def _nvml(device: torch.device) -> Counter:
     import torch
 
     pynvml.nvmlInit()
-    # By its identity: NVML counts devices that this process may not see, too.
+    # By UUID, since NVML also numbers devices that are hidden from this process.
     name = str(torch.cuda.get_device_properties(device).uuid)
     handle = pynvml.nvmlDeviceGetHandleByUUID(name if name.startswith("GPU-") else f"GPU-{name}")
 
     def joules() -> float:
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
-    joules()  # an old GPU has no such counter, and says so here
+    joules()  # raises on an old GPU without this counter
     return Counter("NVML", joules)
 
 
 def _rapl(root: Path | None = None) -> list[Counter]:
-    """One for each processor package."""
+    """One counter per processor package."""
     folders = sorted((root or POWERCAP).glob("intel-rapl:[0-9]"))
     if not folders:
         raise FileNotFoundError(root)
-    found = []
+    packages = []
     for folder in folders:
 
         def joules(file: Path = folder / "energy_uj") -> float:
@@ -84,8 +84,8 @@ def _rapl(root: Path | None = None) -> list[Counter]:
 
         joules()
         wraps = int((folder / "max_energy_range_uj").read_text()) / 1e6
-        found.append(Counter("RAPL", joules, wraps))
-    return found
+        packages.append(Counter("RAPL", joules, wraps))
+    return packages
 
 
 def of_job(
@@ -96,19 +96,21 @@ def of_job(
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Energy:
-    """Repeat a job for some seconds, after some in which nothing is done. `job` returns when its
-    work is done."""
-    found, missing = counters(device)
-    if not found:
+    """Energy of one job: measured idle for `idle` seconds, then repeating the job for `seconds`.
+    `job` must return only when its work is finished."""
+    readable, missing = counters(device)
+    if not readable:
         return Energy(None, None, "; ".join(missing))
 
     def window(act: Callable[[], int]) -> tuple[float, float, int]:
-        before, began = [one.joules() for one in found], now()
+        before, began = [counter.joules() for counter in readable], now()
         times = act()
         spent = now() - began
         used = sum(
-            end - start + (one.wraps if end < start else 0.0)
-            for one, start, end in zip(found, before, [c.joules() for c in found], strict=True)
+            end - start + (counter.wraps if end < start else 0.0)
+            for counter, start, end in zip(
+                readable, before, [counter.joules() for counter in readable], strict=True
+            )
         )
         return used, spent, times
 
@@ -125,6 +127,6 @@ def of_job(
 
     quiet, rested, _ = window(rest)
     used, worked, times = window(work)
-    source = " + ".join(dict.fromkeys(one.name for one in found))
+    source = " + ".join(dict.fromkeys(counter.name for counter in readable))
     source += "".join(f"; {why}" for why in missing)
     return Energy(used / times, (used - quiet / rested * worked) / times, source)

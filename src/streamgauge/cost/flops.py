@@ -1,29 +1,28 @@
-"""How many FLOPs a job takes: counted once for every kind and shape of job, and then known.
+"""FLOPs of jobs: counted once per kind and shape of job, then looked up.
 
-`torch.utils.flop_counter` sees every operator, which makes a small network's step two to three
-times as slow. But equal shapes take equal FLOPs. So a job is counted when it is the first of its
-shape, and its figure is used again for those that follow. What a shape is:
+`torch.utils.flop_counter` intercepts every operator, which makes a step of a small network two to
+three times as slow. Jobs of equal shape take equal FLOPs, so the first job of a shape is counted
+and its FLOPs are used for the following jobs of that shape. A shape consists of:
 
-- the kind of job, the size of its batch, and what the learner's `work()` says before it begins,
-  where it has one: whatever else the FLOPs of its next job depend on, such as how many samples it
-  will recall;
-- a part of a job whose size (or whether it happens at all) only shows on the way is marked by the
-  learner, `with part("name", size):`, and has a figure of its own that is added.
+- the kind of job, the batch size, and the result of the learner's optional `work()` before the job:
+  everything else that the FLOPs of the next job depend on, such as the number of recalled samples;
+- parts of a job whose size is not known before: the learner marks them, `with part("name", size):`,
+  and their FLOPs are counted per name and size and added.
 
-No learner is taken at its word: of each shape the first, second, fourth, eighth ... job is counted,
-and from the first figure that is another one on, every job of that shape is. Where jobs are
-replayed from a recording, equal shapes are equal operations, and the first alone is counted. Only a
-learner that never sees an input (`sees_input = False`) has 0 without being counted.
+What a learner declares is checked: of each shape, the first, second, fourth, eighth ... job is
+counted, and once two counts of a shape differ, every job of that shape is counted. Where jobs are
+replayed from a recording, equal shapes are equal operations, so only the first is counted. A
+learner that never sees an input (`sees_input = False`) has 0 FLOPs without counting.
 
-Where nearly every job has a shape of its own, as some number of samples is another one each time,
-counting would never end. What dense networks take is affine in such a number, and a learner that
-marks it in `work()`, `Affine(number)`, has its shapes put in families: alike but for that number,
-which is not 0. Once a family's first two counted figures and a third, at three numbers, lie on a
-line exactly, the figures of new shapes are read off it. This is not taken on trust either: of the
-shapes so computed the first, second, fourth, eighth ... is counted all the same, and so is what the
-rule above says. The first figure beside the line ends it for good: what was computed is forgotten,
-and the family's shapes are counted as any others. Numbers that are not marked are never read off a
-line, since many are not on one (a batch that waits to be full takes nothing until it is).
+Where nearly every job has a new shape, because a number of samples always differs, all jobs would
+have to be counted. The FLOPs of dense networks are affine in such a number. A learner marks the
+number in `work()` as `Affine(number)`; shapes that differ only in this number, above 0, are a
+family. Once the first two counts and a third one, at three numbers, lie exactly on a line, FLOPs
+of new shapes are computed from the line. This is checked, too: of the computed shapes the first,
+second, fourth, eighth ... is counted nevertheless, in addition to the rule above. The first count
+that is not on the line ends its use for good: computed values are dropped, and the shapes of the
+family are counted like others. Numbers that are not marked are never interpolated, since FLOPs need
+not be affine in them (a batch that waits until it is full takes none before).
 """
 
 from __future__ import annotations
@@ -41,21 +40,23 @@ _active: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 class Affine(int):
-    """The entry of `work()` that the FLOPs of a job are an affine function of where it is not 0,
-    all else being equal: a number of samples that are all treated alike. One entry at most."""
+    """Entry of `work()` in which the FLOPs of a job are affine where it is not 0, all else being
+    equal: a number of samples that are all processed alike. At most one entry per job."""
 
 
 @dataclass
 class _Line:
     """The FLOPs of a family of shapes, by the number in which they differ."""
 
-    counted: dict[int, int] = field(default_factory=dict)  # the first two say where the line is
-    computed: list[str] = field(default_factory=list)  # shapes read off it, and never counted
-    read: int = 0  # how many shapes were
-    bent: bool = False  # a figure was counted that does not lie on it
+    counted: dict[int, int] = field(default_factory=dict)  # the first two define the line
+    computed: list[str] = field(
+        default_factory=list
+    )  # shapes computed from the line, never counted
+    read: int = 0  # number of shapes computed so far
+    bent: bool = False  # a count was not on the line
 
     def at(self, number: int) -> float | None:
-        """What can be said of a shape that was not counted."""
+        """FLOPs computed from the line, None if the line is not established."""
         if self.bent or len(self.counted) < 3:
             return None
         flops = self._through_first_two(number)
@@ -72,35 +73,35 @@ class _Line:
 
 
 class Meter:
-    """The FLOPs of one learner's jobs. Used around each: `with meter.job("learn", 10): ...`, after
-    which `meter.flops` is what it took. Its state belongs in the checkpoint."""
+    """FLOPs of a learner's jobs: after `with meter.job("learn", 10): ...`, `meter.flops` are those
+    of the job. The state of the meter is part of a checkpoint."""
 
     replayed = False  # jobs are replays of recordings
     total: Callable[[float], float] | None = None  # sums over processes that share a job
 
     def __init__(self, work: Callable[[], Any] | None = None, sees_input: bool = True) -> None:
         self._work = work
-        # Labels alone are nothing to multiply. And the counter's first use loads a good part of
-        # torch, a second that is not to be paid for nothing.
+        # Without inputs there are no products to count, and the first use of the counter imports a
+        # large part of torch, which takes a second.
         self._nothing = not sees_input
         self.known: dict[str, float] = {}
         self.seen: dict[str, int] = {}  # jobs of each shape
-        self.varies: set[str] = set()  # shapes whose figures were not equal
-        self.lines: dict[str, _Line] = {}  # of families
+        self.varies: set[str] = set()  # shapes whose counts differed
+        self.lines: dict[str, _Line] = {}  # by family
         self.flops = float("nan")  # of the last job
         self.counting = False
-        self._line: _Line | None = None  # of the job at hand
-        self._own = 0.0  # of it, without its parts
-        self._apart = 0.0  # of its parts
+        self._line: _Line | None = None  # of the current job
+        self._own = 0.0  # FLOPs of the current job without its parts
+        self._apart = 0.0  # FLOPs of its parts
 
     def job(self, kind: str, *shape: Any) -> Meter:
         work = None if self._work is None else self._work()
         self._key = f"{kind}{shape}{'' if work is None else work}"
         self._line, self._number = None, 0
         entries = work if isinstance(work, tuple) else ()
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             if isinstance(entry, Affine) and entry:
-                family = f"{kind}{shape}{(*entries[:place], '*', *entries[place + 1 :])}"
+                family = f"{kind}{shape}{(*entries[:position], '*', *entries[position + 1 :])}"
                 self._line, self._number = self.lines.setdefault(family, _Line()), int(entry)
         return self
 
@@ -118,7 +119,7 @@ class Meter:
             self.counting = False
             if kind is None:
                 own = self._own if self.total is None else self.total(self._own)
-                self._learnt(self._key, own)
+                self._store(self._key, own)
         self.flops = self.known.get(self._key, float("nan")) + self._apart
 
     def _resume(self) -> None:
@@ -147,7 +148,7 @@ class Meter:
             return times == 1
         return _is_power_of_two(times) or key in self.varies
 
-    def _learnt(self, key: str, flops: float) -> None:
+    def _store(self, key: str, flops: float) -> None:
         line = self._line
         if line is not None and key in line.computed:
             line.computed.remove(key)
@@ -156,15 +157,14 @@ class Meter:
         self.known[key] = flops
         if line is not None:
             line.learn(self._number, flops)
-            while line.bent and line.computed:  # these are as though they had never been met
+            while line.bent and line.computed:  # forget the computed shapes
                 other = line.computed.pop()
                 del self.known[other], self.seen[other]
 
     @contextmanager
     def part(self, name: str, *shape: Any) -> Iterator[None]:
-        """A part that is known is not counted again, though the job around it may be: there can be
-        thousands in one job, and who replays recorded steps has to take counted ones as they are.
-        """
+        """A part with known FLOPs is not counted again, even within a job that is: there can be
+        thousands in one job, and counted operators cannot be replayed from a recording."""
         key = f"part {name}{shape}"
         around = self.counting
         if around:
@@ -197,8 +197,8 @@ class Meter:
 
 @contextmanager
 def part(name: str, *shape: Any) -> Iterator[None]:
-    """Mark a part of a job whose size is not known before: it is counted once a name and size.
-    Parts do not stand within parts. Outside of a metered job this does nothing."""
+    """Mark a part of a job whose size is not known before the job: counted once per name and size.
+    Parts are not nested. Outside of a metered job this does nothing."""
     meter = _active.get()
     if meter is None:
         yield
@@ -208,8 +208,8 @@ def part(name: str, *shape: Any) -> Iterator[None]:
 
 
 def counting() -> bool:
-    """Whether the job at hand is being counted: whoever replays recorded steps (a CUDA graph, whose
-    operators nobody sees) must take this one operator by operator."""
+    """Whether the current job is being counted. An engine must then execute every operator itself,
+    since the operators of a replayed CUDA graph cannot be intercepted."""
     meter = _active.get()
     return meter is not None and meter.counting
 

@@ -1,4 +1,4 @@
-"""Is there a shift at all? A model of one period against one of the whole range, over time."""
+"""Drift test: models trained on single periods, tested in all periods of a stream."""
 
 from __future__ import annotations
 

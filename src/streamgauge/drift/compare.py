@@ -1,14 +1,15 @@
-"""Is there a shift at all? Models of one period each, tested in all periods.
+"""Drift test: one model per period, tested in all periods.
 
-Source: Cai et al. 2021 (CLOC), Figure 2: a model of the year 2010 and one of all years, from
-equally many samples, are tested over time; the first falls off outside its year. Here every period
-has its model, so that the answer is a test and not a look at one curve:
+Source: Cai et al. 2021 (CLOC), Figure 2: a model of the year 2010 and a model of all years, trained
+on equally many samples, are tested over time; the accuracy of the first is lower outside 2010. Here
+every period has a model, which gives a statistical test instead of one curve:
 
-    advantage = mean over stretches of [ model of the stretch's own period - mean of the others ]
+    advantage = mean over test blocks of [ accuracy of the model of the block's own period
+                                           - mean accuracy of the models of the other periods ]
 
-If nothing changes, it does not matter which period a stretch is in, and reassigning stretches to
-periods at random gives the distribution of the advantage by chance (a permutation test: its false
-alarm rate is the chance asked for, where stretches are independent; gaps see to that).
+Without drift, the period of a test block does not matter, and assigning blocks to periods at random
+gives the distribution of the advantage under the null hypothesis (a permutation test: its false
+alarm rate is ``chance`` if test blocks are independent, which the gaps around them ensure).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.intervals import interval
-from streamgauge.audit.log import Log
+from streamgauge.audit.log import PredictionLog
 from streamgauge.drift.layout import Layout, correlation_length, lay_out
-from streamgauge.drift.models import Read, scores_blind, scores_seeing
+from streamgauge.drift.models import InputReader, scores_blind, scores_with_inputs
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import Stream
 
@@ -33,7 +34,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy over time of one model, with 95 % intervals from the spread of its stretches."""
+    """Accuracy of one model over time, with 95 % intervals from the variance over test blocks."""
 
     accuracy: Floats
     low: Floats
@@ -42,26 +43,26 @@ class Curve:
 
 @dataclass(frozen=True)
 class Drift:
-    """What was found. Accuracies are shares; positions are samples of the stream."""
+    """Result of a drift test. Accuracies are shares; positions are samples of the stream."""
 
     name: str
     samples: int
     classes: int
-    inputs: bool  # whether models saw inputs; otherwise they guess by class frequencies
-    advantage: float  # own period's model over other periods' models
-    limits: tuple[float, float]  # its 95 % interval
+    inputs: bool  # whether models use inputs; otherwise they guess by class frequencies
+    advantage: float  # accuracy of the own period's model minus that of other periods' models
+    limits: tuple[float, float]  # 95 % interval of the advantage
     p_value: float
-    chance: float  # false alarms accepted
-    own: float  # a period's model in its own period
-    other: float  # in other periods
-    whole: float  # the model of the whole range
+    chance: float  # accepted rate of false alarms
+    own: float  # accuracy of a period's model in its own period
+    other: float  # accuracy of a period's model in other periods
+    whole: float  # accuracy of the model of the whole range
     periods: int
     trained_on: int
     tested_on: int
     gap: int
-    shown: int  # the period whose model is drawn
+    shown: int  # the period whose model is plotted
     position: Floats
-    time: Ints | None  # of the positions
+    time: Ints | None  # per position
     local: Curve
     full: Curve
     spans: list[tuple[int, int]]  # first and last position of each period
@@ -75,30 +76,27 @@ class Drift:
 
     @property
     def words(self) -> str:
-        """The answer in one sentence."""
-        low, high = (100 * one for one in self.limits)
-        measure = "right" if self.inputs else "right, guessing by class frequencies,"
-        compared = (
-            f"a model of one of {self.periods} periods is {measure} {100 * self.own:.1f} % of the "
-            f"time in its own period and {100 * self.other:.1f} % in the others "
+        """The result in one sentence."""
+        low, high = (100 * limit for limit in self.limits)
+        guessing = "" if self.inputs else ", guessing by class frequencies,"
+        numbers = (
+            f"models of one of {self.periods} periods{guessing} have an accuracy of "
+            f"{100 * self.own:.1f} % in their own period and {100 * self.other:.1f} % in others "
             f"({100 * self.advantage:+.1f} points [{low:.1f}, {high:.1f}], "
-            f"p = {self.p_value:.2g}), a model of the whole range from as many samples "
+            f"p = {self.p_value:.2g}); a model of the whole range, trained on as many samples, has "
             f"{100 * self.whole:.1f} %"
         )
         if self.shift:
-            return f"There is a shift: {compared}."
+            return f"There is a shift: {numbers}."
         if low > 0:
-            return (
-                f"It is not certain that there is a shift, at the {self.chance:.3g} false alarms "
-                f"asked for: {compared}."
-            )
+            return f"A shift is not certain at a false alarm rate of {self.chance:.3g}: {numbers}."
         return (
-            f"No shift can be seen: {compared}; an advantage of more than "
+            f"No shift was detected: {numbers}; an advantage of more than "
             f"{max(high, 0.0):.1f} points is unlikely."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For a program to read."""
+        """The result as numbers, lists and strings, for JSON."""
         return {
             "shift": self.shift,
             "words": self.words,
@@ -136,7 +134,7 @@ class Drift:
 
 def find_drift(
     label: ArrayLike,
-    x: NDArray[Any] | Read | None = None,
+    x: NDArray[Any] | InputReader | None = None,
     *,
     time: ArrayLike | None = None,
     periods: int | None = None,
@@ -150,13 +148,13 @@ def find_drift(
     name: str = "the stream",
     notes: Sequence[str] = (),
 ) -> Drift:
-    """Compare models of periods over a stream whose labels (and inputs) come in order of time.
+    """Compare models of periods over a stream whose labels (and inputs) are in order of time.
 
-    `x` are inputs, an array or a function from positions to inputs; without it, models know only
-    how frequent each class was. `gap` is the distance in samples between what is learnt and what is
-    tested; by default the correlation length of the labels. `periods` are of equally many samples,
-    ten where the stream is long enough; `shown` (from 1) is the one that is drawn, by default the
-    middle one. `chance` is the rate of false alarms.
+    `x` are inputs, an array or a function from positions to inputs; without inputs, models use only
+    class frequencies. `gap` is the least distance in samples between training and test samples, by
+    default the correlation length of the labels. The stream is cut into `periods` periods of
+    equally many samples, by default ten if it is long enough. `shown` (from 1) is the period whose
+    model is plotted, by default the middle one. `chance` is the rate of false alarms.
 
     >>> rng = np.random.default_rng(0)
     >>> still = rng.integers(0, 5, 4000)
@@ -165,44 +163,44 @@ def find_drift(
     """
     labels = np.asarray(label)
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
-        raise StreamgaugeError("Labels must be one whole number a sample.")
+        raise StreamgaugeError("Labels must be one whole number per sample.")
     if not 0 < chance < 1:
-        raise StreamgaugeError(f"--chance is a share between 0 and 1; it is {chance}.")
+        raise StreamgaugeError(f"--chance must be between 0 and 1, not {chance}.")
     if permutations + 1 < 1 / chance:
         raise StreamgaugeError(
-            f"--chance is {1 / (permutations + 1):g} at the least, as it is found from "
-            f"{permutations:,} permutations; it is {chance:g}."
+            f"--chance must be at least {1 / (permutations + 1):g}, the smallest p-value of "
+            f"{permutations:,} permutations, not {chance:g}."
         )
     if seed < 0:
-        raise StreamgaugeError(f"--seed is a whole number from 0 on; it is {seed}.")
+        raise StreamgaugeError(f"--seed must be a whole number from 0, not {seed}.")
     if samples < 2 or tests < 2:
-        raise StreamgaugeError("--samples is at least 2, to learn from and to test on.")
-    told = list(notes)
+        raise StreamgaugeError("--samples must be at least 2, for training and for testing.")
+    messages = list(notes)
     _, codes = np.unique(labels, return_inverse=True)
     classes = int(codes.max(initial=-1)) + 1
     if classes < 2:
-        raise StreamgaugeError("There is one class only, so there is nothing to tell apart.")
-    far = correlation_length(codes) if gap is None else gap
-    if gap is None and far >= len(codes) // 40 > 0:
-        told.append(
-            f"The labels are still correlated {far:,} samples apart, so part of what is called a "
-            "shift may be slow correlation: read it with the picture."
+        raise StreamgaugeError("There is one class only: a drift test needs two or more.")
+    distance = correlation_length(codes) if gap is None else gap
+    if gap is None and distance >= len(codes) // 40 > 0:
+        messages.append(
+            f"Labels {distance:,} samples apart are still correlated, so part of the shift may be "
+            "slow correlation: check the plot over time."
         )
-    if far < 0:
-        raise StreamgaugeError(f"--gap is a number of samples from 0 on; it is {far}.")
-    plan = lay_out(len(codes), far, periods, samples, tests, seed)
+    if distance < 0:
+        raise StreamgaugeError(f"--gap must be a number of samples from 0, not {distance}.")
+    plan = lay_out(len(codes), distance, periods, samples, tests, seed)
     if shown is not None and not 1 <= shown <= plan.periods:
-        raise StreamgaugeError(f"--period is a number from 1 to {plan.periods}; it is {shown}.")
-    read = _reader(x, len(codes))
-    train = [*plan.train, plan.whole]
-    if read is None:
-        right = scores_blind(codes, train, plan.test, classes)
+        raise StreamgaugeError(f"--period must be a number from 1 to {plan.periods}, not {shown}.")
+    reader = _reader(x, len(codes))
+    training_sets = [*plan.train, plan.whole]
+    if reader is None:
+        scores = scores_blind(codes, training_sets, plan.test, classes)
     else:
-        right = scores_seeing(codes, train, plan.test, read, seed)
-    return _judge(
+        scores = scores_with_inputs(codes, training_sets, plan.test, reader, seed)
+    return _drift_from_scores(
         plan,
-        right,
-        drawn=plan.periods // 2 if shown is None else shown - 1,
+        scores,
+        plotted=plan.periods // 2 if shown is None else shown - 1,
         chance=chance,
         permutations=permutations,
         seed=seed,
@@ -211,28 +209,30 @@ def find_drift(
             "name": name,
             "samples": len(codes),
             "classes": classes,
-            "inputs": read is not None,
-            "notes": tuple(told),
+            "inputs": reader is not None,
+            "notes": tuple(messages),
         },
     )
 
 
-def _reader(x: NDArray[Any] | Read | None, count: int) -> Read | None:
+def _reader(x: NDArray[Any] | InputReader | None, count: int) -> InputReader | None:
     if x is None or callable(x):
         return x
     array = np.asarray(x)
     if len(array) != count:
-        raise StreamgaugeError(f"There are {len(array)} inputs for {count} labels.")
+        raise StreamgaugeError(
+            f"There are {len(array)} inputs for {count} labels: give one input per label."
+        )
     if array.size == 0:
         return None
     return lambda index: array[index]
 
 
-def _judge(
+def _drift_from_scores(
     plan: Layout,
-    right: NDArray[np.float32],
+    scores: NDArray[np.float32],
     *,
-    drawn: int,
+    plotted: int,
     chance: float,
     permutations: int,
     seed: int,
@@ -241,23 +241,24 @@ def _judge(
 ) -> Drift:
     blocks = len(plan.period)
     count = np.bincount(plan.block, minlength=blocks).astype(np.float64)
-    mean = np.stack([np.bincount(plan.block, row, blocks) for row in right]) / count
+    mean = np.stack([np.bincount(plan.block, row, blocks) for row in scores]) / count
     local, whole = mean[:-1], mean[-1]
-    column = np.arange(blocks)
-    lead = (local - local.mean(axis=0)) * plan.periods / (plan.periods - 1)  # over the other models
-    each = lead[plan.period, column]
-    advantage = float(each.mean())
+    block_index = np.arange(blocks)
+    # Accuracy of each model minus the mean of the other models, [models, blocks].
+    advantages = (local - local.mean(axis=0)) * plan.periods / (plan.periods - 1)
+    block_advantages = advantages[plan.period, block_index]
+    advantage = float(block_advantages.mean())
     rng = np.random.default_rng([seed, 13])
-    by_chance = np.array(
-        [lead[rng.permutation(plan.period), column].mean() for _ in range(permutations)]
+    permuted = np.array(
+        [advantages[rng.permutation(plan.period), block_index].mean() for _ in range(permutations)]
     )
-    # Equal up to rounding counts as reached.
-    reached = int(np.sum(by_chance >= advantage - 1e-12))
-    own = float(local[plan.period, column].mean())
-    error = float(each.std(ddof=1) / np.sqrt(blocks))
-    parts = np.array_split(column, max(2, min(40, blocks // 5)))
-    middle = np.array([plan.test[np.isin(plan.block, part)].mean() for part in parts])
-    bounds = [(int(a), int(b) - 1) for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
+    # The tolerance counts permutations that are equal up to rounding.
+    reached = int(np.sum(permuted >= advantage - 1e-12))
+    own = float(local[plan.period, block_index].mean())
+    error = float(block_advantages.std(ddof=1) / np.sqrt(blocks))
+    bins = np.array_split(block_index, max(2, min(40, blocks // 5)))
+    positions = np.array([plan.test[np.isin(plan.block, bin_blocks)].mean() for bin_blocks in bins])
+    spans = [(int(a), int(b) - 1) for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
     return Drift(
         **facts,
         advantage=advantage,
@@ -271,41 +272,43 @@ def _judge(
         trained_on=len(plan.whole),
         tested_on=len(plan.test),
         gap=plan.gap,
-        shown=drawn + 1,
-        position=middle,
-        time=None if time is None else time[middle.round().astype(np.int64)],
-        local=_curve(local[drawn], parts),
-        full=_curve(whole, parts),
-        spans=bounds,
-        span_times=None if time is None else [(int(time[a]), int(time[b])) for a, b in bounds],
+        shown=plotted + 1,
+        position=positions,
+        time=None if time is None else time[positions.round().astype(np.int64)],
+        local=_curve(local[plotted], bins),
+        full=_curve(whole, bins),
+        spans=spans,
+        span_times=None if time is None else [(int(time[a]), int(time[b])) for a, b in spans],
         matrix=np.stack([local[:, plan.period == p].mean(axis=1) for p in range(plan.periods)], 1),
     )
 
 
-def _curve(values: Floats, parts: Sequence[Ints]) -> Curve:
+def _curve(values: Floats, bins: Sequence[Ints]) -> Curve:
     accuracy, low, high = [], [], []
-    for part in parts:
-        here = values[part]
-        value = float(here.mean())
-        a, b = interval(value, float(here.std(ddof=1) / np.sqrt(len(here))), len(here))
+    for blocks in bins:
+        accuracies = values[blocks]
+        value = float(accuracies.mean())
+        lower, upper = interval(
+            value, float(accuracies.std(ddof=1) / np.sqrt(len(accuracies))), len(accuracies)
+        )
         accuracy.append(value)
-        low.append(max(0.0, a))
-        high.append(min(1.0, b))
+        low.append(max(0.0, lower))
+        high.append(min(1.0, upper))
     return Curve(np.array(accuracy), np.array(low), np.array(high))
 
 
 def stream_drift(stream: Stream, **options: Any) -> Drift:
-    """The same for a stream as it is arranged: its order is what is taken for time."""
+    """The drift test of a stream; its order is taken as the order of time."""
     source, order = stream.source, stream.order
-    blind = int(np.prod(stream.spec.input_shape)) == 0
-    clock = source.columns.get("time")
-    when = None if clock is None else clock[order]
-    if when is not None and bool(np.any(when[1:] < when[:-1])):
-        when = None  # the order is not that of the times
+    no_inputs = int(np.prod(stream.spec.input_shape)) == 0
+    times = source.columns.get("time")
+    ordered_times = None if times is None else times[order]
+    if ordered_times is not None and bool(np.any(ordered_times[1:] < ordered_times[:-1])):
+        ordered_times = None  # the stream is not in order of time
     return find_drift(
         source.label[order],
-        None if blind else lambda position: source.read(order[position]),
-        time=when,
+        None if no_inputs else lambda position: source.read(order[position]),
+        time=ordered_times,
         name=stream.name,
         **options,
     )
@@ -319,36 +322,36 @@ def table_drift(
     time: str | None = None,
     **options: Any,
 ) -> Drift:
-    """The same for a table with a label per row, in any format that `audit` reads, sorted by time
-    where there is a column of times. `features` are columns of numbers; without any, the models
-    know only how frequent each class was."""
-    log = Log(table, features=features, label=label, time=time, prediction="none", user="none",
-              album="none", step="none", shift="none", age="none")  # fmt: skip
+    """The drift test of a table with one label per row, in any format that `audit` reads, sorted by
+    time if it has a time column. `features` are numeric columns used as inputs; without them,
+    models use only class frequencies."""
+    unused = dict.fromkeys(("prediction", "user", "album", "step", "shift", "age"), "none")
+    log = PredictionLog(table, features=features, label=label, time=time, **unused)
     pieces = list(log.pieces())
     labels = np.concatenate([piece.label for piece in pieces])
     x = np.concatenate([p.features for p in pieces if p.features is not None]) if features else None
     notes = []
     if x is not None:
-        whole = np.isfinite(x).all(axis=1)
-        if not whole.all():
-            notes.append(f"{int((~whole).sum()):,} rows lack a feature and are left out.")
+        complete = np.isfinite(x).all(axis=1)
+        if not complete.all():
+            notes.append(f"{int((~complete).sum()):,} rows with a missing feature are left out.")
     else:
-        whole = np.ones(len(labels), bool)
-    clock = None
+        complete = np.ones(len(labels), bool)
+    times = None
     if "time" in log.roles:
-        clock = np.concatenate([p.time for p in pieces if p.time is not None])
-        order = np.argsort(clock, kind="stable")
-        order = order[whole[order]]
-        clock = clock[order]
+        times = np.concatenate([p.time for p in pieces if p.time is not None])
+        order = np.argsort(times, kind="stable")
+        order = order[complete[order]]
+        times = times[order]
     else:
-        order = np.flatnonzero(whole)
+        order = np.flatnonzero(complete)
         notes.append(
-            "There is no column of times: the order of the file is taken for that of time."
+            "There is no time column: the order of the file is taken as the order of time."
         )
     return find_drift(
         labels[order],
         None if x is None else x[order],
-        time=clock,
+        time=times,
         name=log.name,
         notes=notes,
         **options,

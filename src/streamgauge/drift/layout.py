@@ -1,8 +1,8 @@
-"""Who learns from what and is tested where, so that neighbours in time cannot be taken for a shift.
+"""Training and test samples of the drift test, with gaps between them.
 
-Photos of one album look alike. If single photos were held out, a model of one period would know the
-albums of its own test photos and do better there even if nothing ever changed. So whole stretches
-are held out, with a gap on both sides that is longer than the correlation of the labels.
+Photos of one album are similar. If single photos were held out, the model of a period would be
+trained on the albums of its own test photos and be more accurate there without any drift. So whole
+blocks are held out, with a gap on both sides that is longer than the correlation of the labels.
 """
 
 from __future__ import annotations
@@ -16,84 +16,86 @@ from streamgauge.errors import StreamgaugeError
 
 Ints = NDArray[np.int64]
 
-UNITS, FEW = 200, 40  # stretches of a long stream, and of a short one
-PER_PERIOD = 4  # stretches that a period needs, for a test to be worth much
-LEAST = 40  # samples in a stretch
+LONG_UNITS, SHORT_UNITS = 200, 40  # units of a long stream, and of a short stream
+UNITS_PER_PERIOD = 4  # least number of units per period, for the power of the test
+LEAST_SAMPLES = 40  # per unit
 MOST_PERIODS = 10
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions in the stream. A unit is train, gap, test, gap, train; some units are a period."""
+    """Positions in the stream. A unit is train, gap, test, gap, train; a period is many units."""
 
     periods: int
     gap: int
-    train: list[Ints]  # of each period; all of one length
-    whole: Ints  # as many, drawn from all periods
+    train: list[Ints]  # training samples per period, all of equal length
+    whole: Ints  # as many training samples, drawn from all periods
     test: Ints
-    block: Ints  # of each test sample: the number of its unit
-    period: Ints  # of each unit
-    starts: Ints  # of each period, and the end
+    block: Ints  # per test sample: the number of its unit
+    period: Ints  # per unit: its period
+    starts: Ints  # first position of each period, and the end of the stream
 
 
 def lay_out(
     count: int, gap: int, periods: int | None, samples: int, tests: int, seed: int
 ) -> Layout:
-    """Cut a stream of `count` samples; at most `samples` to learn from, `tests` to test on."""
-    # Gaps take two of eight parts where the stream is long enough for it, and else two of four.
-    length = max(min(8 * gap, max(4 * gap, count // FEW)), count // UNITS, LEAST)
+    """Cut a stream of `count` samples; at most `samples` training and `tests` test samples."""
+    # Gaps take two of eight parts of a unit if the stream is long enough, else two of four.
+    length = max(
+        min(8 * gap, max(4 * gap, count // SHORT_UNITS)), count // LONG_UNITS, LEAST_SAMPLES
+    )
     units = count // length
-    most = min(MOST_PERIODS, units // PER_PERIOD)
-    wanted = most if periods is None else periods
+    most = min(MOST_PERIODS, units // UNITS_PER_PERIOD)
+    number = most if periods is None else periods
     if most < 2:
         raise StreamgaugeError(
-            f"{count:,} samples are too few: with a gap of {gap:,} they give {units} stretches to "
-            f"test on, and two periods need {2 * PER_PERIOD}."
+            f"{count:,} samples are too few: with a gap of {gap:,} they give {units} test blocks, "
+            f"and two periods need {2 * UNITS_PER_PERIOD}."
         )
-    if not 2 <= wanted <= units // 2:
+    if not 2 <= number <= units // 2:
         raise StreamgaugeError(
-            f"--periods is a number from 2 to {units // 2} for this stream; it is {wanted}."
+            f"--periods must be from 2 to {units // 2} for this stream, not {number}."
         )
     edges = np.linspace(0, count, units + 1).astype(np.int64)
-    period = np.arange(units) * wanted // units
-    test, block = [], []
-    learn: list[list[Ints]] = [[] for _ in range(wanted)]
+    period = np.arange(units) * number // units
+    tests_per_unit, blocks_per_unit = [], []
+    training: list[list[Ints]] = [[] for _ in range(number)]
     for unit in range(units):
         low, high = int(edges[unit]), int(edges[unit + 1])
         quarter = (high - low) // 4
         middle = (low + high) // 2
         first, last = middle - quarter // 2, middle - quarter // 2 + quarter
-        test.append(np.arange(first, last))
-        block.append(np.full(last - first, unit))
-        learn[period[unit]] += [np.arange(low, first - gap), np.arange(last + gap, high)]
+        tests_per_unit.append(np.arange(first, last))
+        blocks_per_unit.append(np.full(last - first, unit))
+        training[period[unit]] += [np.arange(low, first - gap), np.arange(last + gap, high)]
     rng = np.random.default_rng([seed, 7])
-    pools = [np.concatenate(parts) for parts in learn]
+    pools = [np.concatenate(parts) for parts in training]
     size = min(samples, min(len(pool) for pool in pools))
-    tested, of_block = np.concatenate(test), np.concatenate(block)
-    if len(tested) > tests:
-        chosen = np.unique(np.linspace(0, len(tested) - 1, tests).round().astype(np.int64))
-        tested, of_block = tested[chosen], of_block[chosen]
-    first_units = np.searchsorted(period, np.arange(wanted + 1))
+    test_samples, test_blocks = np.concatenate(tests_per_unit), np.concatenate(blocks_per_unit)
+    if len(test_samples) > tests:
+        chosen = np.unique(np.linspace(0, len(test_samples) - 1, tests).round().astype(np.int64))
+        test_samples, test_blocks = test_samples[chosen], test_blocks[chosen]
+    first_units = np.searchsorted(period, np.arange(number + 1))
     return Layout(
-        periods=wanted,
+        periods=number,
         gap=gap,
         train=[np.sort(rng.choice(pool, size, replace=False)) for pool in pools],
         whole=np.sort(rng.choice(np.concatenate(pools), size, replace=False)),
-        test=tested,
-        block=of_block,
+        test=test_samples,
+        block=test_blocks,
         period=period,
         starts=edges[first_units],
     )
 
 
 def correlation_length(label: Ints) -> int:
-    """How far apart labels must be for bursts (albums, hours, moods) to have passed.
+    """Distance in samples beyond which labels are no longer correlated by bursts (albums, hours).
 
-    a(d) is how often labels at distance d are equal; far means distances around a hundredth of the
-    stream, so that what changes slowly, the shift that is looked for, counts as far already. The
-    answer is the smallest d from which on a exceeds its far level by less than a twentieth of what
-    it does at d = 1, by less than half a point, or by less than two standard errors; at most a
-    fortieth of the stream.
+    a(d) is the share of equal labels at distance d, and the base level its mean over distances of
+    a hundredth to a fortieth of the stream, so that slow changes, the drift itself, are part of the
+    base level. The result is the smallest d from which on a(d) exceeds the base level by less than
+    a twentieth of its excess at d = 1, by less than half a point, or by less than two standard
+    errors; at most a fortieth of the stream.
 
     >>> drawn = np.random.default_rng(0).integers(0, 50, 2000)
     >>> correlation_length(drawn), correlation_length(np.repeat(drawn, 10))  # albums of ten
@@ -106,12 +108,12 @@ def correlation_length(label: Ints) -> int:
     grid = np.unique(np.floor(2 ** np.arange(0, np.log2(most) + 0.25, 0.25))).astype(np.int64)
     grid = np.unique(np.append(grid[grid <= most], most))
     equal = np.array([np.mean(label[d:] == label[:-d]) for d in grid])
-    around = np.unique(np.linspace(count // 100, most, 12).astype(np.int64).clip(1))
-    far = float(np.mean([np.mean(label[d:] == label[:-d]) for d in around]))
+    base_distances = np.unique(np.linspace(count // 100, most, 12).astype(np.int64).clip(1))
+    base = float(np.mean([np.mean(label[d:] == label[:-d]) for d in base_distances]))
     burst = 1 / max(1 - equal[0], 1e-3)
-    error = np.sqrt(max(far * (1 - far), 1e-9) * burst / count)
-    allowed = max(0.05 * (equal[0] - far), 0.005, 2 * error)
-    above = np.flatnonzero(equal - far >= allowed)
+    error = np.sqrt(max(base * (1 - base), 1e-9) * burst / count)
+    tolerance = max(0.05 * (equal[0] - base), 0.005, 2 * error)
+    above = np.flatnonzero(equal - base >= tolerance)
     if above.size == 0:
         return 0
     return int(grid[above[-1] + 1]) if above[-1] + 1 < len(grid) else most

@@ -1,6 +1,6 @@
-"""From the log to numbers: pure functions, NumPy in and NumPy out, one formula and one source each.
+"""Metrics of a log: pure functions on NumPy arrays, each with its formula and source.
 
-``score(log)`` gives every scalar a log can give; the rest is here by name.
+``score(log)`` computes all scalar metrics of a log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamgauge.metrics.continual import (
 from streamgauge.metrics.geo import GeolocationError, geolocation_error
 from streamgauge.metrics.log import (
     ContinualAccuracy,
-    Log,
+    RunLog,
     accuracy_matrix,
     classes_seen,
     continual_accuracy,
@@ -72,14 +72,15 @@ from streamgauge.metrics.transfer import (
     forward_transfer_curve,
     retention_curve,
 )
+from streamgauge.versions import renamed
 
 __all__ = [
     "Comparison",
     "ContinualAccuracy",
     "GeolocationError",
     "LinearProbe",
-    "Log",
     "RetentionCurve",
+    "RunLog",
     "Spread",
     "StabilityGap",
     "Standing",
@@ -134,3 +135,5 @@ __all__ = [
     "worst_case_accuracy",
     "worst_window",
 ]
+
+__getattr__ = renamed(__name__, {"Log": "RunLog"})

@@ -1,4 +1,4 @@
-"""Student's t distribution, so that comparing two learners needs no further library."""
+"""Student's t distribution, without SciPy."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def quantile(confidence: float, freedom: float) -> float:
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Regularised I_x(a, b) by its continued fraction (modified Lentz); ``rest`` = 1 - x, given by
-    itself because 1 - x would lose the digits of a small one."""
+    """Regularised I_x(a, b) by its continued fraction (modified Lentz); ``rest`` = 1 - x, a
+    parameter because computing 1 - x would lose the digits of a small difference."""
     if x <= 0 or rest <= 0:
         return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side
+    if x > (a + 1) / (a + b + 2):  # the fraction of the complement converges faster
         return 1.0 - _incomplete_beta(rest, x, b, a)
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)

@@ -1,4 +1,4 @@
-"""Is one learner better than another, and how sure can one be?"""
+"""Comparison of learners: differences with confidence intervals, p-values and leaderboards."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.metrics._arrays import Floats, Integers
+from streamgauge.metrics._arrays import Floats, Integers, block_variance
 from streamgauge.metrics._student import quantile, two_sided_p
 
 BLOCKS = 10
 
 
 class Spread(NamedTuple):
-    """Mean and sample deviation over seeds; floats for numbers, arrays for curves."""
+    """Mean and standard deviation over seeds; floats for numbers, arrays for curves."""
 
     mean: Any
     deviation: Any  # divided by seeds - 1; NaN for a single seed
@@ -27,13 +27,13 @@ class Spread(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What is known about the difference A - B."""
+    """The difference A - B with its uncertainty."""
 
     difference: float
     error: float  # standard error of the difference
     low: float  # confidence interval
     high: float
-    p: float  # two-sided, of no difference
+    p: float  # two-sided p-value of no difference
     freedom: float  # degrees of freedom
     seeds: int
     blocks: int  # 0 if only seeds were compared
@@ -46,21 +46,21 @@ class Standing(NamedTuple):
     mean: float
     deviation: float
     rank: int  # 1 + the number of learners that are significantly better
-    groups: str  # learners that share a letter cannot be told apart
+    groups: str  # learners that share a letter are not significantly different
     tied_with: tuple[str, ...]
 
 
 def spread(values: ArrayLike) -> Spread:
-    """Mean and sample deviation (divided by n - 1) over the first axis, the seeds.
+    """Mean and standard deviation (divided by n - 1) over the first axis, the seeds.
 
-    A NaN stays a NaN: a seed that failed is not left out in silence.
+    NaN values are not skipped: one NaN makes the mean NaN.
 
     >>> spread([0.2895, 0.2969, 0.2698, 0.2824, 0.2689])
     Spread(mean=0.2815, deviation=0.0122..., seeds=5)
     """
     runs = np.asarray(values, dtype=np.float64)
     if runs.ndim == 0 or not len(runs):
-        raise StreamgaugeError("spread wants one value a seed, and got none.")
+        raise StreamgaugeError("spread needs one value per seed, but got none.")
     mean = runs.mean(axis=0)
     deviation = runs.std(axis=0, ddof=1) if len(runs) > 1 else np.full(runs.shape[1:], np.nan)
     if runs.ndim == 1:
@@ -73,19 +73,18 @@ def compare(
 ) -> Comparison:
     """The difference between two learners, paired over seeds and over blocks of stream time.
 
-    ``A`` and ``B`` hold, for each seed, whether each sample was answered right: lists of arrays, or
-    arrays ``[seeds, samples]``; entry s of both must come from the same seed, so that
-    both saw one stream. Or one number a seed (say, retained accuracies): then only seeds are
-    compared.
+    ``A`` and ``B`` hold, per seed, whether each sample was predicted correctly: lists of arrays, or
+    arrays ``[seeds, samples]``; entry s of both must come from the same seed, so that both learners
+    saw the same stream. Or one number per seed (for example retained accuracies): then the
+    comparison is paired over seeds only.
 
-    Why blocks: neighbouring samples of a stream are alike, and so are a learner's mistakes on them.
-    Counting samples as if they were independent makes everything significant. The stream is cut
-    into ``blocks`` equally long pieces (or give a block number for each sample, a day for
-    instance); a block should be ten times as long as whatever makes neighbours alike, bursts and
-    albums, so use fewer blocks rather than more (simulated: at ten times, 5 % of the comparisons of
-    equal learners come out below p = .05, at five times 6 %, at two and a half times 8 %). Within
-    each seed and block both learners answered the same samples, and only the difference of their
-    accuracies is used.
+    Why blocks: neighbouring samples of a stream are correlated, and so are a learner's mistakes on
+    them; treating samples as independent makes p-values far too small. The stream is cut into
+    ``blocks`` equally long blocks (or pass a block number per sample, for example the day). A block
+    should be ten times as long as the bursts or albums of the stream, so use few blocks (simulated:
+    with blocks of ten times that length, 5 % of the comparisons of equal learners give p < .05; of
+    five times, 6 %; of two and a half times, 8 %). Within each seed and block both learners
+    predicted the same samples, and only the difference of their accuracies is used.
 
     With d[s, b] that difference, w_b the share of samples in block b, d_s and d_b the means over
     blocks and over seeds, d their mean, r the residuals d[s, b] - d_s - d_b + d:
@@ -96,13 +95,13 @@ def compare(
         V_rest   = n/(n - 1) * sum over b, s of w_b^2 r^2 / (S (S - 1))
         error^2  = max(V_seeds, V_blocks, V_seeds + V_blocks - V_rest),
 
-    the variance of a mean over two crossed samples, seeds and stretches of stream; it is right
-    whether all seeds saw one stream (then seeds alone would overlook that another stream might
-    favour B) or each its own. The maximum keeps chance from making it too small. Interval and
-    p-value are from Student's t with Satterthwaite's degrees of freedom. With a single seed only
-    blocks are left, and nothing is said about other seeds; with two, what is known about seeds
-    rests on one number, and false alarms reach 11 % where seeds differ much; take three or more.
-    NaN where neither seeds nor blocks are repeated.
+    the variance of a mean over two crossed factors, seeds and blocks. It is valid whether all seeds
+    saw the same stream (then the variance over seeds alone would ignore that B may be better on
+    another stream) or each seed a stream of its own. The maximum protects against an estimate that
+    is too small by chance. Interval and p-value come from Student's t with Satterthwaite's degrees
+    of freedom. With one seed, only the variance over blocks is used and the result does not
+    generalise to other seeds; with two seeds, false alarms reach 11 % if seeds differ much; use
+    three or more. NaN with one seed and one block.
 
     >>> a = [[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
     >>> b = [[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]]
@@ -112,112 +111,124 @@ def compare(
     0.0742
     """
     cells, weights, means = _differences(A, B, blocks)
-    seeds, number = cells.shape
+    seeds, block_count = cells.shape
     difference = float(means.mean())
-    parts: list[tuple[float, float]] = []  # variance, degrees of freedom
+    estimates: list[tuple[float, float]] = []  # variance, degrees of freedom
     if seeds > 1:
-        parts.append((float(np.sum((means - difference) ** 2)) / (seeds * (seeds - 1)), seeds - 1))
-    if number > 1:
-        each = cells.mean(axis=0)
-        stretch = number / (number - 1)
-        centre = float(np.sum(weights * each))
-        away = weights * (each - centre)
-        # A burst may reach over the edge of its block, and then neighbouring blocks are alike too.
-        beside = max(0.0, 2 * float(np.sum(away[1:] * away[:-1])))
-        parts.append((stretch * (float(np.sum(away**2)) + beside), number - 1))
-    if len(parts) == 2:
-        rest = cells - means[:, None] - each[None, :] + centre
-        left = stretch * float(np.sum((weights * rest) ** 2)) / (seeds * (seeds - 1))
-        parts.append(_crossed(parts[0], parts[1], (left, (seeds - 1) * (number - 1))))
-    blocks_used = number if number > 1 else 0
-    if not parts:
+        estimates.append(
+            (float(np.sum((means - difference) ** 2)) / (seeds * (seeds - 1)), seeds - 1)
+        )
+    if block_count > 1:
+        per_block = cells.mean(axis=0)
+        block_mean = float(np.sum(weights * per_block))
+        deviations = weights * (per_block - block_mean)
+        estimates.append((block_variance(deviations), block_count - 1))
+    if len(estimates) == 2:
+        residuals = cells - means[:, None] - per_block[None, :] + block_mean
+        correction = block_count / (block_count - 1)
+        squares = float(np.sum((weights * residuals) ** 2))
+        residual_variance = correction * squares / (seeds * (seeds - 1))
+        estimates.append(
+            _crossed(
+                estimates[0], estimates[1], (residual_variance, (seeds - 1) * (block_count - 1))
+            )
+        )
+    blocks_used = block_count if block_count > 1 else 0
+    if not estimates:
         nan = float("nan")
         return Comparison(difference, nan, nan, nan, nan, nan, seeds, blocks_used)
-    variance, freedom = max(parts)
+    variance, freedom = max(estimates)
     error = math.sqrt(variance)
-    # Accuracies are sums of ones over counts: what is below this is rounding, not a difference.
+    # A smaller difference is a rounding error.
     if abs(difference) < 1e-13 and error < 1e-13:
         p = 1.0
     else:
         p = two_sided_p(difference / error if error else math.inf, freedom)
-    reach = quantile(confidence, freedom) * error
+    half_width = quantile(confidence, freedom) * error
     return Comparison(
-        difference, error, difference - reach, difference + reach, p, freedom, seeds, blocks_used
+        difference,
+        error,
+        difference - half_width,
+        difference + half_width,
+        p,
+        freedom,
+        seeds,
+        blocks_used,
     )
 
 
 def _crossed(
-    seeds: tuple[float, float], blocks: tuple[float, float], rest: tuple[float, float]
+    seeds: tuple[float, float], blocks: tuple[float, float], residual: tuple[float, float]
 ) -> tuple[float, float]:
     """V_seeds + V_blocks - V_rest and its degrees of freedom (Satterthwaite)."""
-    total = seeds[0] + blocks[0] - rest[0]
-    doubt = sum(variance**2 / freedom for variance, freedom in (seeds, blocks, rest))
-    freedom = total**2 / doubt if doubt > 0 else seeds[1]
+    total = seeds[0] + blocks[0] - residual[0]
+    uncertainty = sum(variance**2 / freedom for variance, freedom in (seeds, blocks, residual))
+    freedom = total**2 / uncertainty if uncertainty > 0 else seeds[1]
     return total, max(freedom, min(seeds[1], blocks[1]))
 
 
 def _differences(A: Any, B: Any, blocks: int | ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Differences per [seed, block], the blocks' weights, and the differences per seed."""
-    first, second = _runs(A), _runs(B)
-    if len(first) != len(second) or not first:
+    """Differences per [seed, block], weights of the blocks, and differences per seed."""
+    runs_a, runs_b = _runs(A), _runs(B)
+    if len(runs_a) != len(runs_b) or not runs_a:
         raise StreamgaugeError(
-            f"compare pairs seed with seed, and there are {len(first)} runs of A and "
-            f"{len(second)} of B."
+            f"compare pairs runs by seed, but there are {len(runs_a)} runs of A and {len(runs_b)} "
+            "of B; pass one run per seed for both."
         )
-    for one, other in zip(first, second, strict=True):
-        if one.shape != other.shape:
+    for run_a, run_b in zip(runs_a, runs_b, strict=True):
+        if run_a.shape != run_b.shape:
             raise StreamgaugeError(
-                "compare pairs sample with sample, and in some seed A and B have different lengths "
-                f"({len(one)} and {len(other)}); score both on the samples they share."
+                "compare pairs samples, but for one seed A and B have different lengths "
+                f"({len(run_a)} and {len(run_b)}); score both on the samples they share."
             )
-    gaps = [one - other for one, other in zip(first, second, strict=True)]
-    means = np.array([gap.mean() for gap in gaps])
-    if all(gap.size == 1 for gap in gaps):
+    differences = [run_a - run_b for run_a, run_b in zip(runs_a, runs_b, strict=True)]
+    means = np.array([difference.mean() for difference in differences])
+    if all(difference.size == 1 for difference in differences):
         return means[:, None], np.ones(1), means
-    cells, shares = [], []
-    for gap in gaps:
-        block, number = _blocks(blocks, len(gap))
-        size = np.bincount(block, minlength=number)
-        cells.append(np.bincount(block, weights=gap, minlength=number) / size)
-        shares.append(size / len(gap))
-    return np.array(cells), np.mean(shares, axis=0), means
+    cells, weights = [], []
+    for difference in differences:
+        block, block_count = _blocks(blocks, len(difference))
+        sizes = np.bincount(block, minlength=block_count)
+        cells.append(np.bincount(block, weights=difference, minlength=block_count) / sizes)
+        weights.append(sizes / len(difference))
+    return np.array(cells), np.mean(weights, axis=0), means
 
 
 def _runs(values: Any) -> list[Floats]:
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == bool:
         raise StreamgaugeError(
-            "compare wants one array of samples for each seed; put the single seed's in a list."
+            "compare needs one array of samples per seed; put the array of a single seed in a list."
         )
     runs = [np.atleast_1d(np.asarray(run, dtype=np.float64)) for run in values]
     if any(run.ndim != 1 or not run.size for run in runs):
-        raise StreamgaugeError("compare wants, for each seed, a number or one entry a sample.")
+        raise StreamgaugeError("compare needs, per seed, one number or one entry per sample.")
     return runs
 
 
 def _blocks(blocks: int | ArrayLike, samples: int) -> tuple[Integers, int]:
-    """The block of each sample, and how many there are."""
+    """The block of each sample, and the number of blocks."""
     if isinstance(blocks, int | np.integer):
         if not 1 <= blocks <= samples:
             raise StreamgaugeError(
-                f"{samples} samples cannot be cut into {blocks} blocks; give 1 up to {samples}."
+                f"{samples} samples cannot be cut into {blocks} blocks; use 1 to {samples} blocks."
             )
         return np.arange(samples) * int(blocks) // samples, int(blocks)
-    names = np.asarray(blocks)
-    if names.shape != (samples,):
+    block_ids = np.asarray(blocks)
+    if block_ids.shape != (samples,):
         raise StreamgaugeError(
-            f"blocks must be a number, or a block number for each of the {samples} samples."
+            f"blocks must be a number of blocks, or a block number for each of {samples} samples."
         )
-    known, block = np.unique(names, return_inverse=True)
-    return block, len(known)
+    distinct, block = np.unique(block_ids, return_inverse=True)
+    return block, len(distinct)
 
 
 def holm(p: ArrayLike) -> Floats:
-    """p-values corrected for having made several comparisons (Holm's step-down method).
+    """p-values corrected for multiple comparisons (Holm's step-down method).
 
-    The i-th smallest of m is multiplied by m - i + 1, never below its predecessor, never above 1.
-    If those below alpha are called different, the chance of even one false call is at most alpha,
-    however the comparisons hang together. NaN, a comparison that could not be made, stays NaN and
-    does not count.
+    The i-th smallest of m p-values is multiplied by m - i + 1, never below its predecessor, never
+    above 1. If pairs with a corrected p-value below alpha are called different, the probability of
+    one or more false calls is at most alpha, also for dependent comparisons. NaN (a comparison that
+    was not possible) stays NaN and is not counted in m.
 
     Source: Holm 1979.
 
@@ -226,8 +237,8 @@ def holm(p: ArrayLike) -> Floats:
     """
     values = np.asarray(p, dtype=np.float64)
     corrected = np.full(values.shape, np.nan)
-    made = np.flatnonzero(~np.isnan(values))
-    order = made[np.argsort(values[made], kind="stable")]
+    defined = np.flatnonzero(~np.isnan(values))
+    order = defined[np.argsort(values[defined], kind="stable")]
     steps = values[order] * np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return corrected
@@ -236,30 +247,30 @@ def holm(p: ArrayLike) -> Floats:
 def leaderboard(
     results: Mapping[str, Any], blocks: int | ArrayLike = BLOCKS, level: float = 0.05
 ) -> list[Standing]:
-    """Learners by their mean, best first, with ties shown as ties.
+    """Learners sorted by mean, best first, with ranks and groups of ties.
 
-    ``results`` maps a name to what :func:`compare` takes. All pairs are compared, corrected by
-    :func:`holm`, and called different below ``level``. A learner's rank is 1 + the number of
-    learners that are significantly better. Learners that share a letter in ``groups`` could not be
-    told apart; every pair that could not be told apart shares one, and no other pair does.
+    ``results`` maps a name to an argument of :func:`compare`. All pairs are compared, p-values are
+    corrected by :func:`holm`, and pairs with p below ``level`` are called different. The rank of a
+    learner is 1 + the number of learners that are significantly better. Two learners share a letter
+    in ``groups`` if and only if they are not significantly different.
 
     >>> board = leaderboard({"x": [0.9, 0.91, 0.92], "y": [0.2, 0.21, 0.23], "z": [0.9, 0.92, 0.9]})
     >>> [(line.name, line.rank, line.groups) for line in board]
     [('x', 1, 'a'), ('z', 1, 'a'), ('y', 3, 'b')]
     """
     spreads = {name: spread([run.mean() for run in _runs(runs)]) for name, runs in results.items()}
-    # A mean that is unknown comes last; compared with the others it would leave them unsorted.
+    # NaN means come last; NaN as a sort key would leave the list unsorted.
     names = sorted(results, key=lambda name: (math.isnan(spreads[name].mean), -spreads[name].mean))
     pairs = list(combinations(range(len(names)), 2))
-    made = [compare(results[names[i]], results[names[j]], blocks) for i, j in pairs]
-    corrected = holm([one.p for one in made])
+    comparisons = [compare(results[names[i]], results[names[j]], blocks) for i, j in pairs]
+    corrected = holm([comparison.p for comparison in comparisons])
     different = [
-        pair if one.difference > 0 else pair[::-1]
-        for pair, one, p in zip(pairs, made, corrected, strict=True)
+        pair if comparison.difference > 0 else pair[::-1]
+        for pair, comparison, p in zip(pairs, comparisons, corrected, strict=True)
         if p < level
     ]
     groups = _groups(len(names), different)
-    apart = {frozenset(pair) for pair in different}
+    different_pairs = {frozenset(pair) for pair in different}
     return [
         Standing(
             name=name,
@@ -268,23 +279,27 @@ def leaderboard(
             rank=1 + sum(worse == i for _, worse in different),
             groups="".join(letter for letter, group in groups if i in group),
             tied_with=tuple(
-                other for j, other in enumerate(names) if j != i and frozenset((i, j)) not in apart
+                other
+                for j, other in enumerate(names)
+                if j != i and frozenset((i, j)) not in different_pairs
             ),
         )
         for i, name in enumerate(names)
     ]
 
 
-def _groups(number: int, different: Sequence[tuple[int, int]]) -> list[tuple[str, frozenset[int]]]:
-    """Letters for the largest sets of learners no two of which differ (Piepho 2004)."""
-    sets = [frozenset(range(number))]
+def _groups(
+    learners: int, different: Sequence[tuple[int, int]]
+) -> list[tuple[str, frozenset[int]]]:
+    """A letter per maximal set of learners without a significant difference (Piepho 2004)."""
+    sets = [frozenset(range(learners))]
     for i, j in different:
-        split = [
+        parts = [
             part
             for group in sets
             for part in ((group - {i}, group - {j}) if {i, j} <= group else (group,))
         ]
-        unique = list(dict.fromkeys(split))
+        unique = list(dict.fromkeys(parts))
         sets = [group for group in unique if not any(group < other for other in unique)]
     sets.sort(key=sorted)
     return [(_letter(i), group) for i, group in enumerate(sets)]

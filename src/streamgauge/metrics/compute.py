@@ -1,4 +1,4 @@
-"""What an accuracy took: FLOPs of training, and who is worth them."""
+"""Cost of training in FLOPs, and the Pareto front of cost and accuracy."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.metrics._arrays import same_length
-from streamgauge.metrics.log import Log, table_of
+from streamgauge.metrics.log import RunLog, table_of
 
 
-def training_flops(log: Log) -> float:
+def training_flops(log: RunLog) -> float:
     """The FLOPs of all jobs of a run: training, storing, and preparing for evaluations.
 
-    Sum of ``jobs.flops``. Answers and evaluations are not in it, as in the real-time paper
-    (Ghunaim et al. 2023). NaN where the FLOPs of a job, or all jobs, are unknown.
+    Sum of ``jobs.flops``. Predictions and evaluations are not included, as in Ghunaim et al. 2023.
+    NaN if the FLOPs of one job are unknown, or if no jobs were logged.
 
     >>> from types import SimpleNamespace
     >>> training_flops(SimpleNamespace(jobs={"flops": np.array([5.0, 7.0])}))
     12.0
     """
-    # Whole numbers would wrap around: a day of a GPU is some 10^19 of them.
+    # float64, since int64 would overflow: a GPU makes about 10^19 FLOPs per day.
     flops = table_of(log, "jobs").get("flops")
     return (
         float("nan") if flops is None or not len(flops) else float(np.sum(flops, dtype=np.float64))
@@ -27,8 +27,9 @@ def training_flops(log: Log) -> float:
 
 
 def pareto_front(cost: ArrayLike, value: ArrayLike) -> NDArray[np.bool_]:
-    """Which of several are worth their cost: nothing else costs no more and is worth no less, one
-    of the two strictly. Equal ones are all in it; a NaN never is.
+    """Which entries are on the Pareto front: no other entry has a cost that is lower or equal and a
+    value that is higher or equal, with one of them strictly better. Duplicates of an entry on the
+    front are on the front; an entry with a NaN never is.
 
     >>> pareto_front([1, 2, 2, 3], [0.5, 0.4, 0.7, 0.7])
     array([ True, False,  True, False])
@@ -39,7 +40,7 @@ def pareto_front(cost: ArrayLike, value: ArrayLike) -> NDArray[np.bool_]:
     order = np.lexsort((-values, costs))
     order = order[front[order]]
     if len(order):
-        # Sorted by cost, dearer ones must be worth more than everything before them.
+        # In order of cost, an entry must have a higher value than all cheaper entries.
         best = np.maximum.accumulate(values[order])
         before = np.concatenate([[-np.inf], best[:-1]])
         first = np.concatenate([[0], np.flatnonzero(np.diff(costs[order])) + 1])

@@ -1,8 +1,8 @@
-"""Metrics of evaluations taken all along the stream, not only when a task ends.
+"""Metrics of evaluations made throughout the stream, not only at the end of each task.
 
 ``acc[n, i]`` is the accuracy on task i at evaluation n, NaN before task i is seen, and ``task[n]``
 the task being trained at evaluation n (-1: none). A task counts as seen from the first evaluation
-at which it is being trained, whatever its number, so relabelling the tasks changes nothing.
+during its training on; task numbers need not be in order of training.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from streamgauge.metrics._arrays import Floats, Integers, divide
 
 
 class WorstCase(NamedTuple):
-    """Worst-case accuracy with what is needed to judge it.
+    """Worst-case accuracy with the evaluation interval and set size.
 
-    A minimum over many evaluations on few images is biased low, and the more often one looks the
-    lower it gets, so the value means little without the two.
+    A minimum over evaluations is biased low; the bias grows with more evaluations and with smaller
+    evaluation sets, so report the value with ``interval`` and ``set_size``.
     """
 
     accuracy: float  # at the last evaluation
@@ -31,17 +31,17 @@ class WorstCase(NamedTuple):
 
 
 class StabilityGap(NamedTuple):
-    """What each change of task did to the tasks before it; one entry a boundary."""
+    """Drop and recovery of the previous tasks at each change of task; one entry per boundary."""
 
     boundary: Integers  # row of the first evaluation in the new task
     depth: Floats  # of the mean accuracy over the tasks seen before the boundary
-    recovery: Floats  # evaluations until it was back, NaN if never
+    recovery: Floats  # evaluations until the accuracy was recovered, NaN if never
     task_depth: Floats  # [boundaries, tasks], NaN for tasks not seen before the boundary
     task_recovery: Floats
 
 
 class WorstWindow(NamedTuple):
-    """The worst stretch of the stream."""
+    """The window of the stream with the lowest accuracy."""
 
     accuracy: float
     start: int  # index of its first sample, -1 if the stream is shorter than the window
@@ -52,19 +52,19 @@ def _checked(acc: ArrayLike, task: ArrayLike) -> tuple[Floats, Integers]:
     current = np.asarray(task, dtype=np.int64)
     if values.ndim != 2 or current.shape != values.shape[:1]:
         raise StreamgaugeError(
-            "continual metrics want acc [evaluations, tasks] and task [evaluations], and got "
-            f"{values.shape} and {current.shape}."
+            "continual metrics need acc [evaluations, tasks] and task [evaluations], but got the "
+            f"shapes {values.shape} and {current.shape}."
         )
     if current.size and current.max() >= values.shape[1]:
         raise StreamgaugeError(
-            f"task {current.max()} is being trained, but acc has columns for only "
+            f"task holds the number {current.max()}, but acc has columns for only "
             f"{values.shape[1]} tasks."
         )
     return values, current
 
 
 def _seen(task: Integers, tasks: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """seen[n, i]: has task i been trained at or before evaluation n?"""
+    """seen[n, i]: whether training of task i has begun at or before evaluation n."""
     rows = np.flatnonzero(task >= 0)
     first = np.full(tasks, len(task))
     np.minimum.at(first, task[rows], rows)
@@ -72,7 +72,7 @@ def _seen(task: Integers, tasks: int) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 
 def anytime_accuracy(acc: ArrayLike, task: ArrayLike) -> Floats:
-    """Average anytime accuracy: how good the model was all along, on what it had seen by then.
+    """Average anytime accuracy: mean over evaluations of the accuracy on the tasks seen so far.
 
     AAA_n = mean over evaluations m <= n of (mean over tasks i seen by m of acc[m, i]).
     Evaluations before any training are not counted.
@@ -84,63 +84,69 @@ def anytime_accuracy(acc: ArrayLike, task: ArrayLike) -> Floats:
     """
     values, current = _checked(acc, task)
     seen = _seen(current, values.shape[1])
-    width = seen.sum(axis=1)
+    tasks_seen = seen.sum(axis=1)
     total = np.where(seen, values, 0.0).sum(axis=1)
-    counted = width > 0
-    mean = np.divide(total, width, out=np.zeros(len(values)), where=counted)
-    number = np.cumsum(counted)
-    return divide(np.cumsum(mean), number)
+    counted = tasks_seen > 0
+    mean = np.divide(total, tasks_seen, out=np.zeros(len(values)), where=counted)
+    evaluations = np.cumsum(counted)
+    return divide(np.cumsum(mean), evaluations)
 
 
 def anytime_error(acc: ArrayLike, task: ArrayLike, step: ArrayLike) -> float:
-    """Standard error of the last anytime accuracy, where not every step was evaluated: how far it
-    may be from what evaluations after every step would have given; 0 if there were.
+    """Standard error of the last anytime accuracy due to steps that were not evaluated, relative to
+    an evaluation after every step; 0 if every step was evaluated.
 
-    In task t n_t of N_t steps were evaluated, one every so often, with d the differences between
-    the accuracies (means over the tasks seen) of one evaluation and the next; n = sum of n_t:
+    In task t, n_t of N_t steps were evaluated at regular intervals; d are the differences between
+    the accuracies (means over the tasks seen) of consecutive evaluations; n = sum of n_t:
 
         error^2 = sum over t of (n_t / n)^2 * (1 - n_t / N_t) / n_t * mean of d^2 / 2.
 
-    Differences and not deviations from a mean, since evaluations at equal distances follow a curve
-    that rises and falls. A task evaluated once takes its mean of d^2 from all others; NaN if all
-    were. It says nothing of how many samples were held out. ``step`` as for :func:`worst_case`.
+    Differences, not deviations from a mean, because the accuracies follow a curve. A task evaluated
+    once uses the mean of d^2 of all other tasks; NaN if every task was evaluated once. The error
+    due to the size of the evaluation sets is not included. ``step`` as for :func:`worst_case`.
 
     >>> error = anytime_error([[0.8], [0.6], [0.8], [0.6]], [0, 0, 0, 0], step=[10, 20, 30, 40])
     >>> round(error, 6)
     0.067082
     """
     values, current = _checked(acc, task)
-    when = np.asarray(step, dtype=np.float64)
+    steps = np.asarray(step, dtype=np.float64)
     counted = np.flatnonzero(current >= 0)
     if not len(counted):
         return float("nan")
     seen = _seen(current, values.shape[1])[counted]
     mean = np.where(seen, values[counted], 0.0).sum(axis=1) / seen.sum(axis=1)
-    number, done = current[counted], when[counted]
-    inside = number[1:] == number[:-1]
+    task_now, steps_made = current[counted], steps[counted]
+    same_task = task_now[1:] == task_now[:-1]
     squares = np.diff(mean) ** 2 / 2
-    error = before = 0.0
-    for part in np.split(np.arange(len(number)), np.flatnonzero(~inside) + 1):  # task by task
-        looks, end = len(part), float(done[part[-1]])
-        own = squares[part[:-1]] if looks > 1 else squares[inside]
-        missed = 1 - looks / (end - before) if end - before > looks else 0.0
-        if missed:
-            error += looks * missed * (float(own.mean()) if len(own) else float("nan"))
-        before = end
-    return float(np.sqrt(error)) / len(number)
+    error = previous_end = 0.0
+    for rows in np.split(np.arange(len(task_now)), np.flatnonzero(~same_task) + 1):  # task by task
+        evaluated, end = len(rows), float(steps_made[rows[-1]])
+        task_squares = squares[rows[:-1]] if evaluated > 1 else squares[same_task]
+        missed_share = (
+            1 - evaluated / (end - previous_end) if end - previous_end > evaluated else 0.0
+        )
+        if missed_share:
+            error += (
+                evaluated
+                * missed_share
+                * (float(task_squares.mean()) if len(task_squares) else float("nan"))
+            )
+        previous_end = end
+    return float(np.sqrt(error)) / len(task_now)
 
 
 def minimum_accuracy(acc: ArrayLike, task: ArrayLike, window: int = 1) -> Floats:
-    """How low each finished task ever fell, on average over the finished tasks.
+    """Lowest accuracy of each finished task so far, averaged over the finished tasks.
 
     min-ACC_n = 1/(k-1) * sum over tasks i finished by n of min over m <= n, m strictly after task i
     ended, of acc[m, i]; k is the number of tasks seen. NaN during the first task. The evaluation at
-    the very end of a task belongs to the task and does not count (Soutif-Cormerais et al. 2023,
+    the end of a task belongs to that task and is not counted (Soutif-Cormerais et al. 2023,
     equation 2, with the bound read as the end of task i; De Lange et al. 2023).
 
-    With ``window`` > 1 the minimum is taken of a rolling mean over that many evaluations, all of
-    them after the task ended: less biased by small evaluation sets. NaN until each finished task
-    has one full window.
+    With ``window`` > 1, the minimum of a rolling mean over that many evaluations after the end of
+    the task, which reduces the bias of small evaluation sets. NaN until every finished task has
+    one full window.
 
     >>> minimum_accuracy([[0.8, np.nan], [0.4, 0.8], [0.6, 0.9]], task=[0, 1, 1])
     array([nan, 0.4, 0.4])
@@ -149,30 +155,30 @@ def minimum_accuracy(acc: ArrayLike, task: ArrayLike, window: int = 1) -> Floats
     if window < 1:
         raise StreamgaugeError(f"window must be 1 or more evaluations, not {window}.")
     finished = _seen(current, values.shape[1]) & (current[:, None] != np.arange(values.shape[1]))
-    usable = finished
+    counted = finished
     if window > 1:
-        values, usable = _rolling(values, finished, window)
-    lowest = np.minimum.accumulate(np.where(usable, values, np.inf), axis=0)
-    number = finished.sum(axis=1)
+        values, counted = _rolling(values, finished, window)
+    lowest = np.minimum.accumulate(np.where(counted, values, np.inf), axis=0)
+    tasks_finished = finished.sum(axis=1)
     total = np.where(finished, lowest, 0.0).sum(axis=1)
-    return divide(np.where(np.isinf(total), np.nan, total), number)
+    return divide(np.where(np.isinf(total), np.nan, total), tasks_finished)
 
 
 def _rolling(
     values: Floats, finished: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], window: int
 ) -> tuple[Floats, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    """Rolling means, and where all evaluations of the window count."""
+    """Rolling means, and which of them have a full window after the end of the task."""
     means = np.full(values.shape, np.nan)
-    whole = np.zeros(values.shape, dtype=bool)
+    full = np.zeros(values.shape, dtype=bool)
     if len(values) >= window:
         views = np.lib.stride_tricks.sliding_window_view
         means[window - 1 :] = views(values, window, axis=0).mean(axis=-1)
-        whole[window - 1 :] = views(finished, window, axis=0).all(axis=-1)
-    return means, whole
+        full[window - 1 :] = views(finished, window, axis=0).all(axis=-1)
+    return means, full
 
 
 def worst_case_accuracy(acc: ArrayLike, task: ArrayLike, window: int = 1) -> Floats:
-    """Worst-case accuracy: the current task as it is, the finished ones as bad as they ever got.
+    """Worst-case accuracy: the current accuracy of the current task and the minima of the others.
 
     WC-ACC_n = acc[n, current]/k + (1 - 1/k) * min-ACC_n, k the number of tasks seen; NaN during the
     first task. ``window`` smooths the minimum as in :func:`minimum_accuracy`. Report it with the
@@ -186,11 +192,11 @@ def worst_case_accuracy(acc: ArrayLike, task: ArrayLike, window: int = 1) -> Flo
     lowest = minimum_accuracy(acc, task, window)
     values, current = _checked(acc, task)
     seen = _seen(current, values.shape[1]).sum(axis=1)
-    now = np.full(len(values), np.nan)
+    current_accuracy = np.full(len(values), np.nan)
     rows = np.flatnonzero(current >= 0)
-    now[rows] = values[rows, current[rows]]
-    share = 1.0 / np.maximum(seen, 1)
-    return np.asarray(share * now + (1.0 - share) * lowest)
+    current_accuracy[rows] = values[rows, current[rows]]
+    weight = 1.0 / np.maximum(seen, 1)
+    return np.asarray(weight * current_accuracy + (1.0 - weight) * lowest)
 
 
 def worst_case(
@@ -216,7 +222,7 @@ def worst_case(
     per_task = np.bincount(current[current >= 0], minlength=1)
     window = int(max(1, min(window, per_task[per_task > 0].min(initial=window))))
     gaps = np.diff(np.asarray(step, dtype=np.float64))
-    # Two evaluations at one step (a remainder that is not trained on) are one look, not two.
+    # Two evaluations at the same step (samples left over, not trained on) count as one.
     gaps = gaps[gaps > 0]
     sizes = np.asarray(count, dtype=np.float64).ravel()
     sizes = sizes[sizes > 0]
@@ -230,13 +236,13 @@ def worst_case(
 
 
 def stability_gap(acc: ArrayLike, task: ArrayLike, recovered: float = 1.0) -> StabilityGap:
-    """How deep accuracy falls when a new task begins, and how long it takes to come back.
+    """Drop in accuracy when a new task begins, and the time to recover.
 
-    For each boundary: depth = (accuracy at the last evaluation before it) - (minimum within the new
-    task), below 0 if it only rose; recovery = evaluations, counted from the last one before the
-    boundary, until, at or after the deepest one, accuracy is again at least ``recovered`` times
-    what it was before; 0 if it was never below that, NaN if it does not come back within the task.
-    Once for the mean over all tasks seen before, once for each of them.
+    Per boundary: depth = (accuracy at the last evaluation before the boundary) - (minimum within
+    the new task), negative if the accuracy only rose; recovery = evaluations, counted from the last
+    one before the boundary, until the accuracy, at or after its minimum, is at least ``recovered``
+    times the accuracy before the boundary; 0 if it was never below that, NaN if it is not reached
+    within the task. For the mean over all tasks seen before, and for each of these tasks.
 
     Source: De Lange et al. 2023 (Continual evaluation for lifelong learning) for the phenomenon.
 
@@ -248,39 +254,39 @@ def stability_gap(acc: ArrayLike, task: ArrayLike, recovered: float = 1.0) -> St
     values, current = _checked(acc, task)
     tasks = values.shape[1]
     seen = _seen(current, tasks)
-    changes = np.flatnonzero((current[1:] != current[:-1]) & (current[:-1] >= 0)) + 1
-    changes = changes[current[changes] >= 0]
-    ends = np.append(changes, len(values))[1:]
-    depth, recovery = np.full((2, len(changes), 1 + tasks), np.nan)
-    for row, (start, end) in enumerate(zip(changes, ends, strict=True)):
-        old = np.flatnonzero(seen[start - 1] & (np.arange(tasks) != current[start]))
-        if not old.size:
+    boundaries = np.flatnonzero((current[1:] != current[:-1]) & (current[:-1] >= 0)) + 1
+    boundaries = boundaries[current[boundaries] >= 0]
+    ends = np.append(boundaries, len(values))[1:]
+    depth, recovery = np.full((2, len(boundaries), 1 + tasks), np.nan)
+    for row, (start, end) in enumerate(zip(boundaries, ends, strict=True)):
+        previous = np.flatnonzero(seen[start - 1] & (np.arange(tasks) != current[start]))
+        if not previous.size:
             continue
-        curve = values[start - 1 : end, old]
+        curve = values[start - 1 : end, previous]
         curve = np.hstack([curve.mean(axis=1, keepdims=True), curve])
-        drop, wait = _dips(curve, recovered)
-        depth[row, [0, *(1 + old)]] = drop
-        recovery[row, [0, *(1 + old)]] = wait
-    return StabilityGap(changes, depth[:, 0], recovery[:, 0], depth[:, 1:], recovery[:, 1:])
+        dip_depth, dip_recovery = _dips(curve, recovered)
+        depth[row, [0, *(1 + previous)]] = dip_depth
+        recovery[row, [0, *(1 + previous)]] = dip_recovery
+    return StabilityGap(boundaries, depth[:, 0], recovery[:, 0], depth[:, 1:], recovery[:, 1:])
 
 
 def _dips(curve: Floats, recovered: float) -> tuple[Floats, Floats]:
-    """Depth and recovery per column; the first row is the last evaluation before the boundary."""
+    """Depth and recovery per column; row 0 is the last evaluation before the boundary."""
     before, after = curve[0], curve[1:]
-    deepest = after.argmin(axis=0)
-    drop = before - after[deepest, np.arange(curve.shape[1])]
-    good = after >= recovered * before
-    late_good = good & (np.arange(len(after))[:, None] >= deepest)
-    wait = np.where(late_good.any(axis=0), late_good.argmax(axis=0) + 1.0, np.nan)
-    wait = np.where(good.all(axis=0), 0.0, wait)
-    return drop, np.where(np.isnan(drop), np.nan, wait)
+    lowest = after.argmin(axis=0)
+    depth = before - after[lowest, np.arange(curve.shape[1])]
+    recovered_now = after >= recovered * before
+    recovered_later = recovered_now & (np.arange(len(after))[:, None] >= lowest)
+    recovery = np.where(recovered_later.any(axis=0), recovered_later.argmax(axis=0) + 1.0, np.nan)
+    recovery = np.where(recovered_now.all(axis=0), 0.0, recovery)
+    return depth, np.where(np.isnan(depth), np.nan, recovery)
 
 
 def worst_window(correct: ArrayLike, window: int) -> WorstWindow:
-    """The lowest accuracy over any ``window`` consecutive samples, and where it begins.
+    """The lowest accuracy over any ``window`` consecutive samples, and the start of that window.
 
-    min over s of 1/w * sum of correct[s : s + w]; the first such s. An average hides the hour in
-    which the model was useless; this shows it. NaN if there are fewer than ``window`` samples.
+    min over s of 1/w * sum of correct[s : s + w], with the first such s. Shows a period of low
+    accuracy that an average hides. NaN if there are fewer than ``window`` samples.
 
     >>> worst_window([1, 1, 0, 0, 1], window=2)
     WorstWindow(accuracy=0.0, start=2)
@@ -288,12 +294,12 @@ def worst_window(correct: ArrayLike, window: int) -> WorstWindow:
     hits = np.asarray(correct)
     if hits.ndim != 1 or window < 1:
         raise StreamgaugeError(
-            "worst_window wants one-dimensional correctness and a window of 1 or more samples."
+            "worst_window needs a one-dimensional array and a window of 1 or more samples."
         )
     if len(hits) < window:
         return WorstWindow(float("nan"), -1)
-    exact = np.int64 if hits.dtype.kind in "bui" else np.float64
-    total = np.concatenate([np.zeros(1, exact), np.cumsum(hits, dtype=exact)])
-    sums = total[window:] - total[:-window]
+    dtype = np.int64 if hits.dtype.kind in "bui" else np.float64
+    cumulative = np.concatenate([np.zeros(1, dtype), np.cumsum(hits, dtype=dtype)])
+    sums = cumulative[window:] - cumulative[:-window]
     start = int(sums.argmin())
     return WorstWindow(float(sums[start]) / window, start)

@@ -1,4 +1,4 @@
-"""How far off a predicted place is."""
+"""Distance between true and predicted locations."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ THRESHOLDS_KM = (1.0, 25.0, 200.0, 750.0, 2500.0)  # street, city, region, count
 
 
 class GeolocationError(NamedTuple):
-    distance: Floats  # km, one a sample, NaN where a place is unknown
+    distance: Floats  # km, one per sample, NaN where a location is unknown
     thresholds: Floats  # km
-    within: Floats  # share of the samples with a known distance that lie within each threshold
+    within: Floats  # per threshold, the share of the known distances that are within it
 
 
 def geolocation_error(
     location: ArrayLike, predicted: ArrayLike, thresholds: Sequence[float] = THRESHOLDS_KM
 ) -> GeolocationError:
-    """Great-circle distance between true and predicted places, and the share within 1, 25, ... km.
+    """Great-circle distance of true and predicted locations, and the share within 1, 25, ... km.
 
-    Both are ``[N, 2]``, latitude and longitude in degrees; the predicted place of a classifier over
-    cells is the centre of its cell. With phi latitude, d = difference of longitude, r = 6371.0088:
+    Both are ``[N, 2]``, latitude and longitude in degrees; a classifier over cells predicts the
+    centre of a cell. With r = 6371.0088:
 
-        distance = r * atan2( |p x q|, p . q ),   p, q the unit vectors of the two places,
+        distance = r * atan2( |p x q|, p . q ),   p, q the unit vectors of the two locations,
 
-    which is exact for near and for opposite places alike. Shares are NaN if no distance is known.
+    which is accurate for near and for opposite locations. Shares are NaN if no distance is known.
 
     Source: Cai et al. 2021 (CLOC), geolocation error with the usual thresholds of image
     geolocation: street, city, region, country, continent.
@@ -40,24 +40,24 @@ def geolocation_error(
     >>> error.distance.round(0), error.within
     (array([344.]), array([0., 0., 0., 1., 1.]))
     """
-    true, guess = np.asarray(location, np.float64), np.asarray(predicted, np.float64)
-    if true.ndim != 2 or true.shape[1:] != (2,) or true.shape != guess.shape:
+    actual, estimate = np.asarray(location, np.float64), np.asarray(predicted, np.float64)
+    if actual.ndim != 2 or actual.shape[1:] != (2,) or actual.shape != estimate.shape:
         raise StreamgaugeError(
-            "geolocation_error wants two arrays [samples, 2] of latitude and longitude in degrees, "
-            f"and got {true.shape} and {guess.shape}."
+            "geolocation_error needs two arrays [samples, 2] of latitude and longitude in degrees, "
+            f"but got the shapes {actual.shape} and {estimate.shape}."
         )
-    for places in (true, guess):
-        if np.any(np.abs(places[:, 0]) > 90) or np.any(np.abs(places[:, 1]) > 360):
+    for points in (actual, estimate):
+        if np.any(np.abs(points[:, 0]) > 90) or np.any(np.abs(points[:, 1]) > 360):
             raise StreamgaugeError(
-                "a latitude lies outside -90..90 or a longitude outside -360..360; the columns are "
-                "latitude, longitude, in degrees."
+                "a latitude is outside -90..90 or a longitude outside -360..360; the columns are "
+                "latitude and longitude, in degrees."
             )
-    phi, psi = np.radians(true[:, 0]), np.radians(guess[:, 0])
-    turn = np.radians(guess[:, 1] - true[:, 1])
-    east = np.cos(psi) * np.sin(turn)
-    north = np.cos(phi) * np.sin(psi) - np.sin(phi) * np.cos(psi) * np.cos(turn)
-    along = np.sin(phi) * np.sin(psi) + np.cos(phi) * np.cos(psi) * np.cos(turn)
-    distance = EARTH_RADIUS_KM * np.arctan2(np.hypot(east, north), along)
+    phi, psi = np.radians(actual[:, 0]), np.radians(estimate[:, 0])
+    longitude_difference = np.radians(estimate[:, 1] - actual[:, 1])
+    east = np.cos(psi) * np.sin(longitude_difference)
+    north = np.cos(phi) * np.sin(psi) - np.sin(phi) * np.cos(psi) * np.cos(longitude_difference)
+    dot = np.sin(phi) * np.sin(psi) + np.cos(phi) * np.cos(psi) * np.cos(longitude_difference)
+    distance = EARTH_RADIUS_KM * np.arctan2(np.hypot(east, north), dot)
     limits = np.asarray(thresholds, dtype=np.float64)
     known = distance[~np.isnan(distance)]
     within = (known[:, None] <= limits).mean(axis=0) if known.size else np.full(len(limits), np.nan)

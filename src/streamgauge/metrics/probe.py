@@ -1,4 +1,4 @@
-"""How good the features are, whatever the model's own head makes of them."""
+"""Linear probe: the quality of features, independent of the model's own head."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streamgauge.metrics._arrays import Anything, Floats
 class LinearProbe(NamedTuple):
     """A fitted multinomial logistic regression on standardised features."""
 
-    classes: Anything  # [C], the labels it knows, sorted
+    classes: Anything  # [C], the labels of the training set, sorted
     mean: Floats  # [D]
     scale: Floats  # [D]
     weight: Floats  # [C, D], on standardised features
     bias: Floats  # [C]
     loss: float  # mean cross-entropy plus penalty / samples, at the end
     iterations: int  # L-BFGS iterations made
-    converged: bool  # the gradient's largest entry fell below the tolerance
+    converged: bool  # whether the largest entry of the gradient is below the tolerance
 
     def predict(self, features: Any) -> Anything:
         """The most probable label of each row."""
@@ -46,9 +46,9 @@ def linear_probe(
         minimise  1/N * sum over n of -log softmax(W x_n + b)[y_n]  +  |W|^2 / (2 C N),
 
     C = ``inverse_penalty``, from W = 0, b = 0, by at most ``iterations`` of L-BFGS with
-    strong-Wolfe line search. Nothing is drawn at random. ``features`` is ``[N, D]``, an array or a
-    tensor; float64 is computed in float64, all else in float32. ``device`` is by default where a
-    tensor already lies, otherwise the GPU if there is one.
+    strong-Wolfe line search. Deterministic. ``features`` is ``[N, D]``, an array or a tensor;
+    float64 is computed in float64, all else in float32. ``device`` is by default the device of a
+    tensor, otherwise the GPU if there is one.
 
     Source: Soutif-Cormerais et al. 2023, representation quality, as their probe is set up
     (standardised features, C = 1, 200 iterations).
@@ -57,32 +57,34 @@ def linear_probe(
     from torch.nn.functional import cross_entropy
 
     if device is not None:
-        where = torch.device(device)
+        target_device = torch.device(device)
     elif isinstance(features, torch.Tensor):
-        where = features.device
+        target_device = features.device
     else:
-        where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        target_device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x = torch.as_tensor(features).detach()
-    x = x.to(where, torch.float64 if x.dtype == torch.float64 else torch.float32)
+    x = x.to(target_device, torch.float64 if x.dtype == torch.float64 else torch.float32)
     classes, target = np.unique(_numpy(labels), return_inverse=True)
     if x.ndim != 2 or len(x) != len(target) or not len(x):
         raise StreamgaugeError(
-            "a linear probe wants features [samples, width] and one label a sample, and got "
-            f"{tuple(x.shape)} and {len(target)} labels."
+            "a linear probe needs features [samples, width] and one label per sample, but got "
+            f"features {tuple(x.shape)} and {len(target)} labels."
         )
     if not bool(torch.isfinite(x).all()):
-        raise StreamgaugeError("the features to be probed hold NaN or infinite values.")
-    y = torch.as_tensor(target, dtype=torch.int64, device=where)
+        raise StreamgaugeError("the features of a linear probe contain NaN or infinite values.")
+    y = torch.as_tensor(target, dtype=torch.int64, device=target_device)
 
     mean = x.mean(dim=0)
     scale = x.std(dim=0, correction=0)
-    # A deviation that is rounding error alone must not be blown up to 1.
+    # A deviation that is only rounding error must not be scaled to 1.
     floor = 10 * torch.finfo(x.dtype).eps * x.abs().amax(dim=0)
     scale = torch.where(scale > floor, scale, torch.ones_like(scale))
     x = (x - mean) / scale
 
-    weight = torch.zeros(len(classes), x.shape[1], dtype=x.dtype, device=where, requires_grad=True)
-    bias = torch.zeros(len(classes), dtype=x.dtype, device=where, requires_grad=True)
+    weight = torch.zeros(
+        len(classes), x.shape[1], dtype=x.dtype, device=target_device, requires_grad=True
+    )
+    bias = torch.zeros(len(classes), dtype=x.dtype, device=target_device, requires_grad=True)
     penalty = 0.5 / (inverse_penalty * len(x))
     solver = torch.optim.LBFGS(
         [weight, bias],
@@ -101,8 +103,8 @@ def linear_probe(
         return loss
 
     solver.step(objective)  # type: ignore[no-untyped-call]
-    final = objective()
-    steepest = max(float(p.grad.abs().max()) for p in (weight, bias) if p.grad is not None)
+    final_loss = objective()
+    largest_gradient = max(float(p.grad.abs().max()) for p in (weight, bias) if p.grad is not None)
     state = solver.state[solver.param_groups[0]["params"][0]]
     return LinearProbe(
         classes=classes,
@@ -110,9 +112,9 @@ def linear_probe(
         scale=_numpy(scale).astype(np.float64),
         weight=_numpy(weight).astype(np.float64),
         bias=_numpy(bias).astype(np.float64),
-        loss=float(final.detach()),
+        loss=float(final_loss.detach()),
         iterations=int(state.get("n_iter", 0)),
-        converged=steepest <= tolerance,
+        converged=largest_gradient <= tolerance,
     )
 
 
@@ -130,7 +132,7 @@ def probed_accuracy(
 
     Fit :func:`linear_probe` on the features of all data seen so far, and score it on the held-out
     data of the same tasks; a held-out label that was never trained on counts as wrong. NaN if there
-    is no held-out sample. The difference to the model's own accuracy is what its head has lost.
+    is no held-out sample. The difference to the model's own accuracy is due to the model's head.
 
     Source: Soutif-Cormerais et al. 2023, probed accuracy at task boundaries.
 
@@ -145,14 +147,14 @@ def probed_accuracy(
         iterations=iterations,
         device=device,
     )
-    truth = _numpy(test_labels)
-    if not len(truth):
+    labels = _numpy(test_labels)
+    if not len(labels):
         return float("nan")
-    return float(np.mean(probe.predict(test_features) == truth))
+    return float(np.mean(probe.predict(test_features) == labels))
 
 
 def _numpy(values: Any) -> NDArray[Any]:
-    """An array, wherever the values lie."""
+    """A NumPy array of an array, a list, or a tensor on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values)

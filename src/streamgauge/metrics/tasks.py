@@ -2,8 +2,8 @@
 
 Throughout, ``a`` is ``[K, K]``: ``a[k, j]`` is the accuracy on task j after training task k, tasks
 counted from 0, NaN where it was not measured. ``classes[k]`` is the number of classes seen up to
-task k. Results are arrays over k. What is undefined, or rests on something that was not measured,
-is NaN. All but the unnormalised pair are linear in ``a``, so percent in gives percent out.
+task k. Results are arrays over k; undefined values, and values that depend on a missing accuracy,
+are NaN. All but the two unnormalised metrics are linear in ``a``: percent in, percent out.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def average_accuracy(a: ArrayLike) -> Floats:
 
 
 def forgetting_matrix(a: ArrayLike, reference: str = "max") -> Floats:
-    """How much of each earlier task is gone after each task, ``f[k, j]`` for j < k.
+    """Drop in accuracy on each earlier task after each task, ``f[k, j]`` for j < k.
 
     reference="max": f[k, j] = max over l in j..k-1 of a[l, j], minus a[k, j] (Michel et al. 2023,
-    definition 3.2). reference="first": f[k, j] = a[j, j] - a[k, j], measured from the value right
-    after the task was trained (Soutif-Cormerais et al. 2023, section 4). Negative where a task got
-    better later. NaN for j >= k.
+    definition 3.2). reference="first": f[k, j] = a[j, j] - a[k, j], relative to the accuracy right
+    after training the task (Soutif-Cormerais et al. 2023, section 4). Negative where the accuracy
+    on a task improved later. NaN for j >= k.
 
     >>> forgetting_matrix([[0.5, np.nan], [0.25, 0.25]])
     array([[ nan,  nan],
@@ -49,14 +49,14 @@ def forgetting_matrix(a: ArrayLike, reference: str = "max") -> Floats:
     choice("reference", reference, ("max", "first"))
     k, j = np.indices(a.shape)
     if reference == "max":
-        # Values from before task j was trained are no knowledge that could be forgotten.
+        # Accuracies before task j was trained do not count as a maximum.
         best = np.maximum.accumulate(np.where(k >= j, a, -np.inf), axis=0)
-        before = np.vstack([np.full((1, len(a)), np.nan), best[:-1]])[: len(a)]
+        reference_accuracy = np.vstack([np.full((1, len(a)), np.nan), best[:-1]])[: len(a)]
     else:
-        before = np.broadcast_to(np.diag(a), a.shape)
+        reference_accuracy = np.broadcast_to(np.diag(a), a.shape)
     forgotten = np.full(a.shape, np.nan)
     earlier = j < k
-    forgotten[earlier] = before[earlier] - a[earlier]
+    forgotten[earlier] = reference_accuracy[earlier] - a[earlier]
     return forgotten
 
 
@@ -65,8 +65,7 @@ def average_forgetting(a: ArrayLike, reference: str = "max", over: str = "previo
 
     AF_k = 1/n * sum over j < k of f[k, j], with f as in :func:`forgetting_matrix` and n the number
     of previous tasks, k (over="previous"; Michel et al. 2023, definition 3.2), or of all tasks so
-    far, k + 1 (over="all"; the survey's 1/k with a zero term for the current task). NaN at k = 0,
-    where there is nothing yet to forget.
+    far, k + 1 (over="all"; the survey's 1/k with a zero term for the current task). NaN at k = 0.
 
     >>> average_forgetting([[0.5, np.nan], [0.25, 0.25]])
     array([ nan, 0.25])
@@ -88,10 +87,10 @@ def _mean_of_earlier(values: Floats, extra: int = 0) -> Floats:
 
 
 def random_forgetting(classes: ArrayLike) -> Floats:
-    """The average forgetting of a classifier that guesses among the classes seen so far.
+    """The average forgetting of a classifier that guesses uniformly among the classes seen so far.
 
-    R_k = 1/k * sum over j < k of (1/C_j - 1/C_k). It is positive although nothing was ever learnt,
-    because the question gets harder; NaN at k = 0.
+    R_k = 1/k * sum over j < k of (1/C_j - 1/C_k). Positive without any learning, because guessing
+    gets harder with more classes; NaN at k = 0.
 
     Source: Michel et al. 2023, lemma A.2.1 (written there for equal tasks).
 
@@ -100,14 +99,14 @@ def random_forgetting(classes: ArrayLike) -> Floats:
     """
     counts = np.asarray(classes, dtype=np.float64)
     chance = 1.0 / class_counts(counts, counts.size)
-    # Differences first: equal counts must give exactly 0, and a rounding error would be divided by.
+    # Differences first: equal counts must give exactly 0, since the result is a divisor.
     return _mean_of_earlier(chance[None, :] - chance[:, None])
 
 
 def unnormalised_rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
-    """Average accuracy as a multiple of what guessing would give: uRAA_k = C_k * AA_k.
+    """Average accuracy as a multiple of the accuracy of guessing: uRAA_k = C_k * AA_k.
 
-    Source: Michel et al. 2023, definition 4.1, with AA_k of a random classifier = 1/C_k. Wants
+    Source: Michel et al. 2023, definition 4.1, with AA_k of a random classifier = 1/C_k. Needs
     accuracies as fractions.
 
     >>> unnormalised_rescaled_accuracy([[0.5, np.nan], [0.25, 0.75]], [2, 4])
@@ -118,12 +117,12 @@ def unnormalised_rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
 
 
 def rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
-    """Average accuracy with the growing difficulty of the task divided out.
+    """Average accuracy corrected for the growing number of classes.
 
     RAA_k = C_k / C_K * AA_k: the multiple of chance, divided by the largest multiple that any
-    classifier can have at any k, which is C_K (a perfect one at the end). Constant for a random
-    classifier; equal to AA at the last task. It needs the number of classes at the end, so curves
-    of streams of different length are not comparable.
+    classifier can have at any k, which is C_K (a perfect classifier at the end). Constant for a
+    random classifier; equal to AA at the last task. It depends on the final number of classes, so
+    curves of streams with different numbers of tasks are not comparable.
 
     Source: Michel et al. 2023, definition 4.2 and proposition 4.3; any class counts.
 
@@ -138,8 +137,8 @@ def rescaled_accuracy(a: ArrayLike, classes: ArrayLike) -> Floats:
 def unnormalised_rescaled_forgetting(a: ArrayLike, classes: ArrayLike) -> Floats:
     """Average forgetting as a multiple of a random classifier's: uRAF_k = AF_k / R_k.
 
-    R is :func:`random_forgetting`. NaN at k = 0, and as long as no task has brought a new class
-    (R_k = 0: nothing got harder, so there is nothing to rescale by). Wants fractions.
+    R is :func:`random_forgetting`. NaN at k = 0, and until a task adds a new class (R_k = 0).
+    Needs accuracies as fractions.
 
     Source: Michel et al. 2023, definition 4.1.
 
@@ -151,16 +150,16 @@ def unnormalised_rescaled_forgetting(a: ArrayLike, classes: ArrayLike) -> Floats
 
 
 def rescaled_forgetting(a: ArrayLike, classes: ArrayLike) -> Floats:
-    """Average forgetting with the growing difficulty of the task divided out.
+    """Average forgetting corrected for the growing number of classes.
 
     RAF_k = AF_k * min over m >= 1 of R_m / R_k (tasks from 0), R as in :func:`random_forgetting`.
-    The division is by the largest uRAF that any classifier can have at any k, that of one which
-    forgets all, at the m where R is smallest. For equal tasks that is the last one, and
+    uRAF divided by the largest uRAF that any classifier can have at any k: that of a classifier
+    that forgets everything, at the m with the smallest R. For equal tasks m is the last, and
 
         RAF_k = (H_K - 1) (k - 1) / ((H_k - 1) (K - 1)) * AF_k      (tasks from 1, H harmonic),
 
-    so RAF_K = AF_K. With unequal tasks the smallest R may lie anywhere, so the minimum is taken
-    over all m and the last RAF need not equal the last AF. Constant for a random classifier.
+    so RAF_K = AF_K. With unequal tasks any m may have the smallest R, and the last RAF need not
+    equal the last AF. Constant for a random classifier.
 
     Source: Michel et al. 2023, definition 4.2 and proposition 4.4.
 
@@ -179,7 +178,7 @@ def _positive(values: Floats) -> Floats:
 
 
 def backward_transfer(a: ArrayLike) -> Floats:
-    """What later training did to earlier tasks, on average: below 0 is forgetting.
+    """Average effect of later training on earlier tasks; negative values are forgetting.
 
     BWT_k = 1/k * sum over j < k of (a[k, j] - a[j, j]); NaN at k = 0. The negative of
     ``average_forgetting(a, reference="first")``.
@@ -193,13 +192,12 @@ def backward_transfer(a: ArrayLike) -> Floats:
 
 
 def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
-    """What training on the tasks before it gave a task not yet trained, on average.
+    """Average effect of training on earlier tasks on the accuracy of a task not yet trained.
 
     FWT_k = 1/k * sum over 1 <= i <= k of (a[i-1, i] - baseline[i]); NaN at k = 0. ``baseline[i]``
-    is the accuracy of the untrained model on task i. It needs accuracies on unseen tasks and a
-    baseline; where one of them is missing the result is NaN and a warning
-    (:class:`UndefinedMetric`) says which. A missing baseline is never taken for 0: give zeros if
-    zeros are meant.
+    is the accuracy of the untrained model on task i. If the baseline or an accuracy on an unseen
+    task is missing, the result is NaN and a warning (:class:`UndefinedMetric`) says which. A
+    missing baseline is not replaced by 0; pass zeros for that.
 
     Source: Lopez-Paz and Ranzato 2017 (GEM), equation 4.
 
@@ -207,22 +205,22 @@ def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
     array([nan, 0.2])
     """
     a = square(a)
-    undefined = np.full(len(a), np.nan)
+    transfer = np.full(len(a), np.nan)
     if baseline is None:
-        return _undefined(undefined, "there is no baseline, the accuracy of the untrained model")
-    untrained = np.asarray(baseline, dtype=np.float64)
-    if untrained.shape != (len(a),):
+        return _undefined(transfer, "there is no baseline, the accuracy of the untrained model")
+    baseline_accuracy = np.asarray(baseline, dtype=np.float64)
+    if baseline_accuracy.shape != (len(a),):
         raise StreamgaugeError(
-            f"baseline must hold the untrained model's accuracy on each of the {len(a)} tasks, and "
-            f"it has the shape {untrained.shape}."
+            f"baseline must hold the untrained model's accuracy on each of the {len(a)} tasks, but "
+            f"its shape is {baseline_accuracy.shape}."
         )
-    gain = np.diag(a, k=1) - untrained[1:]
-    undefined[1:] = np.cumsum(gain) / np.arange(1, len(a))
+    gain = np.diag(a, k=1) - baseline_accuracy[1:]
+    transfer[1:] = np.cumsum(gain) / np.arange(1, len(a))
     if np.isnan(np.diag(a, k=1)).any():
-        return _undefined(undefined, "some task was not evaluated before it was trained")
-    if np.isnan(untrained[1:]).any():
-        return _undefined(undefined, "the baseline of some task is missing")
-    return undefined
+        return _undefined(transfer, "a task was not evaluated before it was trained")
+    if np.isnan(baseline_accuracy[1:]).any():
+        return _undefined(transfer, "the baseline of a task is missing")
+    return transfer
 
 
 def _undefined(values: Floats, reason: str) -> Floats:
@@ -231,16 +229,16 @@ def _undefined(values: Floats, reason: str) -> Floats:
 
 
 def cumulative_accuracy(scores: ArrayLike, labels: ArrayLike, class_task: ArrayLike) -> Floats:
-    """Accuracy on the data, and among the classes, of the first tasks only.
+    """Accuracy on the data, and among the classes, of the first k tasks.
 
     ``scores[t, n, c]`` is the score of class c for sample n after training task t, ``labels[n]``
-    the true class and ``class_task[c]`` the task that brought class c (-1: none did). The result is
+    the true class and ``class_task[c]`` the task that added class c (-1: none). The result is
 
         b[t, k] = mean over samples n of tasks <= k of
                   [ argmax over classes c of tasks <= k of scores[t, n, c]  =  labels[n] ],
 
-    NaN for t < k and where tasks up to k have no sample. Equal scores go to the smaller class. As k
-    is held fixed while t grows the question stays the same, which plain accuracy does not.
+    NaN for t < k and where tasks up to k have no sample. Equal scores go to the smaller class. For
+    fixed k the number of classes does not change with t, unlike in plain accuracy.
 
     Source: Soutif-Cormerais et al. 2023 (A Comprehensive Empirical Evaluation on OCL), equation 4.
 
@@ -250,46 +248,56 @@ def cumulative_accuracy(scores: ArrayLike, labels: ArrayLike, class_task: ArrayL
     array([[ 1., nan],
            [ 1.,  0.]])
     """
-    values, truth = np.asarray(scores), np.asarray(labels)
-    owner = np.asarray(class_task, dtype=np.int64)
-    if values.ndim != 3 or truth.shape != values.shape[1:2] or owner.shape != values.shape[2:]:
+    values, label = np.asarray(scores), np.asarray(labels)
+    task_of_class = np.asarray(class_task, dtype=np.int64)
+    if (
+        values.ndim != 3
+        or label.shape != values.shape[1:2]
+        or task_of_class.shape != values.shape[2:]
+    ):
         raise StreamgaugeError(
-            "cumulative accuracy wants scores [tasks, samples, classes], labels [samples] and "
-            f"class_task [classes], and got {values.shape}, {truth.shape} and {owner.shape}."
+            "cumulative accuracy needs scores [tasks, samples, classes], labels [samples] and "
+            f"class_task [classes], but got {values.shape}, {label.shape} and "
+            f"{task_of_class.shape}."
         )
-    if truth.size and (truth.min() < 0 or truth.max() >= len(owner)):
+    if label.size and (label.min() < 0 or label.max() >= len(task_of_class)):
         raise StreamgaugeError(
-            f"a label lies outside the {len(owner)} classes that scores and class_task describe."
+            f"a label is outside the {len(task_of_class)} classes of scores and class_task."
         )
-    tasks = int(owner.max(initial=-1)) + 1
-    sample_task = owner[truth]
+    tasks = int(task_of_class.max(initial=-1)) + 1
+    sample_task = task_of_class[label]
     result = np.full((len(values), tasks), np.nan)
-    for t, now in enumerate(values):
-        # Classes join task by task, so the best class so far is carried along, not searched anew.
-        best = np.full(len(truth), -1, dtype=np.int64)
-        height = np.full(len(truth), -np.inf)
+    for t, task_scores in enumerate(values):
+        # Classes are added task by task, so the best class so far is updated, not searched again.
+        best = np.full(len(label), -1, dtype=np.int64)
+        best_score = np.full(len(label), -np.inf)
         for k in range(min(t + 1, tasks)):
-            joining = np.flatnonzero(owner == k)
-            if joining.size:
-                part = now[:, joining]
-                winner = part.argmax(axis=1)
-                level = part[np.arange(len(truth)), winner]
-                winner = joining[winner]
-                better = (level > height) | ((level == height) & (winner < best)) | (best < 0)
-                best, height = np.where(better, winner, best), np.where(better, level, height)
-            known = (sample_task >= 0) & (sample_task <= k)
-            if known.any():
-                result[t, k] = np.mean(best[known] == truth[known])
+            added = np.flatnonzero(task_of_class == k)
+            if added.size:
+                added_scores = task_scores[:, added]
+                candidate = added_scores.argmax(axis=1)
+                score = added_scores[np.arange(len(label)), candidate]
+                candidate = added[candidate]
+                replace = (
+                    (score > best_score) | ((score == best_score) & (candidate < best)) | (best < 0)
+                )
+                best, best_score = (
+                    np.where(replace, candidate, best),
+                    np.where(replace, score, best_score),
+                )
+            included = (sample_task >= 0) & (sample_task <= k)
+            if included.any():
+                result[t, k] = np.mean(best[included] == label[included])
     return result
 
 
 def cumulative_forgetting(b: ArrayLike, reference: str = "max") -> Floats:
-    """Forgetting that a growing number of classes does not cause by itself.
+    """Forgetting measured at a fixed number of classes.
 
     F_t = 1/t * sum over k < t of (ref - b[t, k]), with b from :func:`cumulative_accuracy`.
-    reference="max": ref = max over i in k..t of b[i, k], the present included, so F >= 0 (the
-    survey's formula). reference="first": ref = b[k, k], so that F < 0 shows backward transfer (what
-    the survey's Figure 3 plots). NaN at t = 0.
+    reference="max": ref = max over i in k..t of b[i, k], including t, so F >= 0 (the survey's
+    formula). reference="first": ref = b[k, k], so F < 0 means backward transfer (plotted in the
+    survey's Figure 3). NaN at t = 0.
 
     Source: Soutif-Cormerais et al. 2023, section 4.
 
@@ -302,9 +310,9 @@ def cumulative_forgetting(b: ArrayLike, reference: str = "max") -> Floats:
     choice("reference", reference, ("max", "first"))
     t, k = np.indices(b.shape)
     if reference == "max":
-        before = np.maximum.accumulate(np.where(t >= k, b, -np.inf), axis=0)
+        reference_accuracy = np.maximum.accumulate(np.where(t >= k, b, -np.inf), axis=0)
     else:
-        before = np.broadcast_to(np.diag(b), b.shape)
-    gone = np.full(b.shape, np.nan)
-    gone[k < t] = before[k < t] - b[k < t]
-    return _mean_of_earlier(gone)
+        reference_accuracy = np.broadcast_to(np.diag(b), b.shape)
+    forgotten = np.full(b.shape, np.nan)
+    forgotten[k < t] = reference_accuracy[k < t] - b[k < t]
+    return _mean_of_earlier(forgotten)

@@ -1,15 +1,15 @@
-"""Curves over held-out data that lies all along the stream: the past, the future, all of it.
+"""Accuracy curves over held-out samples distributed along the stream: past, future, or all.
 
-All of them read ``answers``, what the model said to held-out samples at a few evaluations, and use
-``position``, the number of stream samples before a held-out one, as the axis; times are given along
-with it where the log has them. A held-out sample lies in the past of a model that has been shown P
+All curves read the table ``answers`` (predictions of held-out samples at a few evaluations). Their
+axis is ``position``, the number of stream samples before a held-out sample; times are included if
+the log has them. A held-out sample is in the past of a model that was trained on the first P
 samples of the stream if its position is below P.
 
-Directions differ between the papers, and are stated: the curves of CLOC start at the model's moment
-and go outwards (``backward_transfer_curve`` into the past, ``forward_transfer_curve`` into the
-future), those of EvalOCL start at the beginning of the stream and come forward
-(``retention_curve``). So the retention curve of the final model and its backward transfer curve end
-at the same value, the accuracy over all held-out data, and begin at opposite ends of time.
+The direction of the axis follows the papers. Curves of CLOC begin at the position of the model and
+go into the past (``backward_transfer_curve``) or into the future (``forward_transfer_curve``);
+those of EvalOCL begin at the start of the stream (``retention_curve``). So the retention curve and
+the backward transfer curve of the final model have the same last value, the accuracy over all
+held-out samples, but begin at opposite ends of the stream.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.metrics._arrays import Anything, Floats, Integers, UndefinedMetric, choice, share
-from streamgauge.metrics.log import Log, choose_split, column, table_of
+from streamgauge.metrics.log import RunLog, choose_split, column, table_of
 
 THIRDS = (1 / 3, 2 / 3, 1.0)
 
 
 class TransferCurve(NamedTuple):
-    """Cumulative accuracy going away from the moment of the model, one point a held-out sample."""
+    """Cumulative accuracy by distance from the model's position, one point per held-out sample."""
 
-    fraction: float  # of the stream, as asked for
-    step: int  # steps the model had made, -1 where there is no evaluation near that fraction
-    position: int  # stream samples it had been shown
+    fraction: float  # of the stream, as requested
+    step: int  # training steps of the model, -1 if there is no evaluation near that fraction
+    position: int  # stream samples that the model had been shown
     accuracy: Floats  # over the held-out samples up to this distance
-    lag: Integers  # distance, in stream samples, between the model's moment and the held-out sample
+    lag: Integers  # distance, in stream samples, between the model and the held-out sample
     time: Floats  # time of the held-out sample, NaN where the log has no times
 
 
 class RetentionCurve(NamedTuple):
-    """Accuracy on held-out data from the beginning of the stream on, oldest first."""
+    """Accuracy on held-out samples from the start of the stream, oldest first."""
 
     kind: str
     direction: str
@@ -56,7 +56,7 @@ class _Answers(NamedTuple):
     correct: NDArray[np.bool_]
 
 
-def _answers(log: Log, split: str | None) -> _Answers:
+def _answers(log: RunLog, split: str | None) -> _Answers:
     table = log.answers
     chosen = choose_split(table, split, "answers")
     keep = np.flatnonzero(column(table, "split", "answers") == chosen)
@@ -72,24 +72,24 @@ def _answers(log: Log, split: str | None) -> _Answers:
     )
 
 
-def _horizon(log: Log) -> int:
-    """How many steps the run made."""
-    made = [0]
+def _horizon(log: RunLog) -> int:
+    """The number of steps of the run."""
+    step_counts = [0]
     steps = table_of(log, "predictions").get("step")
     if steps is not None and len(steps):
-        made.append(int(np.max(steps)) + 1)
+        step_counts.append(int(np.max(steps)) + 1)
     for name in ("evaluations", "answers"):
         steps = table_of(log, name).get("step")
         if steps is not None and len(steps):
-            made.append(int(np.max(steps)))
-    return max(made)
+            step_counts.append(int(np.max(steps)))
+    return max(step_counts)
 
 
-def _shown(log: Log, steps: Sequence[int], held_out: Integers) -> list[int]:
-    """How many stream samples had been shown after so many steps.
+def _shown(log: RunLog, steps: Sequence[int], held_out: Integers) -> list[int]:
+    """The number of stream samples shown after each number of steps.
 
-    Counted from the online predictions. A run that did not predict has none: then steps are taken
-    to be equally large, and the stream to end with the last held-out sample.
+    Counted in the online predictions. Without predictions, steps are assumed to be of equal size,
+    and the stream to end with the last held-out sample.
     """
     table = table_of(log, "predictions")
     if "step" in table and len(table["step"]):
@@ -99,43 +99,43 @@ def _shown(log: Log, steps: Sequence[int], held_out: Integers) -> list[int]:
         online = np.sort(online)
         return [int(np.searchsorted(online, step, side="left")) for step in steps]
     horizon = max(_horizon(log), 1)
-    # One beyond the last held-out sample: at the end of the stream all of them are past.
+    # One more than the last position: at the end of the stream all held-out samples are past.
     length = int(held_out.max(initial=-1)) + 1
     return [round(step / horizon * length) for step in steps]
 
 
-def _at_fractions(log: Log, answers: _Answers, at: Sequence[float]) -> list[int | None]:
-    """The step of the evaluation nearest to each fraction of the run, None if none is near."""
+def _at_fractions(log: RunLog, answers: _Answers, at: Sequence[float]) -> list[int | None]:
+    """Per fraction of the run, the step of the nearest evaluation, None if none is near."""
     horizon = _horizon(log)
     steps = np.unique(answers.step)
-    found: list[int | None] = []
+    chosen: list[int | None] = []
     for fraction in at:
         nearest_step = int(steps[np.abs(steps - fraction * horizon).argmin()])
         near = abs(nearest_step - fraction * horizon) <= max(1.0, horizon / 20)
-        found.append(nearest_step if near else None)
-    return found
+        chosen.append(nearest_step if near else None)
+    return chosen
 
 
 def _curves(
-    log: Log, at: Sequence[float], split: str | None, past: bool
+    log: RunLog, at: Sequence[float], split: str | None, past: bool
 ) -> tuple[TransferCurve, ...]:
     answers = _answers(log, split)
     steps = _at_fractions(log, answers, at)
-    moments = _shown(log, [-1 if step is None else step for step in steps], answers.position)
+    shown_counts = _shown(log, [-1 if step is None else step for step in steps], answers.position)
     curves = []
-    for fraction, step, moment in zip(at, steps, moments, strict=True):
+    for fraction, step, shown in zip(at, steps, shown_counts, strict=True):
         if step is None:
             warnings.warn(
-                f"there is no evaluation with held-out answers near {fraction:.3g} of the stream.",
+                f"no evaluation of held-out samples was logged near {fraction:.3g} of the stream.",
                 UndefinedMetric,
                 stacklevel=3,
             )
-            none = np.empty(0)
-            curves.append(TransferCurve(fraction, -1, -1, none, none.astype(np.int64), none))
+            empty = np.empty(0)
+            curves.append(TransferCurve(fraction, -1, -1, empty, empty.astype(np.int64), empty))
             continue
-        # Of several evaluations at one step the last is meant.
+        # Of several evaluations at the same step, use the last.
         latest = answers.evaluation[answers.step == step].max()
-        side = (answers.position < moment) if past else (answers.position >= moment)
+        side = (answers.position < shown) if past else (answers.position >= shown)
         keep = np.flatnonzero((answers.evaluation == latest) & side)
         keep = keep[np.argsort(answers.position[keep], kind="stable")]
         if past:
@@ -145,9 +145,9 @@ def _curves(
             TransferCurve(
                 fraction=float(fraction),
                 step=step,
-                position=moment,
+                position=shown,
                 accuracy=np.cumsum(answers.correct[keep]) / np.arange(1, len(keep) + 1),
-                lag=moment - position if past else position - moment,
+                lag=shown - position if past else position - shown,
                 time=answers.time[keep],
             )
         )
@@ -155,13 +155,13 @@ def _curves(
 
 
 def backward_transfer_curve(
-    log: Log, at: Sequence[float] = THIRDS, split: str | None = None
+    log: RunLog, at: Sequence[float] = THIRDS, split: str | None = None
 ) -> tuple[TransferCurve, ...]:
-    """How well the model as it was at H/3, 2H/3 and H knows the past, newest past first.
+    """Accuracy on the past of the models at H/3, 2H/3 and H, most recent first.
 
-    acc_B@T(t_B) = mean over held-out samples that lie at most t_B before T of [the model of time T
-    is right], as a function of t_B. One curve for each fraction in ``at``, from the evaluation
-    nearest to it (within a twentieth of the stream; otherwise an empty curve and a warning).
+    acc_B@T(t_B) = mean over held-out samples at most t_B before T of [the model of time T is
+    correct], as a function of t_B. One curve per fraction in ``at``, from the nearest evaluation
+    (within a twentieth of the stream; otherwise an empty curve and a warning).
 
     Source: Cai et al. 2021 (CLOC), equation 2.
 
@@ -179,13 +179,13 @@ def backward_transfer_curve(
 
 
 def forward_transfer_curve(
-    log: Log, at: Sequence[float] = THIRDS, split: str | None = None
+    log: RunLog, at: Sequence[float] = THIRDS, split: str | None = None
 ) -> tuple[TransferCurve, ...]:
-    """How well the model as it was at H/3, 2H/3 and H does on what comes later, nearest first.
+    """Accuracy on the future of the models at H/3, 2H/3 and H, nearest first.
 
-    acc_F@T(t_F) = mean over held-out samples that lie at most t_F after T of [the model of time T
-    is right]. At T = H there is no later and the curve is empty, or holds the few held-out samples
-    behind the stream's last one.
+    acc_F@T(t_F) = mean over held-out samples at most t_F after T of [the model of time T is
+    correct]. At T = H the curve is empty, or contains the few held-out samples after the last
+    sample of the stream.
 
     Source: Cai et al. 2021 (CLOC), equation 3.
 
@@ -202,13 +202,13 @@ def forward_transfer_curve(
     return _curves(log, at, split, past=False)
 
 
-def retention_curve(log: Log, kind: str = "final", split: str | None = None) -> RetentionCurve:
-    """How much of the stream's held-out data the model still gets right, oldest first.
+def retention_curve(log: RunLog, kind: str = "final", split: str | None = None) -> RetentionCurve:
+    """Accuracy on the held-out samples of the stream, oldest first.
 
-    kind="final": the last model on a growing set, from the first held-out sample to each later one;
-    the last point is plain held-out accuracy. kind="each": one point an evaluation, the model of
-    that moment on all held-out samples that lie before it. Both run from the beginning of the
-    stream to its end, opposite to :func:`backward_transfer_curve`.
+    kind="final": the last model, point n over the first n held-out samples; the last point is the
+    accuracy on all held-out samples. kind="each": one point per evaluation, the model at that
+    evaluation on all held-out samples in its past. Both go from the start of the stream to its
+    end, opposite to :func:`backward_transfer_curve`.
 
     Source: Hammoud et al. 2023 (EvalOCL), section 3.1.
 
@@ -227,16 +227,16 @@ def retention_curve(log: Log, kind: str = "final", split: str | None = None) -> 
         keep = np.flatnonzero(answers.evaluation == answers.evaluation[latest])
         keep = keep[np.argsort(answers.position[keep], kind="stable")]
         accuracy = np.cumsum(answers.correct[keep]) / np.arange(1, len(keep) + 1)
-        place, when = answers.position[keep], answers.time[keep]
+        position, time = answers.position[keep], answers.time[keep]
     else:
-        numbers, first = np.unique(answers.evaluation, return_index=True)
-        in_time = np.lexsort((numbers, answers.step[first]))
-        numbers, steps = numbers[in_time], answers.step[first][in_time]
-        moments = _shown(log, [int(step) for step in steps], answers.position)
+        evaluations, first = np.unique(answers.evaluation, return_index=True)
+        time_order = np.lexsort((evaluations, answers.step[first]))
+        evaluations, steps = evaluations[time_order], answers.step[first][time_order]
+        shown_counts = _shown(log, [int(step) for step in steps], answers.position)
         values, times = [], []
-        for number, moment in zip(numbers, moments, strict=True):
-            mine = (answers.evaluation == number) & (answers.position < moment)
-            values.append(share(np.count_nonzero(answers.correct[mine]), np.count_nonzero(mine)))
-            times.append(answers.time[mine].max() if mine.any() else np.nan)
-        place, when, accuracy = np.asarray(moments), np.asarray(times), np.asarray(values)
-    return RetentionCurve(kind, "oldest to newest", place, when, accuracy)
+        for evaluation, shown in zip(evaluations, shown_counts, strict=True):
+            past = (answers.evaluation == evaluation) & (answers.position < shown)
+            values.append(share(np.count_nonzero(answers.correct[past]), np.count_nonzero(past)))
+            times.append(answers.time[past].max() if past.any() else np.nan)
+        position, time, accuracy = np.asarray(shown_counts), np.asarray(times), np.asarray(values)
+    return RetentionCurve(kind, "oldest to newest", position, time, accuracy)

@@ -1,1 +1,8 @@
 """One HTML template, one palette and one set of plot functions for every page."""
+
+from __future__ import annotations
+
+from streamgauge.pages.figures import Figure
+from streamgauge.pages.page import Block, Cell, Page, PageTable, Section, Text, shaded_table
+
+__all__ = ["Block", "Cell", "Figure", "Page", "PageTable", "Section", "Text", "shaded_table"]

@@ -1,4 +1,4 @@
-"""Where things are: classes made of S2 cells, labels for tens of millions of points, and a map."""
+"""Geographic classes made of S2 cells, labels for points, and a map."""
 
 from __future__ import annotations
 

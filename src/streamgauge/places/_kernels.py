@@ -1,14 +1,14 @@
-"""From latitude and longitude to S2 cell ids, millions of points a second.
+"""S2 cell ids of latitudes and longitudes, millions of points per second.
 
-The library s2geometry converts one point a call; here the same arithmetic runs over whole arrays.
+The library s2geometry converts one point per call; here the same arithmetic runs over whole arrays.
 S2 is an exact public definition: a point of the unit sphere is projected onto one of six faces of
-a cube, the two coordinates of the face are bent so that cells get nearly equal areas, cut into
-2^30 steps each, and the square so found is numbered along a Hilbert curve. A cell id is the number
-of the face in 3 bits, two bits a level of the curve, then a 1 and zeros; a *leaf* has 30 levels.
-So all leaves in a cell are one range of numbers, and finding the cell of a point is a search among
-sorted ranges. Tests compare the ids bit for bit with those of s2geometry.
+a cube; the two coordinates on the face are transformed so that cells have nearly equal areas, and
+cut into 2^30 steps each; the resulting squares are numbered along a Hilbert curve. A cell id is the
+number of the face in 3 bits, two bits per level of the curve, then a 1 and zeros; a *leaf* has 30
+levels. So the leaves of a cell are one range of ids, and finding the cell of a point is a search
+among sorted ranges. Tests compare the ids bit for bit with those of s2geometry.
 
-None of the loops holds the interpreter lock, so several run side by side in ordinary threads.
+All loops release the interpreter lock, so that several run in parallel threads.
 """
 
 from __future__ import annotations
@@ -20,38 +20,49 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit._kernels import jit
+from streamgauge.audit.kernels import jit
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.uint64]
 
 SIDE = 1 << 30  # leaf cells along one edge of a face
 _SWAP, _INVERT = 1, 2
-_BITS = 4  # levels of the curve taken at a time
+_BITS = 4  # levels of the curve per table lookup
 
 
 def _curve_table() -> NDArray[np.int64]:
-    """Four levels of the Hilbert curve at once.
+    """Lookup table for four levels of the Hilbert curve.
 
     Key: 4 bits of i, 4 bits of j, orientation. Entry: 8 bits of the position along the curve, and
     the orientation of the curve inside that square. The curve visits the four quarters of a square
-    in the order (0,0) (0,1) (1,1) (1,0); `swap` exchanges the axes, `invert` turns it around. In
-    the first quarter it goes on with the axes swapped, in the last one swapped and inverted.
+    in the order (0,0) (0,1) (1,1) (1,0); `swap` exchanges the axes, `invert` reverses them. The
+    axes are swapped in the first quarter, and swapped and inverted in the last.
     """
     quarters = ((0, 0), (0, 1), (1, 1), (1, 0))
     turns = (_SWAP, 0, 0, _SWAP | _INVERT)
     table = np.zeros(1 << (2 * _BITS + 2), np.int64)
 
-    def fill(level: int, i: int, j: int, first: int, position: int, now: int) -> None:
+    def fill(
+        level: int, i: int, j: int, start_orientation: int, position: int, orientation_here: int
+    ) -> None:
         if level == _BITS:
-            table[(((i << _BITS) + j) << 2) + first] = (position << 2) + now
+            table[(((i << _BITS) + j) << 2) + start_orientation] = (
+                position << 2
+            ) + orientation_here
             return
         for number, quarter in enumerate(quarters):
-            di, dj = quarter[::-1] if now & _SWAP else quarter
-            if now & _INVERT:
+            di, dj = quarter[::-1] if orientation_here & _SWAP else quarter
+            if orientation_here & _INVERT:
                 di, dj = 1 - di, 1 - dj
-            turned = now ^ turns[number]
-            fill(level + 1, 2 * i + di, 2 * j + dj, first, 4 * position + number, turned)
+            next_orientation = orientation_here ^ turns[number]
+            fill(
+                level + 1,
+                2 * i + di,
+                2 * j + dj,
+                start_orientation,
+                4 * position + number,
+                next_orientation,
+            )
 
     for orientation in range(4):
         fill(0, 0, 0, orientation, 0, orientation)
@@ -66,15 +77,15 @@ def _inline(function: Any) -> Any:
 
 
 @_inline
-def _bend(u: float) -> float:
-    """Face coordinate -1..1 to 0..1, by S2's quadratic projection."""
+def _quadratic(u: float) -> float:
+    """Map a face coordinate from -1..1 to 0..1 by S2's quadratic projection."""
     if u >= 0:
         return 0.5 * math.sqrt(1 + 3 * u)
     return 1 - 0.5 * math.sqrt(1 - 3 * u)
 
 
 @_inline
-def _step(s: float) -> int:
+def _grid_index(s: float) -> int:
     return max(0, min(SIDE - 1, math.floor(SIDE * s)))
 
 
@@ -101,21 +112,21 @@ def _leaf(latitude: float, longitude: float, curve: NDArray[np.int64]) -> int:
         face, u, v = 5, -y / z, -x / z
     else:
         u, v = -x / z, -y / z
-    i, j = _step(_bend(u)), _step(_bend(v))
-    # 30 bits in portions of 4 begin with two levels too many; the curve stays in its first quarter
-    # there, at position 0, and two swaps undo each other.
-    position, now = 0, face & _SWAP
+    i, j = _grid_index(_quadratic(u)), _grid_index(_quadratic(v))
+    # 8 lookups of 4 bits cover 32 levels, two more than S2 has. In these two the curve stays in its
+    # first quarter, at position 0, and the two swaps cancel.
+    position, orientation = 0, face & _SWAP
     for k in range(7, -1, -1):
-        key = (((i >> (k * _BITS)) & 15) << 6) | (((j >> (k * _BITS)) & 15) << 2) | now
-        found = curve[key]
-        position = (position << 8) | (found >> 2)
-        now = found & 3
+        key = (((i >> (k * _BITS)) & 15) << 6) | (((j >> (k * _BITS)) & 15) << 2) | orientation
+        entry = curve[key]
+        position = (position << 8) | (entry >> 2)
+        orientation = entry & 3
     return (face << 60) | position
 
 
 @jit
 def leaf_ids(latitude: Floats, longitude: Floats, curve: NDArray[np.int64], out: Ids) -> None:
-    """Leaf cell ids of points in degrees; 0, which is no cell, where a coordinate is NaN."""
+    """Leaf cell ids of points in degrees; 0 (not a cell) where a coordinate is NaN."""
     for n in range(latitude.size):
         if math.isnan(latitude[n]) or math.isnan(longitude[n]):
             out[n] = 0
@@ -127,10 +138,13 @@ def leaf_ids(latitude: Floats, longitude: Floats, curve: NDArray[np.int64], out:
 
 @jit
 def search_ranges(leaves: Ids, low: Ids, high: Ids, out: NDArray[np.int32]) -> None:
-    """Which of the sorted, disjoint ranges low..high (both included) holds each leaf, or -1."""
+    """Index of the sorted, disjoint range low..high (inclusive) that contains each leaf, or -1."""
     for n in range(leaves.size):
         leaf = leaves[n]
-        left, right = 0, low.size  # how many ranges begin at or before the leaf
+        left, right = (
+            0,
+            low.size,
+        )  # search for the number of ranges that begin at or before the leaf
         while left < right:
             middle = (left + right) >> 1
             if low[middle] <= leaf:

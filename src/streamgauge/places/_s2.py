@@ -1,4 +1,4 @@
-"""What the library s2geometry does for the few hundred cells that become classes."""
+"""Centres and outlines of cells, computed with the library s2geometry."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ def library() -> Any:
 
 
 def centres(cells: Iterable[int]) -> Floats:
-    """Latitude and longitude of the middle of each cell, `[cells, 2]`."""
+    """Latitude and longitude of the centre of each cell, `[cells, 2]`."""
     s2 = library()
-    places = [s2.S2CellId(int(cell)).ToLatLng() for cell in cells]
-    return np.array([[p.lat().degrees(), p.lng().degrees()] for p in places]).reshape(-1, 2)
+    points = [s2.S2CellId(int(cell)).ToLatLng() for cell in cells]
+    return np.array([[point.lat().degrees(), point.lng().degrees()] for point in points]).reshape(
+        -1, 2
+    )
 
 
 def outline(cell: int, parts: int = 8) -> Floats:
     """The border of a cell as latitude and longitude, closed, `[4 * parts + 1, 2]`.
 
-    An edge of a cell is a great circle, so on a flat map it is curved: it is cut into `parts`.
+    Edges of a cell are great circles, curved on a flat map, so each is cut into `parts` segments.
     """
     s2 = library()
-    whole = s2.S2Cell(s2.S2CellId(int(cell)))
-    corners = np.array([[p.x(), p.y(), p.z()] for p in map(whole.GetVertex, range(4))])
-    share = np.arange(parts)[:, None] / parts
+    polygon = s2.S2Cell(s2.S2CellId(int(cell)))
+    corners = np.array([[p.x(), p.y(), p.z()] for p in map(polygon.GetVertex, range(4))])
+    weight = np.arange(parts)[:, None] / parts
     edges = [
-        (1 - share) * corners[number] + share * corners[(number + 1) % 4] for number in range(4)
+        (1 - weight) * corners[corner] + weight * corners[(corner + 1) % 4] for corner in range(4)
     ]
     x, y, z = np.concatenate([*edges, corners[:1]]).T
     border: Floats = np.degrees(np.stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)], axis=1))

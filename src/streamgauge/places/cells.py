@@ -1,18 +1,17 @@
-"""Classes that are places: S2 cells, small where there are many points and large where few.
+"""Geographic classes: S2 cells, small where there are many points and large where there are few.
 
-Source: Cai et al. 2021 (CLOC), section 4, after PlaNet (Weyand et al. 2016): begin with the six
-faces of the S2 cube; divide a cell into its four children while it holds more than 10,000 images of
-the preparation set; drop cells that hold fewer than 50. What is left are the classes. No code was
-released for it, and no deepest level is stated; `max_level` 30 is S2's own.
+Source: Cai et al. 2021 (CLOC), section 4, after PlaNet (Weyand et al. 2016): start with the six
+faces of the S2 cube; divide a cell into its four children while it contains more than 10,000 images
+of the preparation set; drop cells with fewer than 50. The remaining cells are the classes. The
+paper released no code and states no deepest level; the default `max_level` 30 is the limit of S2.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,18 @@ Ids = NDArray[np.uint64]
 Labels = NDArray[np.int32]
 
 FORMAT, VERSION = "streamgauge-cells", 1
-PREFIX = "s2:"  # of a class's name, so that a token such as "3" is not taken for a number
+PREFIX = "s2:"  # of class names, so that a token such as "3" is not read as a number
 LEVELS = 30
-PIECE = 1 << 18  # points a thread takes at a time
+CHUNK = 1 << 18  # points per thread and call
 
 
 @dataclass(frozen=True, repr=False)
 class GeoClasses:
     """Disjoint S2 cells in the order of their ids; class c is cell c.
 
-    `count` are the points of the preparation set in each cell, `centre` the middle of each as
-    latitude and longitude. `points` is how many points there were to build from, also those whose
-    cell was dropped.
+    `count` is the number of points of the preparation set per cell, `centre` the latitude and
+    longitude of the centre of each cell. `points` is the size of the preparation set, including
+    points in dropped cells.
     """
 
     cell: Ids
@@ -58,44 +57,44 @@ class GeoClasses:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """S2's short names of the cells: the id in hexadecimal without the zeros at its end."""
-        return tuple(f"{int(one):016x}".rstrip("0") for one in self.cell)
+        """S2 tokens of the cells: the ids in hexadecimal without trailing zeros."""
+        return tuple(f"{int(cell):016x}".rstrip("0") for cell in self.cell)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Class names, such as ``s2:6ad64``: cells can be found again from them alone."""
+        """Class names, such as ``s2:6ad64``; each name identifies its cell."""
         return tuple(PREFIX + token for token in self.tokens)
 
     @property
     def level(self) -> NDArray[np.int64]:
-        """0 is a face of the cube, 30 a square centimetre; each level halves the edges."""
-        return np.array([level_of(int(one)) for one in self.cell], np.int64)
+        """Level per cell: 0 is a face of the cube, 30 a square centimetre."""
+        return np.array([level_of(int(cell)) for cell in self.cell], np.int64)
 
     @property
     def dropped(self) -> int:
-        """Points of the preparation set that lie in no class."""
+        """Number of points of the preparation set that are in no class."""
         return self.points - int(self.count.sum())
 
     def label(
         self, latitude: ArrayLike, longitude: ArrayLike, threads: int | None = None
     ) -> Labels:
-        """The class of each point, or -1 where it lies in none or has no coordinates."""
+        """The class of each point, or -1 if it is in no class or has no coordinates."""
         from streamgauge.places._kernels import search_ranges
 
-        half = (self.cell & (~self.cell + np.uint64(1))) - np.uint64(1)
-        low, high = self.cell - half, self.cell + half
-        first, second = _coordinates(latitude, longitude)
-        found = np.empty(first.size, np.int32)
+        reach = (self.cell & (~self.cell + np.uint64(1))) - np.uint64(1)
+        low, high = self.cell - reach, self.cell + reach
+        latitudes, longitudes = _coordinates(latitude, longitude)
+        labels = np.empty(latitudes.size, np.int32)
 
-        def work(part: slice) -> None:
-            search_ranges(_leaves(first[part], second[part]), low, high, found[part])
+        def work(chunk: slice) -> None:
+            search_ranges(_leaves(latitudes[chunk], longitudes[chunk]), low, high, labels[chunk])
 
-        _in_threads(work, first.size, threads)
-        return found
+        _in_chunks(work, latitudes.size, threads)
+        return labels
 
     def save(self, path: str | Path) -> Path:
-        """Write the classes as a small text file (JSON, one cell a line; see docs/places.md)."""
-        head = {
+        """Write the classes as JSON, one cell per line (see docs/places.md)."""
+        header = {
             "format": FORMAT,
             "version": VERSION,
             "split_above": self.split_above,
@@ -105,19 +104,19 @@ class GeoClasses:
         }
         cells = [
             {
-                "class": number,
+                "class": index,
                 "token": token,
                 "level": int(level),
                 "latitude": float(centre[0]),
                 "longitude": float(centre[1]),
                 "count": int(count),
             }
-            for number, (token, level, centre, count) in enumerate(
+            for index, (token, level, centre, count) in enumerate(
                 zip(self.tokens, self.level, self.centre, self.count, strict=True)
             )
         ]
         lines = ",\n".join("  " + json.dumps(cell) for cell in cells)
-        text = json.dumps(head, indent=1)[:-2] + ',\n "cells": [\n' + lines + "\n ]\n}\n"
+        text = json.dumps(header, indent=1)[:-2] + ',\n "cells": [\n' + lines + "\n ]\n}\n"
         target = Path(path)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -137,10 +136,9 @@ def build_classes(
     keep_from: int = 50,
     max_level: int = LEVELS,
 ) -> GeoClasses:
-    """Divide the earth so that no class has more than `split_above` of these points.
+    """Divide the earth into cells with at most `split_above` of these points each.
 
-    A cell at `max_level` is not divided, however many points it holds. Points without coordinates
-    (NaN) are left out of the count.
+    Cells at `max_level` are not divided further. Points without coordinates (NaN) are ignored.
 
     >>> paris, sydney = (48.86, 2.35), (-33.87, 151.21)
     >>> classes = build_classes(*zip(paris, paris, sydney), split_above=2, keep_from=2)
@@ -155,29 +153,30 @@ def build_classes(
         ("max_level", max_level, 0, LEVELS),
     ):
         if value < least or (most is not None and value > most):
-            limits = f"from {least} on" if most is None else f"from {least} to {most}"
+            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
             raise StreamgaugeError(
-                f"--{name.replace('_', '-')} is a whole number {limits}; it is {value}."
+                f"--{name.replace('_', '-')} must be a whole number {limits}, not {value}."
             )
     leaves = leaf_cells(latitude, longitude)
     leaves = np.sort(leaves[leaves != 0])
     if leaves.size == 0:
-        raise StreamgaugeError("No point of the preparation set has coordinates to build from.")
+        raise StreamgaugeError("No point of the preparation set has coordinates.")
     kept: list[tuple[int, int]] = []
-    waiting = [((face << 61) + (1 << 60), 0) for face in range(6)]
-    while waiting:
-        cell, level = waiting.pop()
-        lowest = cell & -cell
-        edges = np.array([cell - (lowest - 1), cell + (lowest - 1)], np.uint64)
+    pending = [((face << 61) + (1 << 60), 0) for face in range(6)]
+    while pending:
+        cell, level = pending.pop()
+        lowest_bit = cell & -cell
+        edges = np.array([cell - (lowest_bit - 1), cell + (lowest_bit - 1)], np.uint64)
         start = int(np.searchsorted(leaves, edges[0], "left"))
         count = int(np.searchsorted(leaves, edges[1], "right")) - start
         if count > split_above and level < max_level:
-            waiting.extend((child, level + 1) for child in children(cell))
+            pending.extend((child, level + 1) for child in children(cell))
         elif count >= keep_from:
             kept.append((cell, count))
     if not kept:
         raise StreamgaugeError(
-            f"No cell holds at least {keep_from} of the {leaves.size:,} points: lower --keep-from."
+            f"No cell contains {keep_from} or more of the {leaves.size:,} points: "
+            "lower --keep-from."
         )
     kept.sort()
     cells = np.array([cell for cell, _ in kept], np.uint64)
@@ -193,119 +192,118 @@ def build_classes(
 
 
 def load_classes(path: str | Path) -> GeoClasses:
-    """Read classes that were saved."""
+    """Read classes written by `GeoClasses.save`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise StreamgaugeError(f"The classes in {path} cannot be read: {why}.") from None
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise StreamgaugeError(f"The classes in {path} cannot be read: {reason}.") from None
     try:
-        head = json.loads(text)
-        if head["format"] != FORMAT:
-            raise ValueError("it is of another format")
-        if head["version"] != VERSION:
-            raise ValueError(f"it is of version {head['version']}, and this reads {VERSION}")
-        cells = head["cells"]
-        ids = np.array([cell_of(one["token"]) for one in cells], np.uint64)
+        content = json.loads(text)
+        if content["format"] != FORMAT:
+            raise ValueError("it has another format")
+        if content["version"] != VERSION:
+            raise ValueError(f"it has version {content['version']}, but {VERSION} is supported")
+        cells = content["cells"]
+        ids = np.array([cell_of(cell["token"]) for cell in cells], np.uint64)
         classes = GeoClasses(
             ids,
-            np.array([int(one["count"]) for one in cells], np.int64),
-            np.array([[one["latitude"], one["longitude"]] for one in cells], np.float64),
-            *(int(head[name]) for name in ("split_above", "keep_from", "max_level", "points")),
+            np.array([int(cell["count"]) for cell in cells], np.int64),
+            np.array([[cell["latitude"], cell["longitude"]] for cell in cells], np.float64),
+            *(int(content[name]) for name in ("split_above", "keep_from", "max_level", "points")),
         )
     except (ValueError, KeyError, TypeError) as error:
-        why = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else error
-        raise StreamgaugeError(f"{path} is no file of classes: {why}.") from None
-    half = (ids & (~ids + np.uint64(1))) - np.uint64(1)
-    if len(ids) == 0 or bool(np.any((ids - half)[1:] <= (ids + half)[:-1])):
-        raise StreamgaugeError(f"{path} holds no cells, or cells that overlap or are not in order.")
+        reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else error
+        raise StreamgaugeError(f"{path} is not a file of classes: {reason}.") from None
+    reach = (ids & (~ids + np.uint64(1))) - np.uint64(1)
+    if len(ids) == 0 or bool(np.any((ids - reach)[1:] <= (ids + reach)[:-1])):
+        raise StreamgaugeError(
+            f"{path} contains no cells, or cells that overlap or are not in order."
+        )
     return classes
 
 
 def leaf_cells(latitude: ArrayLike, longitude: ArrayLike, threads: int | None = None) -> Ids:
     """The S2 leaf cell id of each point in degrees; 0 where a coordinate is NaN.
 
-    >>> [hex(one) for one in leaf_cells([48.8584, float("nan")], [2.2945, 0.0])]
+    >>> [hex(leaf) for leaf in leaf_cells([48.8584, float("nan")], [2.2945, 0.0])]
     ['0x47e66fe1f36a36a5', '0x0']
     """
-    first, second = _coordinates(latitude, longitude)
-    found = np.empty(first.size, np.uint64)
+    latitudes, longitudes = _coordinates(latitude, longitude)
+    leaves = np.empty(latitudes.size, np.uint64)
 
-    def work(part: slice) -> None:
-        found[part] = _leaves(first[part], second[part])
+    def work(chunk: slice) -> None:
+        leaves[chunk] = _leaves(latitudes[chunk], longitudes[chunk])
 
-    _in_threads(work, first.size, threads)
-    return found
+    _in_chunks(work, latitudes.size, threads)
+    return leaves
 
 
 def cell_of(token: str) -> int:
-    """The id of a token; ValueError where it names no cell.
+    """The id of a cell from its token; ValueError if it is not a valid token.
 
     >>> hex(cell_of("47e66c")), level_of(cell_of("47e66c"))
     ('0x47e66c0000000000', 9)
     """
     if not isinstance(token, str) or not 1 <= len(token) <= 16:
-        raise ValueError(f"'{token}' is no S2 token")
+        raise ValueError(f"'{token}' is not an S2 token")
     try:
         cell = int(token.ljust(16, "0"), 16)
     except ValueError:
         cell = 0
-    lowest = cell & -cell
-    if cell == 0 or cell >> 61 > 5 or (lowest.bit_length() - 1) % 2 or lowest > 1 << 60:
-        raise ValueError(f"'{token}' is no S2 token")
+    lowest_bit = cell & -cell
+    if cell == 0 or cell >> 61 > 5 or (lowest_bit.bit_length() - 1) % 2 or lowest_bit > 1 << 60:
+        raise ValueError(f"'{token}' is not an S2 token")
     return cell
 
 
 def level_of(cell: int) -> int:
+    """The level of a cell, 0 to 30."""
     return LEVELS - ((cell & -cell).bit_length() - 1) // 2
 
 
 def children(cell: int) -> list[int]:
-    """The four cells that a cell is divided into."""
-    lowest = cell & -cell
-    quarter = lowest >> 2
-    return [cell - lowest + (2 * number + 1) * quarter for number in range(4)]
+    """The ids of the four children of a cell."""
+    lowest_bit = cell & -cell
+    quarter = lowest_bit >> 2
+    return [cell - lowest_bit + (2 * child + 1) * quarter for child in range(4)]
 
 
 def _coordinates(latitude: ArrayLike, longitude: ArrayLike) -> tuple[Floats, Floats]:
-    first, second = np.asarray(latitude), np.asarray(longitude)
-    if first.ndim != 1 or first.shape != second.shape:
+    latitudes, longitudes = np.asarray(latitude), np.asarray(longitude)
+    if latitudes.ndim != 1 or latitudes.shape != longitudes.shape:
         raise StreamgaugeError(
-            "Latitude and longitude must be two arrays with one entry a point, not of shapes "
-            f"{first.shape} and {second.shape}."
+            "Latitude and longitude must be two arrays with one entry per point, not of shapes "
+            f"{latitudes.shape} and {longitudes.shape}."
         )
-    for name, values in (("latitude", first), ("longitude", second)):
+    for name, values in (("latitude", latitudes), ("longitude", longitudes)):
         if values.dtype.kind not in "fiu":
             raise StreamgaugeError(f"The {name} must be numbers in degrees, not {values.dtype}.")
-    return first, second
+    return latitudes, longitudes
 
 
 def _leaves(latitude: NDArray[Any], longitude: NDArray[Any]) -> Ids:
-    """Of a piece; converted here, so that 39 million memory-mapped points stay on disk."""
+    """Leaf ids of one chunk, copied here so that memory-mapped arrays are never read as a whole."""
     from streamgauge.places._kernels import CURVE, leaf_ids
 
-    first = np.ascontiguousarray(latitude, np.float64)
-    second = np.ascontiguousarray(longitude, np.float64)
-    for name, values, most in (("latitude", first, 90), ("longitude", second, 360)):
+    latitudes = np.ascontiguousarray(latitude, np.float64)
+    longitudes = np.ascontiguousarray(longitude, np.float64)
+    for name, values, most in (("latitude", latitudes, 90), ("longitude", longitudes, 360)):
         bad = np.abs(values) > most
         if bad.any():
             raise StreamgaugeError(
                 f"A {name} is {values[int(bad.argmax())]:g}, outside -{most}..{most} degrees: "
-                "are the two columns exchanged, or in other units?"
+                "check that the columns are not swapped and are in degrees."
             )
-    out = np.empty(first.size, np.uint64)
-    leaf_ids(first, second, CURVE, out)
-    return out
+    leaves = np.empty(latitudes.size, np.uint64)
+    leaf_ids(latitudes, longitudes, CURVE, leaves)
+    return leaves
 
 
-def _in_threads(work: Any, count: int, threads: int | None) -> None:
-    parts = [slice(start, start + PIECE) for start in range(0, count, PIECE)]
-    workers = min(threads or os.cpu_count() or 1, len(parts))
-    if workers <= 1:
-        for part in parts:
-            work(part)
-        return
-    work(parts[0])  # compile once, before several threads ask for it
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(work, parts[1:]))
+def _in_chunks(work: Callable[[slice], None], count: int, threads: int | None) -> None:
+    """Call a function for every chunk of an array of `count` entries, in parallel threads."""
+    from streamgauge.audit.counting import in_threads
+
+    chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+    in_threads([partial(work, chunk) for chunk in chunks], threads)

@@ -1,4 +1,4 @@
-"""Geographic classes as the command line calls them."""
+"""The command `data classes`: build geographic classes and label points."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM
-from streamgauge.pages.sheet import Drawing, Sheet, Table
+from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
-from streamgauge.places.map import cell_text, cell_traces, map_layout
+from streamgauge.places.map import cell_map, cell_text
 from streamgauge.places.points import Labelling, Points, classes_of, label_points
 
 
@@ -30,12 +30,12 @@ def run_classes(
     threads: int | None = None,
     **columns: str | None,
 ) -> dict[str, Any]:
-    """Build classes from a table (or `use` those of a file), label its points, say what came out.
+    """Build classes from a table (or `use` a file of classes) and label the points of the table.
 
-    Returns the facts, and under ``words`` the sentences.
+    Returns the results by name, and under ``words`` the sentences to print.
     """
     points = Points(data, keep=keep, **columns)
-    time = points.times()
+    times = points.times()
     if use is not None:
         classes = load_classes(use)
     else:
@@ -45,20 +45,22 @@ def run_classes(
             split_above=split_above,
             keep_from=keep_from,
             max_level=max_level,
-            time=time,
+            time=times,
         )
-    # Only once all of the table has been read is anything written for others to find.
-    found = label_points(points, classes, labels, threads=threads, time=time, when=calendar)
+    # Files are written only after the whole table has been read without an error.
+    labelling = label_points(points, classes, labels, threads=threads, time=times, when=calendar)
     if use is None:
         classes.save(out)
-    words = _words(points, classes, found, use is not None, preparation, time is not None)
+    sentences = _sentences(
+        points, classes, labelling, use is not None, preparation, times is not None
+    )
     if report is not None:
-        written = _sheet(points, classes, found, words).write(report)
-        words.append(f"Map: {written}")
+        page = _page(points, classes, labelling, sentences).write(report)
+        sentences.append(f"Map: {page}")
     if use is None:
-        words.append(f"Classes: {out}")
+        sentences.append(f"Classes: {out}")
     if labels is not None:
-        words.append(f"Labels: {labels}")
+        sentences.append(f"Labels: {labels}")
     return {
         "columns": points.roles,
         "guessed": points.guessed,
@@ -66,114 +68,114 @@ def run_classes(
         "built_from": classes.points,
         "built_from_dropped": classes.dropped,
         "levels": [int(classes.level.min()), int(classes.level.max())],
-        "points": found.rows,
-        "labelled": found.labelled,
-        "without_coordinates": found.without_place,
-        "in_no_class": found.outside,
-        "within_km": dict(zip(map(str, THRESHOLDS_KM), found.within.tolist(), strict=True)),
+        "points": labelling.rows,
+        "labelled": labelling.labelled,
+        "without_coordinates": labelling.without_place,
+        "in_no_class": labelling.outside,
+        "within_km": dict(zip(map(str, THRESHOLDS_KM), labelling.within.tolist(), strict=True)),
         "file": str(use or out),
         "labels": None if labels is None else str(labels),
         "report": None if report is None else str(report),
-        "words": words,
+        "words": sentences,
     }
 
 
-def _words(
+def _sentences(
     points: Points,
     classes: GeoClasses,
-    found: Labelling,
-    given: bool,
+    labelling: Labelling,
+    from_file: bool,
     preparation: float,
-    timed: bool,
+    has_times: bool,
 ) -> list[str]:
-    level = classes.level
-    said = [points.columns_line()]
-    if given:
-        said.append(f"{_classes(len(classes))} as given.")
+    levels = classes.level
+    sentences = [points.columns_line()]
+    if from_file:
+        sentences.append(f"{_classes(len(classes))} from the given file.")
     else:
-        order = "in time" if timed else "in the order of the file, which has no column of times"
-        said.append(
+        order = "by time" if has_times else "in file order, as there is no time column"
+        sentences.append(
             f"{_classes(len(classes))} from the {classes.points:,} points with coordinates among "
-            f"the first {100 * preparation:.3g} % {order}; {classes.dropped:,} of these lie in "
-            f"cells of fewer than {classes.keep_from} points, which are no classes. Cells of level "
-            f"{level.min()} to {level.max()}."
+            f"the first {100 * preparation:.3g} % {order}; {classes.dropped:,} of these points are "
+            f"in dropped cells of fewer than {classes.keep_from} points. Levels of the cells: "
+            f"{levels.min()} to {levels.max()}."
         )
-        stuck = int(((classes.count > classes.split_above) & (level == classes.max_level)).sum())
-        if stuck:
-            said.append(
-                f"{stuck} of the cells hold more than {classes.split_above:,} points but are at "
+        undivided = int(
+            ((classes.count > classes.split_above) & (levels == classes.max_level)).sum()
+        )
+        if undivided:
+            sentences.append(
+                f"{undivided} cells contain more than {classes.split_above:,} points but are at "
                 f"the deepest level, {classes.max_level}."
             )
     if len(classes) == 1:
-        said.append(
-            "One class is nothing to learn: lower --split-above, or build from a larger share "
-            "(--preparation)."
+        sentences.append(
+            "A single class cannot be learnt: lower --split-above, or build from a larger share of "
+            "the points (--preparation)."
         )
-    lost = found.rows - found.labelled
-    said.append(
-        f"Of {found.rows:,} points {found.labelled:,} ({found.labelled / found.rows:.1%}) lie in a "
-        f"class; {lost:,} dropped: {found.without_place:,} without coordinates, "
-        f"{found.outside:,} in no class."
+    dropped = labelling.rows - labelling.labelled
+    sentences.append(
+        f"Of {labelling.rows:,} points {labelling.labelled:,} "
+        f"({labelling.labelled / labelling.rows:.1%}) are in a class; {dropped:,} are dropped: "
+        f"{labelling.without_place:,} without coordinates, "
+        f"{labelling.outside:,} in no class."
     )
-    if found.labelled:
+    if labelling.labelled:
         near = ", ".join(
             f"{share:.1%} within {limit:g} km"
-            for share, limit in zip(found.within, THRESHOLDS_KM, strict=True)
+            for share, limit in zip(labelling.within, THRESHOLDS_KM, strict=True)
         )
-        said.append(f"From the centre of their class: {near}.")
-    return said
+        sentences.append(f"Distance to the centre of their class: {near}.")
+    return sentences
 
 
 def _classes(count: int) -> str:
     return f"{count:,} classes" if count > 1 else "1 class"
 
 
-def _sheet(points: Points, classes: GeoClasses, found: Labelling, words: Sequence[str]) -> Sheet:
+def _page(
+    points: Points, classes: GeoClasses, labelling: Labelling, sentences: Sequence[str]
+) -> Page:
     cells = [int(cell) for cell in classes.cell]
-    traces = cell_traces(
-        cells,
-        [
-            cell_text(
-                cell, f"class {number}", f"{built:,} points built it", f"{now:,} points in it"
-            )
-            for number, (cell, built, now) in enumerate(
-                zip(cells, classes.count, found.count, strict=True)
-            )
-        ],
-    )
+    if not cells:
+        raise StreamgaugeError("There is no class to plot.")
+    counts = list(zip(classes.count, labelling.count, strict=True))
+    texts = [
+        cell_text(
+            cell,
+            f"class {index}",
+            f"built from {built_from:,} points",
+            f"{labelled:,} points in it",
+        )
+        for index, (cell, (built_from, labelled)) in enumerate(zip(cells, counts, strict=True))
+    ]
     rows = [
-        [f"{number}", token, f"{level}", f"{lat:.4f}", f"{lng:.4f}", f"{built:,}", f"{now:,}"]
-        for number, (token, level, (lat, lng), built, now) in enumerate(
-            zip(
-                classes.tokens,
-                classes.level,
-                classes.centre,
-                classes.count,
-                found.count,
-                strict=True,
-            )
+        [
+            f"{index}",
+            token,
+            f"{level}",
+            f"{lat:.4f}",
+            f"{lng:.4f}",
+            f"{built_from:,}",
+            f"{labelled:,}",
+        ]
+        for index, (token, level, (lat, lng), (built_from, labelled)) in enumerate(
+            zip(classes.tokens, classes.level, classes.centre, counts, strict=True)
         )
     ]
-    if not rows:
-        raise StreamgaugeError("There is no class to draw.")
-    return Sheet(
-        title=f"Geographic classes of {Path(points.name).name}",
-        words=words,
-        figures=[
-            Drawing(
+    header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
+    return Page(
+        "Streamgauge: geographic classes",
+        f"Geographic classes of {Path(points.name).name}",
+        [
+            *sentences,
+            cell_map(
                 "The classes on a map",
-                "Each outline is an S2 cell; the dot is its centre, the place that a predicted "
-                "class stands for. Small cells are where many points are.",
-                traces,
-                map_layout(traces),
-                tall=True,
-            )
-        ],
-        tables=[
-            Table(
-                "All classes",
-                ["class", "cell", "level", "latitude", "longitude", "built from", "points"],
-                rows,
-            )
+                "Each outline is an S2 cell; the dot is its centre, the location that a predicted "
+                "class stands for. Cells are small where there are many points.",
+                cells,
+                texts,
+            ),
+            PageTable(header, rows, "All classes", text_columns=[1]),
         ],
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.pages.figures import Figure, map_figure
 from streamgauge.places._s2 import centres, outline
 from streamgauge.places.cells import PREFIX, cell_of, level_of
 
@@ -46,31 +46,10 @@ def class_centres(names: Sequence[str] | None) -> Floats:
     return centres(cells)
 
 
-def cell_traces(cells: Sequence[int], texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Borders of all cells as one filled line, and a point in the middle of each with its text."""
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for cell in cells:
-        for border in borders(outline(cell)):
-            if x:
-                x.append(None)
-                y.append(None)
-            x += [round(float(one), 5) for one in border[:, 1]]
-            y += [round(float(one), 5) for one in border[:, 0]]
-    middle = centres(cells)
-    return [
-        {
-            "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself",
-            "hoverinfo": "skip", "name": "cells", "showlegend": False, "line": {"width": 1},
-            "meta": {"map": "cells"},
-        },
-        {
-            "type": "scatter", "mode": "markers", "x": middle[:, 1].round(5).tolist(),
-            "y": middle[:, 0].round(5).tolist(), "text": list(texts),
-            "hovertemplate": "%{text}<extra></extra>", "name": "centres", "showlegend": False,
-            "marker": {"size": 3}, "meta": {"map": "centres"},
-        },
-    ]  # fmt: skip
+def cell_map(title: str, caption: str, cells: Sequence[int], texts: Sequence[str]) -> Figure:
+    """A map with the border of each cell, and a dot at its centre that shows its text on hover."""
+    rings = [border for cell in cells for border in borders(outline(cell))]
+    return map_figure(title, caption, rings, centres(cells), texts)
 
 
 def borders(line: Floats) -> list[Floats]:
@@ -98,34 +77,6 @@ def borders(line: Floats) -> list[Floats]:
         for side in (-1, 0, 1)
         if longitude.max() + 360 * side > -180 and longitude.min() + 360 * side < 180
     ]
-
-
-def map_layout(traces: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Axes that show all cells, a degree of longitude as wide as it is in the middle of them."""
-    x = np.array([one for one in traces[0]["x"] if one is not None]).clip(-180, 180)
-    y = np.array([one for one in traces[0]["y"] if one is not None])
-    room = 0.03 * max(float(np.ptp(x)), float(np.ptp(y)), 1e-4)
-    middle = math.radians(float(y.min() + y.max()) / 2)
-    # Far from the equator a whole globe cannot be shown true to size anyway.
-    ratio = 1 / max(0.2, math.cos(middle)) if np.ptp(x) < 90 else 1.0
-    return {
-        "xaxis": {
-            "title": {"text": "longitude"},
-            "range": [max(-180, float(x.min()) - room), min(180, float(x.max()) + room)],
-            "constrain": "domain",
-        },
-        "yaxis": {
-            "title": {"text": "latitude"},
-            "range": [max(-90, float(y.min()) - room), min(90, float(y.max()) + room)],
-            "scaleanchor": "x",
-            "scaleratio": ratio,
-            "constrain": "domain",
-            "tickformat": "",
-            "rangemode": "normal",
-        },
-        "hovermode": "closest",
-        "showlegend": False,
-    }
 
 
 def cell_text(cell: int, *more: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import replace_synced, temporary_path
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import load_arrays
-from streamgauge.tables.values import TimeParser, numbers
+from streamgauge.tables.values import numbers
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -28,7 +32,7 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; 
 
 
 class Points:
-    """A table of points: CSV, Parquet, NPZ, JSON lines, arrays by name, a `.npy` array of columns
+    """A table of points in any format of `tables.read`, a `.npy` array of columns
     (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
 
     Every role (latitude, longitude, time, user) may be given the name of its column, or ``"none"``
@@ -40,14 +44,8 @@ class Points:
         arrays = _arrays(Path(data)) if named else data
         self.source = open_table(arrays, str(data) if named else "")
         self.name, names = self.source.name, self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--")
+        self.roles = choose(names, ROLES, columns, self.name, "--", ROLES[:2])
         self.guessed = [role for role in self.roles if not columns.get(role)]
-        for role in ("latitude", "longitude"):
-            if role not in self.roles:
-                raise StreamgaugeError(
-                    f"No column of {self.name} looks like the {role}: name it with --{role}; the "
-                    f"columns are {', '.join(names)}."
-                )
         for name in keep:
             require(names, name, "setting keep", self.name)
         self.keep = tuple(name for name in keep if name not in self.roles.values())
@@ -94,14 +92,8 @@ class Points:
         parser = TimeParser(name)
         parts = []
         for row, table in self.tables("time"):
-            seconds = parser.seconds(table[name])
-            if not np.isfinite(seconds).all():
-                missing = self.source.row_name(row + int(np.argmax(~np.isfinite(seconds))))
-                raise StreamgaugeError(
-                    f"{missing} has no time in column '{name}': fill it in, or leave the times out"
-                    " with --time none."
-                )
-            parts.append(np.floor(seconds).astype(np.int64))
+            names = partial(lambda first, row: self.source.row_name(first + row), row)
+            parts.append(parser.whole_seconds(table[name], Rows(len(table), self.name, names)))
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)
@@ -272,7 +264,7 @@ class _Writer:
     ) -> None:
         self.target, self.points, self.classes, self.time = target, points, classes, time
         self.when = when
-        self.aside = target.with_name(target.name + ".aside")
+        self.part = temporary_path(target)
         self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
         self.held: list[Any] = []
         self.sink: Any = None
@@ -321,11 +313,11 @@ class _Writer:
                 if self.target.suffix.lower() == ".csv":
                     from pyarrow import csv
 
-                    self.sink = csv.CSVWriter(str(self.aside), table.schema)
+                    self.sink = csv.CSVWriter(str(self.part), table.schema)
                 else:
                     from pyarrow import parquet
 
-                    self.sink = parquet.ParquetWriter(str(self.aside), table.schema)
+                    self.sink = parquet.ParquetWriter(str(self.part), table.schema)
             self.sink.write_table(table)
 
     def finish(self) -> None:
@@ -333,7 +325,7 @@ class _Writer:
 
         if self.target.suffix.lower() == ".npy":
             labels = np.concatenate(self.labels) if self.labels else np.empty(0, np.int32)
-            with _writing(self.target), self.aside.open("wb") as file:
+            with _writing(self.target), self.part.open("wb") as file:
                 np.save(file, labels)
         else:
             if self.held:
@@ -344,14 +336,14 @@ class _Writer:
                 return
             self.sink.close()
         with _writing(self.target):
-            self.aside.replace(self.target)
+            replace_synced(self.part, self.target)
 
     def discard(self) -> None:
         if self.sink is not None:
             with suppress(OSError):
                 self.sink.close()
         with suppress(OSError):
-            self.aside.unlink(missing_ok=True)
+            self.part.unlink(missing_ok=True)
 
 
 class _writing:

@@ -1,21 +1,24 @@
-"""The run folder: log, checkpoint, configuration, environment; resume, and reading it back."""
+"""The run folder: writing log and checkpoints, and reading them back."""
 
 from __future__ import annotations
 
 from streamgauge.record.environment import environment
-from streamgauge.record.run import PLACES, Run, Table, find_runs
+from streamgauge.record.run import PLACES, LogTable, Run, find_runs
 from streamgauge.record.tables import LOG_VERSION, OPTIONAL, TABLES
-from streamgauge.record.writer import Recorder, read_checkpoint
+from streamgauge.record.writer import RunWriter, read_checkpoint
+from streamgauge.versions import renamed
 
 __all__ = [
     "LOG_VERSION",
     "OPTIONAL",
     "PLACES",
     "TABLES",
-    "Recorder",
+    "LogTable",
     "Run",
-    "Table",
+    "RunWriter",
     "environment",
     "find_runs",
     "read_checkpoint",
 ]
+
+__getattr__ = renamed(__name__, {"Recorder": "RunWriter", "Table": "LogTable"})

@@ -1,4 +1,4 @@
-"""What differs between two runs: configuration, environment, data, and where their logs part."""
+"""Differences between two runs: configuration, environment, data, first differing log row."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.record.run import Run, Table
+from streamgauge.record.run import LogTable, Run
 from streamgauge.record.tables import TABLES
 
 _MISSING = "(absent)"
 
 
 def differences(a: Run, b: Run) -> dict[str, Any]:
-    """All differences as plain values; `same` is true where the results are identical.
+    """All differences as plain values; `same` is true if the logs are identical.
 
     `configuration`, `environment` and `data` map a dotted name to the two values; `logs` maps a
-    table to the first step at which it parts, and to what parts there.
+    table to its first differing step, row and columns.
     """
     logs = {
-        name: parting
+        name: difference
         for name in TABLES
-        if name != "timing" and (parting := _parting(a, b, name)) is not None
+        if name != "timing" and (difference := _first_difference(a, b, name)) is not None
     }
     return {
         "same": not logs,
@@ -32,12 +32,12 @@ def differences(a: Run, b: Run) -> dict[str, Any]:
             {k: v for k, v in b.stream.items() if k != "settings"},
         ),
         "logs": logs,
-        "first_step": min((p["step"] for p in logs.values()), default=None),
+        "first_step": min((difference["step"] for difference in logs.values()), default=None),
     }
 
 
 def _environments(run: Run) -> dict[str, Any]:
-    """Where it was started, and, if it was resumed somewhere else, there too."""
+    """The environment of the first start, and those of later resumes."""
     return {**run.header["environment"], "resumed_in": run.header.get("resumed_in", [])}
 
 
@@ -59,8 +59,8 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def _parting(a: Run, b: Run, name: str) -> dict[str, Any] | None:
-    """The first row at which a table differs, or None."""
+def _first_difference(a: Run, b: Run, name: str) -> dict[str, Any] | None:
+    """The first row at which a table differs, None if there is none."""
     left, right = a.table(name), b.table(name)
     rows = min(left.rows, right.rows)
     first, columns = rows, sorted(set(left) ^ set(right))
@@ -70,10 +70,10 @@ def _parting(a: Run, b: Run, name: str) -> dict[str, Any] | None:
         x, y = left[column][:rows], right[column][:rows]
         equal = (x == y) | ((x != x) & (y != y))  # NaN is equal to NaN
         if not equal.all():
-            place = int(np.argmin(equal))
-            if place < first:
-                first, columns = place, []
-            if place == first:
+            row = int(np.argmin(equal))
+            if row < first:
+                first, columns = row, []
+            if row == first:
                 columns.append(column)
     if first == rows and left.rows == right.rows and not columns:
         return None
@@ -84,8 +84,9 @@ def _parting(a: Run, b: Run, name: str) -> dict[str, Any] | None:
     return {"step": step, "row": rows, "columns": [], "rows": [left.rows, right.rows]}
 
 
-def _step(table: Table, row: int) -> int:
-    """The step in which a row was written; an answer ahead stands under the step it is about."""
+def _step(table: LogTable, row: int) -> int:
+    """The step in which a row was written. A near-future answer (shift above 0) is logged under the
+    step of its sample, so the last row with shift 0 counts."""
     if "shift" in table:
         live = np.flatnonzero(table["shift"][: row + 1] == 0)
         row = int(live[-1]) if len(live) else row

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, device, threads, and the git state of the working folder."""
+"""Versions, device, threads and git state that a run stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamgauge.versions import VERSION
 def environment(device: str) -> dict[str, Any]:
     import torch
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "streamgauge": VERSION,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -27,8 +27,8 @@ def environment(device: str) -> dict[str, Any]:
         "git_streamgauge": git_state(Path(__file__).parent),
     }
     for package in ("torch", "numpy", "pyarrow", "numba"):
-        found[package] = metadata.version(package)
-    return found
+        facts[package] = metadata.version(package)
+    return facts
 
 
 def _device_name(device: str) -> str:
@@ -40,7 +40,7 @@ def _device_name(device: str) -> str:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, and whether files differ from it; None outside a checkout or without git."""
+    """Commit and number of changed files; None outside a git repository or without git."""
 
     def git(*words: str) -> str:
         return subprocess.run(

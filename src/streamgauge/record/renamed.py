@@ -1,6 +1,6 @@
-"""What older versions called by other names, so that their run folders are still read.
+"""Old names of settings and checkpoint keys, so that run folders of older versions can be read.
 
-Whoever renames a setting of a learner or a key of a learner's checkpoint adds it here.
+An entry is added here when a learner's setting or checkpoint key is renamed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 SETTINGS: dict[str, dict[str, str]] = {}
 # Learner -> old key of its state in a checkpoint -> the key now.
 STATE: dict[str, dict[str, str]] = {}
+# Learner -> key that its state did not always have -> the value it had in effect until then.
+ADDED_STATE: dict[str, dict[str, Any]] = {"rwalk": {"ended": False}}
 
 
 def current_settings(learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,4 +25,5 @@ def current_settings(learner: str, settings: Mapping[str, Any]) -> dict[str, Any
 def current_state(learner: str, state: Mapping[str, Any]) -> dict[str, Any]:
     """A learner's stored state under the keys that it has now."""
     keys = STATE.get(learner, {})
-    return {keys.get(key, key): value for key, value in state.items()}
+    renamed = {keys.get(key, key): value for key, value in state.items()}
+    return {**ADDED_STATE.get(learner, {}), **renamed}

@@ -1,4 +1,4 @@
-"""Reading a run folder: the log as columns of NumPy arrays, loaded when they are asked for."""
+"""Reads a run folder: the log as columns of NumPy arrays, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record.tables import TABLES
 from streamgauge.record.writer import read_header, read_progress
 
-# Settings of a stream that say where its data lie. What they are is hashed, wherever that is.
+# Settings of a stream that say where its data are stored. They are not part of a run's identity,
+# which holds a hash of the data.
 PLACES = frozenset({"path", "root", "names", "cache"})
 
 
-class Table(Mapping[str, NDArray[Any]]):
-    """One table of the log. A column is read from disk at its first use, and only that column."""
+class LogTable(Mapping[str, NDArray[Any]]):
+    """One table of the log. Each column is read from disk at its first use."""
 
     def __init__(self, name: str, files: list[Path]) -> None:
         self.name = name
@@ -35,12 +36,12 @@ class Table(Mapping[str, NDArray[Any]]):
     def _open(self, file: Path) -> Any:
         import pyarrow.parquet as pq
 
-        with _saying(file):
+        with _damage_errors(file):
             return pq.ParquetFile(file)
 
     def _read(self, file: Path, column: str) -> NDArray[Any]:
         opened = self._open(file)
-        with _saying(file):
+        with _damage_errors(file):
             return _as_array(opened.read([column]).column(0))
 
     def __getitem__(self, column: str) -> NDArray[Any]:
@@ -64,11 +65,11 @@ class Table(Mapping[str, NDArray[Any]]):
         return sum(self._open(file).metadata.num_rows for file in self._files)
 
     def pieces(self, columns: list[str], rows: int = 1 << 20) -> Iterator[dict[str, NDArray[Any]]]:
-        """The table a piece at a time, for logs larger than memory."""
+        """The table in pieces of at most `rows` rows, for logs larger than memory."""
         for file in self._files:
             batches = self._open(file).iter_batches(batch_size=rows, columns=columns)
             while True:
-                with _saying(file):
+                with _damage_errors(file):
                     batch = next(batches, None)
                     if batch is None:
                         break
@@ -77,8 +78,8 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 @contextmanager
-def _saying(file: Path) -> Iterator[None]:
-    """Turn what a damaged file leads to into a sentence."""
+def _damage_errors(file: Path) -> Iterator[None]:
+    """Raise errors of a damaged file as a StreamgaugeError."""
     import pyarrow as pa
 
     try:
@@ -112,21 +113,21 @@ class Run:
         self.done: bool = progress["done"]
         self.checkpoint: str | None = progress.get("checkpoint")
         self._segments: dict[str, int] = progress["segments"]
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, LogTable] = {}
 
-    def __getattr__(self, name: str) -> Table:
+    def __getattr__(self, name: str) -> LogTable:
         if name.startswith("_") or name not in TABLES:
             raise AttributeError(f"A run has no '{name}'; {nearest(name, TABLES)}")
         return self.table(name)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> LogTable:
         if name not in self._tables:
             count = self._segments.get(name, 0)
             files = [self.path / "log" / name / f"{n:05d}.parquet" for n in range(count)]
             missing = [file for file in files if not file.exists()]
             if missing:
                 raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
-            self._tables[name] = Table(name, files)
+            self._tables[name] = LogTable(name, files)
         return self._tables[name]
 
     @property
@@ -152,16 +153,16 @@ class Run:
 
 
 def find_runs(paths: list[str | Path]) -> list[Run]:
-    """Runs among the given folders, or one level below them; in order of name."""
-    found: list[Run] = []
+    """Runs in the given folders: each is a run folder, or a folder of run folders."""
+    runs: list[Run] = []
     for path in map(Path, paths):
         if (path / "run.json").exists():
-            found.append(Run(path))
+            runs.append(Run(path))
             continue
         if not path.is_dir():
             raise StreamgaugeError(f"There is no folder {path}.")
         inside = sorted(p.parent for p in path.glob("*/run.json"))
         if not inside:
             raise StreamgaugeError(f"There is no run in {path}.")
-        found += [Run(p) for p in inside]
-    return found
+        runs += [Run(p) for p in inside]
+    return runs

@@ -1,4 +1,4 @@
-"""The tables of the log: their columns, and a buffer that collects rows cheaply.
+"""The tables of the log: their columns, and the buffer that collects rows in memory.
 
 The schema is part of the product and is documented in `docs/log.md`; LOG_VERSION changes with it.
 """
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 LOG_VERSION = 1
 
-# numpy types; "text" columns are dictionary-encoded strings, "scalar" ones numbers or 0-d tensors.
+# NumPy types; "text" is a dictionary-encoded string, "scalar" a number or a 0-d tensor.
 TABLES: dict[str, dict[str, str]] = {
     "predictions": {
         "step": "int32",
@@ -61,7 +61,7 @@ TABLES: dict[str, dict[str, str]] = {
     "timing": {"step": "int32", "part": "text", "seconds": "float64"},
 }
 
-# Columns that a stream may lack; such a log leaves them out.
+# Columns that are left out of the log where the stream does not have them.
 OPTIONAL = {"task", "user", "time"}
 
 
@@ -72,45 +72,45 @@ def columns_of(table: str, absent: frozenset[str]) -> dict[str, str]:
 _PLAIN = (int, float, str)
 
 
-class Rows:
-    """Rows of one table, waiting to be written: arrays that grow, filled by slices."""
+class RowBuffer:
+    """Rows of one table that are not on disk yet: one growing array per column."""
 
-    def __init__(self, columns: dict[str, str], room: int = 1024) -> None:
+    def __init__(self, columns: dict[str, str], capacity: int = 1024) -> None:
         self.columns = columns
         self.count = 0
         self._arrays: dict[str, NDArray[Any]] = {
-            name: np.empty(room, object if kind in ("text", "scalar") else kind)
+            name: np.empty(capacity, object if kind in ("text", "scalar") else kind)
             for name, kind in columns.items()
         }
-        self._room = room
-        self._later: list[tuple[str, int, Any]] = []
+        self._capacity = capacity
+        self._on_device: list[tuple[str, int, Any]] = []
 
     def append(self, rows: int, **values: Any) -> None:
-        """Add rows; a value is an array, or one number for all of them."""
+        """Add rows; each value is an array, or one number for all rows."""
         start, end = self.count, self.count + rows
-        if end > self._room:
+        if end > self._capacity:
             self._grow(end)
         for name, array in self._arrays.items():
             value = values[name]
-            if rows == 1 and type(value) in _PLAIN:  # quicker than a slice
+            if rows == 1 and type(value) in _PLAIN:  # faster than a slice
                 array[start] = value
             elif array.dtype.hasobject and type(value) is not str:
-                for place in range(start, end):  # by slice, NumPy would fetch from the device
-                    array[place] = value
+                for row in range(start, end):  # a slice would make NumPy copy from the device
+                    array[row] = value
             elif hasattr(value, "detach") and not value.is_cpu:
-                self._later.append((name, start, value))  # fetched when rows are looked at
+                self._on_device.append((name, start, value))  # copied when rows are read
             else:
                 array[start:end] = value
         self.count = end
 
     def _grow(self, need: int) -> None:
-        self._room = max(need, 2 * self._room)
+        self._capacity = max(need, 2 * self._capacity)
         for name, old in self._arrays.items():
-            self._arrays[name] = np.empty(self._room, old.dtype)
+            self._arrays[name] = np.empty(self._capacity, old.dtype)
             self._arrays[name][: self.count] = old[: self.count]
 
     def peek(self, column: str) -> NDArray[Any]:
-        """What a column holds now."""
+        """The values of a column, which stay in the buffer."""
         self._fetch()
         values = self._arrays[column][: self.count]
         return _numbers(values) if self.columns[column] == "scalar" else values
@@ -134,34 +134,33 @@ class Rows:
         return table
 
     def _fetch(self) -> None:
-        """Fill in what was left on a device, all of a column in one transfer."""
-        for name in {name for name, _, _ in self._later}:
+        """Copy values that are still on a device, with one transfer per column."""
+        for name in {name for name, _, _ in self._on_device}:
             import torch
 
-            parts = [(start, t) for column, start, t in self._later if column == name]
+            parts = [(start, t) for column, start, t in self._on_device if column == name]
             with torch.no_grad():
                 fetched = torch.cat([t if t.ndim == 1 else t.reshape(-1) for _, t in parts])
             sizes = np.array([t.numel() for _, t in parts])
-            ahead = np.array([start for start, _ in parts]) - (np.cumsum(sizes) - sizes)
-            places = np.arange(len(fetched)) + np.repeat(ahead, sizes)
-            self._arrays[name][places] = fetched.cpu().numpy()
-        self._later.clear()
+            offset = np.array([start for start, _ in parts]) - (np.cumsum(sizes) - sizes)
+            rows = np.arange(len(fetched)) + np.repeat(offset, sizes)
+            self._arrays[name][rows] = fetched.cpu().numpy()
+        self._on_device.clear()
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Scalars that a learner returned may still be tensors on a device: fetch them all at once, and
-    do nothing with each, as there may be many thousands."""
+    """Scalars of a learner as floats; tensors on a device are copied in one transfer per type."""
     out = np.empty(len(values), np.float64)
-    tensors: dict[Any, list[int]] = {}  # where they are, by type
-    for place, value in enumerate(values):
+    tensors: dict[Any, list[int]] = {}  # rows by type of tensor
+    for row, value in enumerate(values):
         if hasattr(value, "detach"):
-            tensors.setdefault(value.dtype, []).append(place)
+            tensors.setdefault(value.dtype, []).append(row)
         else:
-            out[place] = float(value)
-    for places in tensors.values():
+            out[row] = float(value)
+    for rows in tensors.values():
         import torch
 
         with torch.no_grad():
-            some = [v if v.ndim == 0 else v.reshape(()) for v in values[places]]
-            out[places] = torch.stack(some).double().cpu().numpy()
+            scalars = [v if v.ndim == 0 else v.reshape(()) for v in values[rows]]
+            out[rows] = torch.stack(scalars).double().cpu().numpy()
     return out

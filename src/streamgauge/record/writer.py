@@ -1,13 +1,13 @@
-"""Writing a run folder so that a kill at any moment loses only what came after the last checkpoint.
+"""Writes a run folder so that a kill at any moment loses only the work after the last checkpoint.
 
     run.json                what was run: configuration, identity, stream, environment
-    progress.json           the commit point: how far, which checkpoint, how many segments are valid
+    progress.json           the commit point: last step, checkpoint file, number of valid segments
     checkpoint-STEP.pt      state of learner and loop
     log/TABLE/00000.parquet numbered segments
-    lock                    held by the process that writes
+    lock                    locked by the process that writes
 
-Everything is written aside, synced and renamed; `progress.json` last. Whatever it does not name is
-debris of an interrupted write and is removed on resume.
+Every file is written atomically, `progress.json` last. Files that `progress.json` does not name are
+left over from an interrupted write and are removed on resume.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
-from streamgauge.record.tables import LOG_VERSION, TABLES, Rows, columns_of
+from streamgauge.record.tables import LOG_VERSION, TABLES, RowBuffer, columns_of
 
-# Rows of one table that are kept in memory at the most: bounds the process's memory.
-MOST_ROWS = 1 << 19
+# Limit of rows of one table in memory; a table that reaches the limit asks for a checkpoint.
+MAX_ROWS = 1 << 19
 
 
-class Recorder:
-    """The one writer of a run folder."""
+class RunWriter:
+    """The only writer of a run folder: holds its lock from construction to `close`."""
 
     def __init__(self, path: Path, header: dict[str, Any], absent: frozenset[str]) -> None:
         self.path = path
-        with _saying(path):
+        with _disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             self._lock = acquire_lock(path, f"{path} is being written by another process.")
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
         self._segments = dict.fromkeys(TABLES, 0)
         self._state: dict[str, Any] | None = None
         self.step = 0
-        self.threads: int | None = None  # that the run was started with, if this one resumes it
+        self.threads: int | None = None  # of the first start, where this run is resumed
         try:
-            with _saying(path):
+            with _disk_errors(path):
                 self._open(header)
         except BaseException:
             self.close()
@@ -54,21 +54,21 @@ class Recorder:
         if progress is None:
             write_json(stored, {"log_version": LOG_VERSION, **header})
         else:
-            known = read_header(self.path)
-            if known["environment"] != header["environment"]:
-                known.setdefault("resumed_in", []).append(
+            header_before = read_header(self.path)
+            if header_before["environment"] != header["environment"]:
+                header_before.setdefault("resumed_in", []).append(
                     {"step": progress["step"], "environment": header["environment"]}
                 )
-                write_json(stored, known)
-            self.threads = known["environment"].get("threads")
+                write_json(stored, header_before)
+            self.threads = header_before["environment"].get("threads")
             self._segments.update(progress["segments"])
             self.step = progress["step"]
             if progress["checkpoint"]:
                 self._state = read_checkpoint(self.path / progress["checkpoint"])
-        self._sweep(progress)
+        self._remove_leftovers(progress)
 
-    def _sweep(self, progress: dict[str, Any] | None) -> None:
-        """Remove what no commit point names: half-written files and segments that came after it."""
+    def _remove_leftovers(self, progress: dict[str, Any] | None) -> None:
+        """Remove files that the commit point does not name: temporary files and later segments."""
         keep = None if progress is None else progress["checkpoint"]
         for file in self.path.glob("checkpoint-*"):
             if file.name != keep:
@@ -83,25 +83,26 @@ class Recorder:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """What the last checkpoint holds; None at a fresh start. Handed over once."""
+        """State of the last checkpoint, None at a fresh start. The first access releases it, so
+        that it is not in memory twice."""
         state, self._state = self._state, None
         return state
 
     @property
     def peek(self) -> dict[str, Any] | None:
-        """The same, and it stays."""
+        """The same as `state`, without releasing it."""
         return self._state
 
     @property
     def full(self) -> bool:
         """Whether a checkpoint should be made now to keep memory bounded."""
-        return any(rows.count >= MOST_ROWS for rows in self.rows.values())
+        return any(rows.count >= MAX_ROWS for rows in self.rows.values())
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
         """Write the rows collected so far and the state that continues from them."""
         import pyarrow.parquet as pq
 
-        with _saying(self.path, f"what was recorded up to step {self.step} is safe"):
+        with _disk_errors(self.path, f"the log up to step {self.step} is safe"):
             for name, rows in self.rows.items():
                 if rows.count:
                     folder = self.path / "log" / name
@@ -122,7 +123,7 @@ class Recorder:
                 (self.path / before).unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Take back a folder in which nothing was recorded yet."""
+        """Remove a run folder without a checkpoint."""
         if read_progress(self.path) is None:
             (self.path / "run.json").unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
@@ -134,7 +135,7 @@ class Recorder:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """run.json, refused in a sentence if it is not one or is of another version."""
+    """The contents of run.json; an error if it is damaged or of a later version."""
     file = path / "run.json"
     try:
         header: dict[str, Any] = json.loads(file.read_text())
@@ -174,14 +175,14 @@ def _save(state: dict[str, Any], path: Path) -> None:
         try:
             torch.save(to_plain(state), file)
         except RuntimeError as error:
-            # A failing disk: torch's own complaint hides the one that says why.
+            # torch reports a failing disk as a RuntimeError; the OSError behind it says why.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load without executing anything: tensors and plain values only."""
+    """Load a checkpoint of tensors and plain values; no code in the file is executed."""
     import torch
 
     if not path.exists():
@@ -197,7 +198,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """NumPy arrays become tagged tensors, since a safe load knows tensors only."""
+    """Replace NumPy arrays by tagged tensors, since `weights_only` loading accepts tensors only."""
     if isinstance(value, np.ndarray):
         import torch
 
@@ -212,7 +213,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """The inverse of `to_plain`, tuples apart."""
+    """The inverse of `to_plain`, except that tuples stay lists."""
     if isinstance(value, dict):
         if value.keys() == {"__array__"}:
             return value["__array__"].cpu().numpy()
@@ -223,12 +224,12 @@ def from_plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _saying(path: Path, kept: str = "") -> Iterator[None]:
-    """Turn a failing disk into a sentence."""
+def _disk_errors(path: Path, safe: str = "") -> Iterator[None]:
+    """Raise a failing disk as a StreamgaugeError; `safe` says what is still valid."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise StreamgaugeError(
-            f"Cannot write to {path}: {reason}" + (f"; {kept}." if kept else ".")
+            f"Cannot write to {path}: {reason}" + (f"; {safe}." if safe else ".")
         ) from error

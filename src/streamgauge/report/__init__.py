@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamgauge.report.html import plot, write_report
 from streamgauge.report.leaderboard import Board, Column, Row, leaderboard
+from streamgauge.report.page import plot, write_report
 
 __all__ = ["Board", "Column", "Row", "leaderboard", "plot", "write_report"]

@@ -1,16 +1,16 @@
-"""Accuracy over compute: what each learner's training took, and which are worth it."""
+"""Accuracy over compute: the FLOPs of each learner's training, and the Pareto front."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from streamgauge.metrics import Spread, pareto_front, training_flops
+from streamgauge.pages.figures import Figure, Trace, figure, front, point
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import Board, Row
 
@@ -21,11 +21,11 @@ WIDE = 50  # points further apart than this many times are drawn on a logarithmi
 @dataclass(frozen=True)
 class Point:
     learner: str
-    colour: int  # the place of its row, as in the other figures
+    colour: int  # number of its row, as in the other figures
     flops: Spread
     accuracy: Spread
     relative: float  # to ER's FLOPs; NaN where there is no ER
-    front: bool  # whether nothing is as accurate for fewer FLOPs
+    front: bool  # whether no other learner is as accurate for fewer FLOPs
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class Compute:
     """A board's learners by the FLOPs of their training, cheapest first."""
 
     points: tuple[Point, ...]
-    accuracy: str  # what it is that is drawn over FLOPs
+    accuracy: str  # title of the accuracy that is drawn over FLOPs
     missing: tuple[str, ...]  # learners whose logs have no FLOPs
-    reference: str  # the ER that FLOPs are relative to, or nothing
-    tuning: tuple[str, ...] = ()  # what tuning took, which is in no point
+    reference: str  # the ER that FLOPs are relative to, or ""
+    tuning: tuple[str, ...] = ()  # sentences on the cost of tuning, which the points leave out
 
     @property
     def sentence(self) -> str:
-        """What is not shown."""
-        told = list(self.tuning)
+        """Sentences on everything that the points leave out."""
+        sentences = list(self.tuning)
         if self.missing:
-            named = ", ".join(self.missing)
-            told.append(f"Without FLOPs in their logs, and so not shown: {named}.")
-        return " ".join(told)
+            names = ", ".join(self.missing)
+            sentences.append(f"Without FLOPs in their logs, and so not shown: {names}.")
+        return " ".join(sentences)
 
 
 def compute(board: Board) -> Compute | None:
-    """None where fewer than two learners can be shown, or none of them multiplied anything."""
+    """None if fewer than two learners can be shown, or none of them used any FLOPs."""
     order = next((c.score for c in board.columns if c.title == board.ordered_by), "")
     rows = [(i, row) for i, row in enumerate(r for r in board.rows if r.runs)]
     known = [(i, row) for i, row in rows if _known(row, FLOPS) and _known(row, order)]
@@ -72,23 +72,22 @@ def compute(board: Board) -> Compute | None:
 
 
 def charged(runs: Iterable[Run]) -> list[str]:
-    """What choosing a learner's settings took, beside the training of its runs: a sentence for each
-    learner that was tuned."""
-    told = {}
+    """A sentence for each tuned learner: the FLOPs of its tuning, which its runs do not include."""
+    sentences = {}
     for run in runs:
         note = run.header["config"].get("tuned")
-        if note is None or run.learner in told or not run.done:
+        if note is None or run.learner in sentences or not run.done:
             continue
-        words = f"{run.learner} was tuned in {note['trials']} trials on {note['prefix']}"
-        one, spent = training_flops(run), note["flops"]
-        if spent is None or not one > 0:
-            told[run.learner] = f"{words}; what that took in FLOPs is not known."
+        beginning = f"{run.learner} was tuned in {note['trials']} trials on {note['prefix']}"
+        own, spent = training_flops(run), note["flops"]
+        if spent is None or not own > 0:
+            sentences[run.learner] = f"{beginning}; what that took in FLOPs is not known."
         else:
-            told[run.learner] = (
-                f"{words}, which took {scaled(spent)}FLOP of training, {_short(spent / one)} times"
-                f" a run of it; with them, a run costs {scaled(one + spent)}FLOP."
+            sentences[run.learner] = (
+                f"{beginning}, which took {scaled(spent)}FLOP of training, {_short(spent / own)} "
+                f"times a run of it; with them, a run costs {scaled(own + spent)}FLOP."
             )
-    return list(told.values())
+    return list(sentences.values())
 
 
 def _known(row: Row, name: str) -> bool:
@@ -99,79 +98,74 @@ def _is_er(row: Row) -> bool:
     return bool(row.runs[0].header["config"]["learner"]["where"] == "er")
 
 
-def traces(found: Compute) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """A marker a learner, full where it is on the Pareto front, and the front as a line; and the
-    layout. Learners that take no FLOPs have no place on a logarithmic axis and are left out."""
-    logarithmic = _logarithmic(found)
-    shown = [p for p in found.points if p.flops.mean > 0 or not logarithmic]
-    front = [p for p in shown if p.front]
-    data: list[dict[str, Any]] = []
-    if len(front) > 1:
-        data.append(
-            {
-                "name": "Pareto front",
-                "meta": {"front": True},
-                "mode": "lines",
-                "x": [p.flops.mean for p in front],
-                "y": [100 * p.accuracy.mean for p in front],
-                "hoverinfo": "skip",
-            }
+def compute_figure(computed: Compute) -> Figure:
+    """Accuracy over the FLOPs of training, a point for each learner. Where FLOPs differ by more
+    than `WIDE` the axis is logarithmic, and learners without any FLOPs are left out."""
+    logarithmic = _logarithmic(computed)
+    shown = [p for p in computed.points if p.flops.mean > 0 or not logarithmic]
+    best = [p for p in shown if p.front]
+    traces: list[Trace] = []
+    if len(best) > 1:
+        flops, accuracy = [p.flops.mean for p in best], [p.accuracy.mean for p in best]
+        traces.append(front("Pareto front", flops, accuracy))
+    for p in shown:
+        times = "" if math.isnan(p.relative) else f" ({_short(p.relative)} × ER)"
+        traces.append(
+            point(
+                p.learner,
+                p.flops.mean,
+                100 * p.accuracy.mean,
+                p.colour,
+                errors=(p.flops.deviation, 100 * p.accuracy.deviation),
+                hollow=not p.front,
+                hover=f"%{{y:.1f}} % for %{{x:.3s}}FLOP{times}<extra></extra>",
+            )
         )
-    for point in shown:
-        name = escape(point.learner)
-        times = "" if math.isnan(point.relative) else f" ({_short(point.relative)} × ER)"
-        trace: dict[str, Any] = {
-            "name": name,
-            "legendgroup": name,
-            "meta": {"colour": point.colour, "point": True, "hollow": not point.front},
-            "mode": "markers+text",
-            "x": [point.flops.mean],
-            "y": [100 * point.accuracy.mean],
-            "text": [f"\u00a0\u00a0{name}"],
-            "textposition": "middle right",
-            "hovertemplate": f"{name}: %{{y:.1f}} % for %{{x:.3s}}FLOP{times}<extra></extra>",
-        }
-        for axis, scale, spread in (("x", 1, point.flops), ("y", 100, point.accuracy)):
-            if not math.isnan(spread.deviation) and spread.deviation > 0:
-                trace[f"error_{axis}"] = {"array": [scale * spread.deviation], "thickness": 1.5}
-        data.append(trace)
-    unit = f"; {escape(found.reference)} takes {_of_er(found)}" if found.reference else ""
-    x: dict[str, Any] = {"title": {"text": f"FLOPs of training{unit}"}, "exponentformat": "SI"}
+    x: dict[str, Any] = {"exponentformat": "SI"}
     if logarithmic:
-        x |= {"type": "log", "dtick": "D1" if _span(found) < 100 else 1}
         low, high = (f(math.log10(p.flops.mean) for p in shown) for f in (min, max))
+        x |= {"type": "log", "dtick": "D1" if _ratio(computed) < 100 else 1}
         x["range"] = [low - 0.15, high + 0.15]
     else:
         most = max(p.flops.mean for p in shown)
         x |= {"range": [-0.03 * most, 1.06 * most]}
     top = 1.15 * max(100 * p.accuracy.mean for p in shown)
-    y = {"title": {"text": f"{found.accuracy}, %"}, "range": [0, max(top, 1)]}
-    return data, {"xaxis": x, "yaxis": y, "hovermode": "closest"}
-
-
-def caption(found: Compute) -> str:
-    zero = [p.learner for p in found.points if p.flops.mean == 0]
-    text = (
-        f"{found.accuracy.capitalize()}, over all that training took: products and convolutions, "
-        "forward and backward; answers are not counted. Full markers, joined by a line, are the "
-        "Pareto front: nothing else is as accurate for as few FLOPs."
+    unit = f"; {computed.reference} takes {_of_er(computed)}" if computed.reference else ""
+    return figure(
+        "Accuracy over compute",
+        _caption(computed),
+        traces,
+        f"FLOPs of training{unit}",
+        f"{computed.accuracy}, %",
+        x_axis=x,
+        y_axis={"range": [0, max(top, 1)]},
+        hovermode="closest",
     )
-    if zero and _logarithmic(found):
+
+
+def _caption(computed: Compute) -> str:
+    zero = [p.learner for p in computed.points if p.flops.mean == 0]
+    text = (
+        f"{computed.accuracy.capitalize()}, over the FLOPs of all training: matrix products and "
+        "convolutions, forward and backward; answers are not counted. Full markers, joined by a "
+        "line, are the Pareto front: no other learner is as accurate for as few FLOPs."
+    )
+    if zero and _logarithmic(computed):
         text += f" Not on this axis, since they take none: {', '.join(zero)}."
-    return f"{text} {found.sentence}".strip()
+    return f"{text} {computed.sentence}".strip()
 
 
-def _span(found: Compute) -> float:
-    positive = [p.flops.mean for p in found.points if p.flops.mean > 0]
+def _ratio(computed: Compute) -> float:
+    positive = [p.flops.mean for p in computed.points if p.flops.mean > 0]
     return float(max(positive) / min(positive))
 
 
-def _logarithmic(found: Compute) -> bool:
-    return _span(found) > WIDE
+def _logarithmic(computed: Compute) -> bool:
+    return _ratio(computed) > WIDE
 
 
-def _of_er(found: Compute) -> str:
-    er = next(p for p in found.points if p.learner == found.reference)
+def _of_er(computed: Compute) -> str:
+    er = next(p for p in computed.points if p.learner == computed.reference)
     return scaled(er.flops.mean)
 
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record.tables import TABLES, Rows, columns_of
+from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.record.writer import from_plain, to_plain
-from streamgauge.running.loop import Loop, Protocol
-from streamgauge.running.runner import make_deterministic
+from streamgauge.running.determinism import make_deterministic
+from streamgauge.running.loop import Loop
+from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class _Memo:
     full = False
 
     def __init__(self, absent: frozenset[str]) -> None:
-        self.rows = {name: Rows(columns_of(name, absent)) for name in TABLES}
+        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
 
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
         pass
@@ -351,7 +352,7 @@ def _no_peeking(recipe: Recipe, device: torch.device) -> None:
 
 def _declares_needs(recipe: Recipe, device: torch.device) -> None:
     drive = _Drive(recipe, device, _stream())
-    needs = drive.loop.needs
+    needs = drive.loop.adapter.needs
     if needs and drive.loop.adapter.tell is None:
         raise Broken(f"it declares that it needs {sorted(needs)} but has no `tell` to receive it")
     base = _predictions(drive.end())

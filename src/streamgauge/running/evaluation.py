@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamgauge.engine import Eager
 from streamgauge.engine.counting import Marks, classes_of, right, right_within
 from streamgauge.errors import StreamgaugeError
+from streamgauge.running.jobs import blank
 from streamgauge.streams.gate import fetch, to_device
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from streamgauge.learners.adapter import LearnerAdapter
-    from streamgauge.running.loop import Protocol, Record
+    from streamgauge.running.protocol import Protocol
+    from streamgauge.running.rows import Record
     from streamgauge.streams import Split, Stream
 
 BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
@@ -70,7 +72,7 @@ class Evaluator:
         """Whether an evaluation is to be taken after so many steps."""
         return bool(self._heldout) and any(self._due(step))
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Ask everything that may ever be asked, to see what memory that takes; changes nothing."""
         for heldout in self._heldout.values():
             for x in self._inputs(heldout, len(heldout)):
@@ -349,10 +351,3 @@ def _joined(parts: list[Any]) -> Any:
     import torch
 
     return torch.cat(parts)
-
-
-def blank(count: int, device: torch.device) -> Tensor:
-    """What a learner that does not look at inputs is handed."""
-    import torch
-
-    return torch.empty((count, 0), device=device)

@@ -91,14 +91,14 @@ class Profile:
         """Measure what a loop does in this block."""
         self._wait = _waiting(loop.device)
         self.waits = self._wait is not _nothing
-        timed, before = loop._timed, loop.step
+        timed, before = loop.timed, loop.step
 
         @contextmanager
         def both(part: str) -> Iterator[None]:
             with self.part(part), timed(part):
                 yield
 
-        loop._timed = both  # type: ignore[method-assign]
+        loop.timed = both
         for method, part in LEARNER.items():
             loop.adapter.replace_method(method, partial(self._timed, part))
         for rows in loop.recorder.rows.values():
@@ -133,7 +133,9 @@ class Profile:
         lines = [f"Where the time went: {self.steps:,} steps in {self.total:.1f} s."]
         for name, share in shares.items():
             each = 1e3 * share * self.total / self.steps
-            lines.append(f"  {name:<9}{share:>7.1%}{each:>11.3f} ms a step   {WHAT.get(name, '')}")
+            lines.append(
+                f"  {name:<9}{share:>7.1%}{each:>11.3f} ms per step   {WHAT.get(name, '')}"
+            )
         largest = next(iter(shares))
         if largest in ADVICE:
             lines.append(f"To spend less on {largest}: {ADVICE[largest]}.")

@@ -9,13 +9,12 @@ from __future__ import annotations
 from streamgauge.streams.gate import Gate, Leak
 from streamgauge.streams.images.image_source import BadImage, ImageSource
 from streamgauge.streams.source import ArraySource, Source, Spec
-from streamgauge.streams.stream import Arrangement, Batch, Split, Stream, arrange
+from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 
 __all__ = [
     "Arrangement",
     "ArraySource",
     "BadImage",
-    "Batch",
     "Gate",
     "ImageSource",
     "Leak",

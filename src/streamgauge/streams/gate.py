@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-HIDDEN, REVEALED, LABELLED = 0, 1, 2
+REVEALED, LABELLED = 1, 2  # state of a sample; 0 is hidden
 
 
 class Leak(StreamgaugeError):

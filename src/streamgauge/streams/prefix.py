@@ -63,7 +63,7 @@ def prefix(stream: Stream, how_much: str) -> Stream:
     Whole steps, and as many as fit. Of held-out samples, only those that lie within are kept; an
     official test set is left out, since nothing is to be chosen on it.
 
-    >>> from streamgauge.streams import blobs
+    >>> from streamgauge.streams.named import blobs
     >>> prefix(blobs.build(blobs.Config()), "2 tasks")
     Stream('blobs': 720 samples in 72 steps, 2 tasks)
     """

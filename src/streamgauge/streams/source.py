@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.tables.values import scale_times, time_unit
+from streamgauge.tables.times import are_days, scale_times, time_unit
 
 Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
@@ -218,8 +218,9 @@ def as_named_column(name: str, column: Array, length: int) -> Array:
     if column.dtype.kind == "m":  # seconds, for a date since 1970; what is no date becomes NaN
         column = column / np.timedelta64(1, "s")
     elif name == "time" and column.dtype.kind in "iuf":
-        unit = time_unit(column)
-        column = column if unit == 1.0 else scale_times(column, unit)
+        unit = time_unit(column[:65536])  # of tens of millions of samples not all are read here
+        if unit > 1.0 or (unit == 0.0 and are_days(column)):
+            column = scale_times(column, unit)
     if name in _MEASURED and column.dtype.kind not in "iuf":
         raise StreamgaugeError(
             f"The column '{name}' must hold numbers{' or datetime64' * (name == 'time')},"

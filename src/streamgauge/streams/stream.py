@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.streams import order as orders
 from streamgauge.streams import stored_order as kept
-from streamgauge.streams.source import Array, IntArray, Source, Spec
-
-
-class Batch(NamedTuple):
-    """What one step reveals. Every batch of a stream has the same shape; where `mask` is False
-    the row is padding (a repeat of a real row of the same step)."""
-
-    x: Array
-    y: Array
-    index: Array  # type: ignore[assignment]
-    mask: NDArray[np.bool_]
+from streamgauge.streams.source import IntArray, Source, Spec
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,14 +106,6 @@ class Stream:
     def is_remainder(self, step: int) -> bool:
         """A short last batch (of the stream, or of a task); albums are short by nature."""
         return not self.albums and bool(self.starts[step + 1] - self.starts[step] < self.size)
-
-    def steps(self, start: int = 0) -> Iterator[Batch]:
-        """The stream from any step on, as arrays of one shape: seekable, hence resumable."""
-        for step in range(start, len(self)):
-            index = self.index(step)
-            padded = np.resize(index, self.size)  # repeats real rows, so statistics stay sane
-            mask = np.arange(self.size) < len(index)
-            yield Batch(self.source.read(padded), self.source.label[padded], padded, mask)
 
     def parts(self) -> dict[str, IntArray | None]:
         """All that says which sample comes where, by name."""

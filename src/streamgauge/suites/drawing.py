@@ -1,12 +1,12 @@
-"""The papers' figures from stored runs. A suite names those it has; each is a function here.
+"""The papers' figures from stored runs. A suite lists its figures by name; each is a function here.
 
-A figure is drawn from the rows that have complete runs; what is missing is said on the page.
+A figure shows the rows that have complete runs; the page names the missing ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +34,23 @@ from streamgauge.metrics import (
     running_accuracy,
 )
 from streamgauge.metrics.log import classes_seen
+from streamgauge.pages import Block, Figure, Page, Section, Text
+from streamgauge.pages.figures import Trace, thin, ticks
+from streamgauge.pages.palette import COLOURS
 from streamgauge.record import Run
-from streamgauge.report.figures import Figure, Trace, lines, make_figure, thin
-from streamgauge.report.html import page, write_page
-from streamgauge.suites.finding import find, jobs
+from streamgauge.report.figures import NO_CURVE, Curve, curve_figure, mean_lines
+from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
 
 Floats = NDArray[np.float64]
-Curve = tuple[Floats, Floats]
-DOTTED = 8  # a colour this much further on is the same colour, dotted
-NEAR = 60  # evaluations on each side of a change of tasks, in a close-up
+NEAR = 60  # evaluations on each side of a task change, in a close-up
 WINDOWS = (1, 2, 5, 10, 20, 50, 100, 250, 1000)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A part of a suite: its rows that have complete runs."""
+class PartRuns:
+    """A part of a suite: its rows with complete runs, and these runs."""
 
     name: str
     rows: Sequence[tuple[Row, Sequence[Run]]]
@@ -64,16 +64,16 @@ class Drawn:
 
 
 def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
-    """All figures of a suite that these runs have data for, in one HTML file."""
+    """Write all figures of a suite that these runs have data for to one HTML file."""
     runs = list(runs)
     seeds = sorted({run.seed for run in runs})
-    found = find(jobs(suite.rows, seeds or [0]), runs)
+    stored = find(plan_rows(suite.rows, seeds or [0]), runs)
     # The papers' figures are of their code; a second curve for every method would hide them.
+    rows = [row for row in suite.rows if not row.defined]
+    complete = {row.key: stored.of(row) for row in rows}
     parts = [
-        Drawn(
-            part, [(r, found.of(r)) for r in suite.of_part(part) if found.of(r) and not r.defined]
-        )
-        for part in suite.parts
+        PartRuns(name, [(r, complete[r.key]) for r in rows if r.part == name and complete[r.key]])
+        for name in suite.parts
     ]
     parts = [part for part in parts if part.rows]
     if not parts:
@@ -81,33 +81,35 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
             f"There are no complete runs of the suite {suite.name} here: run it first, with "
             f"`streamgauge suite run {suite.name}{' --generated' if suite.generated else ''}`."
         )
-    sections = [(part.name, _figures(suite, part)) for part in parts]
-    across = [kind for name in suite.figures if (kind := ACROSS.get(name)) is not None]
-    whole = [figure for draw in across for figure in draw(parts)]
-    if whole:
-        sections.append(("Over all parts" if len(parts) > 1 else "", whole))
-    absent = [row.title for row in suite.rows if not found.of(row) and not row.defined]
-    sentences = [suite.what, *suite.notes]
-    if suite.generated:
-        sentences.append("On generated data: shapes may be like the paper's, numbers are not.")
-    if absent:
-        sentences.append(f"Without complete runs, and so not drawn: {'; '.join(absent)}.")
-    shown = [(name, figures) for name, figures in sections if figures]
-    made = page("figures.html", suite.title, sentences=sentences, sections=shown)
-    return write_page(made, path)
-
-
-def _figures(suite: Suite, part: Drawn) -> list[Figure]:
-    figures = []
     for name in suite.figures:
-        if name not in WITHIN and name not in ACROSS:
+        if name not in FIGURES:
             raise StreamgaugeError(f"There is no figure '{name}'; {nearest(name, FIGURES)}")
-        if name in WITHIN:
-            figures += [one for one in WITHIN[name](part) if one is not None]
-    return figures
+    within = [WITHIN[name] for name in suite.figures if name in WITHIN]
+    across = [ACROSS[name] for name in suite.figures if name in ACROSS]
+    sections = [
+        *((part.name, [figure for draw in within for figure in draw(part)]) for part in parts),
+        ("Over all parts" if len(parts) > 1 else "", [f for draw in across for f in draw(parts)]),
+    ]
+    blocks: list[Block] = [suite.what, *map(Text, suite.notes)]
+    if suite.generated:
+        blocks.append(Text("On generated data: curves may look like the paper's, numbers differ."))
+    missing = [row.title for row in rows if not complete[row.key]]
+    if missing:
+        blocks.append(Text(f"Without complete runs, and so not drawn: {'; '.join(missing)}."))
+    blocks.append(
+        Text(
+            "Bands are one standard deviation over seeds. Click a name to hide its curve, twice to "
+            "see it alone."
+        )
+    )
+    for name, figures in sections:
+        drawn = [figure for figure in figures if figure is not None]
+        if drawn:
+            blocks.append(Section(name, drawn))
+    return Page("Streamgauge suite", suite.title, blocks).write(path)
 
 
-def continual(part: Drawn) -> list[Figure | None]:
+def continual(part: PartRuns) -> list[Figure | None]:
     """Figure 2 of the survey: accuracy over the tasks so far, after every mini-batch."""
 
     def curve(run: Run) -> Curve:
@@ -121,7 +123,7 @@ def continual(part: Drawn) -> list[Figure | None]:
     caption = (
         "Held-out samples of the tasks so far, every task counting the same, along the stream."
     )
-    return [make_figure(title, caption, lines(part.curves(curve)), "steps")]
+    return [curve_figure(title, caption, mean_lines(part.curves(curve)), "steps")]
 
 
 def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
@@ -134,35 +136,38 @@ def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
 
 
 def _overall(run: Run) -> Curve:
-    """A stream without tasks: all that was evaluated, at each evaluation."""
+    """A stream without tasks: accuracy on all held-out samples at each evaluation."""
     table = run.evaluations
     names, counts = np.unique(table["split"], return_counts=True)
-    plain = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
-    if not plain:
-        return np.empty(0), np.empty(0)
-    rows = np.flatnonzero(table["split"] == max(plain)[1])
+    splits = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
+    if not splits:
+        return NO_CURVE
+    rows = np.flatnonzero(table["split"] == max(splits)[1])
     if "within" in table:
         rows = rows[table["within"][rows] < 0]
-    step, place = np.unique(table["step"][rows], return_inverse=True)
-    correct = np.bincount(place, weights=table["correct"][rows])
-    return step.astype(np.float64), correct / np.bincount(place, weights=table["count"][rows])
+    step, position = np.unique(table["step"][rows], return_inverse=True)
+    correct = np.bincount(position, weights=table["correct"][rows])
+    return step.astype(np.float64), correct / np.bincount(position, weights=table["count"][rows])
 
 
-def forgetting(part: Drawn) -> list[Figure | None]:
+def forgetting(part: PartRuns) -> list[Figure | None]:
     """Figure 3, left: forgetting (full) and cumulative forgetting (dotted), after each task."""
     plain = part.curves(
         lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all"))
     )
     cumulative = part.curves(lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)))
-    made = make_figure(
-        "Forgetting",
-        "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative, which "
-        "does not count that there are more classes to choose from; below 0, old tasks got better.",
-        _full_and_dotted(plain, cumulative, "cumulative", scale=1.0),
-        "tasks learnt",
-        whole=True,
-    )
-    return [_axis(made, "forgetting, %")]
+    return [
+        curve_figure(
+            "Forgetting",
+            "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative "
+            "forgetting, which leaves out the effect of more classes to choose from; below 0, "
+            "accuracy on earlier tasks rose.",
+            _full_and_dotted(plain, cumulative, "cumulative", scale=1.0),
+            "tasks learnt",
+            "forgetting, %",
+            whole=True,
+        )
+    ]
 
 
 def _full_and_dotted(
@@ -171,10 +176,10 @@ def _full_and_dotted(
     what: str,
     scale: float = 100.0,
 ) -> list[Trace]:
-    """Two curves a name in one colour, and one entry in the legend for both."""
-    traces = lines(full, scale=scale)
+    """Two curves per name in one colour, with one entry in the legend for both."""
+    traces = mean_lines(full, scale=scale)
     names = {trace["name"] for trace in traces if "name" in trace}
-    second = lines(dotted, scale=scale, colours=[DOTTED + n for n in range(len(dotted))])
+    second = mean_lines(dotted, scale=scale, colours=[COLOURS + n for n in range(len(dotted))])
     for trace in second:
         if trace["legendgroup"] in names:
             trace["showlegend"] = False
@@ -185,37 +190,37 @@ def _full_and_dotted(
 
 def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float = 100.0) -> Curve:
     if run.stream["tasks"] < 2 or not len(run.evaluations["evaluation"]):
-        return np.empty(0), np.empty(0)
+        return NO_CURVE
     a = accuracy_matrix(run)
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
-        return np.empty(0), np.empty(0)
-    found = scale * value(a, cumulative_matrix(run))
-    task = np.arange(1, len(found) + 1, dtype=np.float64)
-    return task[~np.isnan(found)], found[~np.isnan(found)]
+        return NO_CURVE
+    values = scale * value(a, cumulative_matrix(run))
+    task = np.arange(1, len(values) + 1, dtype=np.float64)
+    return task[~np.isnan(values)], values[~np.isnan(values)]
 
 
-def zoom(part: Drawn) -> list[Figure | None]:
-    """Figure 3, middle: what happens when task 5 begins, to tasks 1 to 4 (dotted) and to it."""
+def zoom(part: PartRuns) -> list[Figure | None]:
+    """Figure 3, middle: tasks 1 to 4 (dotted) and task 5, around the beginning of task 5."""
 
     def around(run: Run, old: bool) -> Curve:
         acc, task, step = _continual(run)
         change = np.flatnonzero(task == 4)
         if not change.size:
-            return np.empty(0), np.empty(0)
+            return NO_CURVE
         start = int(change[0])
         chosen = slice(max(0, start - NEAR), start + NEAR)
         with np.errstate(invalid="ignore"):
             value = acc[chosen, :4].mean(axis=1) if old else acc[chosen, 4]
         x = step[chosen].astype(np.float64) - float(step[start - 1])
-        keep = ~np.isnan(value)
-        return x[keep], value[keep]
+        known = ~np.isnan(value)
+        return x[known], value[known]
 
     chosen = [(row, runs) for row, runs in part.rows if row.name in ("ER", "SCR")] or part.rows
-    few = Drawn(part.name, chosen)
-    old = few.curves(lambda run: around(run, True))
-    new = few.curves(lambda run: around(run, False))
+    shown = PartRuns(part.name, chosen)
+    old = shown.curves(lambda run: around(run, True))
+    new = shown.curves(lambda run: around(run, False))
     return [
-        make_figure(
+        curve_figure(
             "From task 4 to task 5",
             "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
             _full_and_dotted(new, old, "tasks 1 to 4"),
@@ -224,124 +229,132 @@ def zoom(part: Drawn) -> list[Figure | None]:
     ]
 
 
-def online(part: Drawn) -> list[Figure | None]:
+def online(part: PartRuns) -> list[Figure | None]:
     """Running online accuracy."""
 
     def curve(run: Run) -> Curve:
-        label, prediction = _live(run)
+        label, prediction = _online(run)
         if not len(label):
-            return np.empty(0), np.empty(0)
+            return NO_CURVE
         return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
 
     caption = "Share of the samples up to here that were answered right before they were learnt."
-    return [make_figure("Average online accuracy", caption, lines(part.curves(curve)), "samples")]
+    return [
+        curve_figure("Average online accuracy", caption, mean_lines(part.curves(curve)), "samples")
+    ]
 
 
-def _live(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
+def _online(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
     table = run.predictions
-    live = np.flatnonzero(table["shift"] == 0)
-    live = live[np.argsort(table["step"][live], kind="stable")]
-    return table["label"][live], table["prediction"][live]
+    online_rows = np.flatnonzero(table["shift"] == 0)
+    online_rows = online_rows[np.argsort(table["step"][online_rows], kind="stable")]
+    return table["label"][online_rows], table["prediction"][online_rows]
 
 
-def transfer(part: Drawn) -> list[Figure | None]:
+def transfer(part: PartRuns) -> list[Figure | None]:
     """Backward transfer at H, and forward transfer at H/3 and 2H/3 (CLOC, equations 2 and 3)."""
-    asked = [
+    curves = [
         ("Backward transfer at the end", backward_transfer_curve, 1.0, "back"),
         ("Backward transfer at 2H/3", backward_transfer_curve, 2 / 3, "back"),
         ("Forward transfer at 2H/3", forward_transfer_curve, 2 / 3, "on"),
         ("Backward transfer at H/3", backward_transfer_curve, 1 / 3, "back"),
         ("Forward transfer at H/3", forward_transfer_curve, 1 / 3, "on"),
     ]
-    made = []
-    for title, of, share, way in asked:
+    figures = []
+    for title, of, share, direction in curves:
 
         def curve(run: Run, of: Any = of, share: float = share) -> Curve:
             if not len(run.answers["evaluation"]):
-                return np.empty(0), np.empty(0)
-            (found,) = of(run, at=[share])
-            # The first few samples are one or two answers, right or wrong.
-            return thin(found.lag[9:], found.accuracy[9:]) if len(found.lag) > 9 else (
-                np.empty(0), np.empty(0)
-            )  # fmt: skip
+                return NO_CURVE
+            (transfer_curve,) = of(run, at=[share])
+            # The first points are means of one or two answers.
+            return (
+                thin(transfer_curve.lag[9:], transfer_curve.accuracy[9:])
+                if len(transfer_curve.lag) > 9
+                else NO_CURVE
+            )
 
-        text = (
-            f"Held-out samples up to so many samples {'before' if way == 'back' else 'after'} it."
+        side = "before" if direction == "back" else "after"
+        text = f"Held-out samples up to this many samples {side} it."
+        figures.append(
+            curve_figure(title, text, mean_lines(part.curves(curve)), f"samples {direction}")
         )
-        made.append(_drawn(make_figure, title, text, lines(part.curves(curve)), f"samples {way}"))
-    return made
+    return figures
 
 
-def shift(part: Drawn) -> list[Figure | None]:
-    """Online accuracy, near-future accuracy and retention side by side."""
+def shift(part: PartRuns) -> list[Figure | None]:
+    """Near-future accuracy over the shift."""
 
     def curve(run: Run) -> Curve:
         shifts = np.unique(run.predictions["shift"]).astype(np.int64)
         if len(shifts) < 2:
-            return np.empty(0), np.empty(0)
+            return NO_CURVE
         return shifts.astype(np.float64), near_future_accuracy(run, [int(s) for s in shifts])
 
-    caption = "At 0, online accuracy; further on, the same samples asked that much earlier."
-    found = lines(part.curves(curve), markers=True)
-    return [_drawn(make_figure, "Near-future accuracy", caption, found, "shift, in samples")]
+    caption = (
+        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier."
+    )
+    traces = mean_lines(part.curves(curve), markers=True)
+    return [curve_figure("Near-future accuracy", caption, traces, "shift, in samples")]
 
 
-def retention(part: Drawn) -> list[Figure | None]:
-    """What the final model knows of the stream, and that against adaptation."""
+def retention(part: PartRuns) -> list[Figure | None]:
+    """Accuracy of the final model along the stream, and over online and near-future accuracy."""
 
     def curve(run: Run) -> Curve:
         if not len(run.answers["evaluation"]):
-            return np.empty(0), np.empty(0)
-        kept = retention_curve(run)
-        return thin(kept.position, kept.accuracy)
+            return NO_CURVE
+        curve_of_run = retention_curve(run)
+        return thin(curve_of_run.position, curve_of_run.accuracy)
 
     caption = "The final model on held-out samples from the beginning of the stream up to here."
-    found = [_drawn(make_figure, "Retention", caption, lines(part.curves(curve)), "samples")]
+    figures = [curve_figure("Retention", caption, mean_lines(part.curves(curve)), "samples")]
     for title, name in (("online", "online_accuracy"), ("near-future", "near_future_accuracy@")):
-        found.append(_against(part, title, name))
-    return found
+        figures.append(_against(part, title, name))
+    return figures
 
 
-def _against(part: Drawn, title: str, score: str) -> Figure | None:
+def _against(part: PartRuns, title: str, score: str) -> Figure | None:
     def point(run: Run) -> Curve:
         scores = run_scores(run)
         x = next((v for k, v in scores.items() if k == score or k.startswith(score)), np.nan)
         y = scores.get("retained_accuracy", np.nan)
         known = x == x and y == y
-        return (np.array([100 * x]), np.array([y])) if known else (np.empty(0), np.empty(0))
+        return (np.array([100 * x]), np.array([y])) if known else NO_CURVE
 
-    traces = [t for t in lines(part.curves(point), markers=True) if "band" not in t["meta"]]
-    made = _drawn(
-        make_figure,
+    traces = [
+        t for t in mean_lines(part.curves(point), markers=True) if t["meta"]["role"] != "band"
+    ]
+    return curve_figure(
         f"Retention against {title} accuracy",
-        "A point a method: to the right adapts better, above keeps more.",
+        "One point per method: further right adapts better, higher retains more.",
         [{**trace, "mode": "markers"} for trace in traces],
         f"{title} accuracy, %",
+        "retention, %",
     )
-    return _axis(made, "retention, %")
 
 
-def training(part: Drawn) -> list[Figure | None]:
-    """What learners say of themselves: learning rate, size of memory, loss."""
+def training(part: PartRuns) -> list[Figure | None]:
+    """Scalars that learners report: learning rate, size of memory, loss."""
     names = sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])})
-    made = []
+    figures = []
     for name in names:
 
         def curve(run: Run, name: str = name) -> Curve:
-            mine = np.flatnonzero(run.training["name"] == name)
-            if not len(mine):
-                return np.empty(0), np.empty(0)
-            return thin(run.training["step"][mine], run.training["value"][mine].astype(np.float64))
+            rows = np.flatnonzero(run.training["name"] == name)
+            if not len(rows):
+                return NO_CURVE
+            return thin(run.training["step"][rows], run.training["value"][rows].astype(np.float64))
 
-        found = lines(part.curves(curve), scale=1.0)
-        caption = "As the learners say it of themselves, step by step."
-        figure = _drawn(make_figure, f"Training: {name}", caption, found, "step", percent=False)
-        made.append(_axis(figure, name))
-    return made
+        traces = mean_lines(part.curves(curve), scale=1.0)
+        caption = "As the learners report it, step by step."
+        title = f"Training: {name}"
+        figures.append(curve_figure(title, caption, traces, "step", name, from_zero=False))
+    return figures
 
 
-def sensitivity(part: Drawn) -> list[Figure | None]:
-    """Accuracy over a setting in which the rows of a part differ alone."""
+def sensitivity(part: PartRuns) -> list[Figure | None]:
+    """Accuracy over the one setting in which the rows of a part differ."""
     for setting in ("lr", "weight_decay"):
         values = [getattr(_config(row), setting, None) for row, _ in part.rows]
         methods = {row.method for row, _ in part.rows}
@@ -351,16 +364,16 @@ def sensitivity(part: Drawn) -> list[Figure | None]:
 
 
 def _config(row: Row) -> Any:
-    own = {
+    settings = {
         k.removeprefix("learner."): v for k, v in row.settings.items() if k.startswith("learner.")
     }
-    return catalogue.learner(row.method, **own).config
+    return catalogue.learner(row.method, **settings).config
 
 
-def _over(part: Drawn, setting: str) -> Figure | None:
+def _over(part: PartRuns, setting: str) -> Figure | None:
     ordered = sorted(
         ((float(getattr(_config(row), setting)), row, runs) for row, runs in part.rows),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
     )
     named = []
     for column in part.rows[0][0].columns:
@@ -368,11 +381,13 @@ def _over(part: Drawn, setting: str) -> Figure | None:
             [_score(run, row.columns.get(column, ())) for run in runs] for _, row, runs in ordered
         ]
         named.append((column, _by_seed(np.arange(len(each)), each)))
-    made = make_figure(
-        f"Sensitivity to {setting}", "", lines(named, markers=True), setting, whole=False
+    return curve_figure(
+        f"Sensitivity to {setting}",
+        "",
+        mean_lines(named, markers=True),
+        setting,
+        x_axis=ticks(range(len(ordered)), [f"{value:g}" for value, *_ in ordered]),
     )
-    ticks = [f"{value:g}" for value, *_ in ordered]
-    return _x_axis(made, {"tickvals": list(range(len(ticks))), "ticktext": ticks})
 
 
 def _score(run: Run, names: Sequence[str]) -> float:
@@ -381,46 +396,47 @@ def _score(run: Run, names: Sequence[str]) -> float:
 
 
 def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
-    """Curves over rows from the values of each row: one a seed where all rows have equally many;
-    else the one of their means, so that no seed is left out."""
+    """Curves over rows from the values of each row: one per seed if all rows have equally many
+    seeds, else one curve of means, so that no seed is left out."""
     if len({len(values) for values in each}) > 1:
         each = [[float(np.mean(values))] for values in each]
     return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
-def places(part: Drawn) -> list[Figure | None]:
-    """Figure 8, right, of CLOC: how far from the photo the predicted place lies."""
+def location_error(part: PartRuns) -> list[Figure | None]:
+    """Figure 8, right, of CLOC: distance between a photo and the predicted location."""
     grid = np.concatenate([[0.1], np.logspace(0, np.log10(20_037), 120)])
     cache: dict[str, tuple[Floats, Floats]] = {}
 
     def curve(run: Run) -> Curve:
-        where = _places(run, cache)
-        if where is None:
-            return np.empty(0), np.empty(0)
-        location, centre = where
+        locations = _locations(run, cache)
+        if locations is None:
+            return NO_CURVE
+        location, centre = locations
         table = run.predictions
-        live = np.flatnonzero(table["shift"] == 0)
+        online_rows = np.flatnonzero(table["shift"] == 0)
         error = geolocation_error(
-            location[table["sample"][live]], centre[table["prediction"][live]], grid.tolist()
+            location[table["sample"][online_rows]],
+            centre[table["prediction"][online_rows]],
+            grid.tolist(),
         )
         return np.log10(grid), error.within
 
-    made = _drawn(
-        make_figure,
-        "Error of the predicted place",
-        "Share of the photos whose predicted place, the centre of the class, lies within so many "
-        "kilometres.",
-        lines(part.curves(curve)),
-        "distance, km",
-    )
     marks = [1, 25, 200, 750, 2500, 20_000]
     return [
-        _x_axis(made, {"tickvals": np.log10(marks).tolist(), "ticktext": [str(m) for m in marks]})
+        curve_figure(
+            "Error of the predicted location",
+            "Share of the photos whose predicted location, the centre of the class, is at most "
+            "this far away.",
+            mean_lines(part.curves(curve)),
+            "distance, km",
+            x_axis=ticks(np.log10(marks), [str(mark) for mark in marks]),
+        )
     ]
 
 
-def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
-    """Where each sample is, and the mean place of each class, from the stream itself."""
+def _locations(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+    """Location of each sample and mean location of each class, from the stream itself."""
     config = run.header["config"]["stream"]
     key = repr((config["origin"], sorted(config["settings"].items(), key=str)))
     if key not in cache:
@@ -438,11 +454,11 @@ def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, 
     return cache[key]
 
 
-def blind(parts: Sequence[Drawn]) -> list[Figure]:
+def blind(parts: Sequence[PartRuns]) -> list[Figure | None]:
     """Figure 2 of the near-future paper: labels alone, over windows and shifts."""
-    figures = []
+    figures: list[Figure | None] = []
     for name, runs in _streams(parts).items():
-        labels = [_live(run)[0] for run in runs]
+        labels = [_online(run)[0] for run in runs]
         labels = [label for label in labels if len(label) > 2 * WINDOWS[0]]
         if not labels:
             continue
@@ -450,59 +466,62 @@ def blind(parts: Sequence[Drawn]) -> list[Figure]:
         windows = [w for w in WINDOWS if w <= shortest // 10] or [1]
         shifts = [0, *(2**n for n in range(1, 18) if 2**n <= shortest // 4)]
         each = [blind_accuracy(label, windows, shifts) for label in labels]
-        ticks = np.arange(len(shifts), dtype=np.float64)
-        named = [(f"window {w}", [(ticks, one[n]) for one in each]) for n, w in enumerate(windows)]
-        made = make_figure(
-            f"The blind classifier on {name}",
-            "The most frequent of the last labels, one label known at a time: what repeats, and "
-            "how far ahead it helps.",
-            lines(named, markers=True),
-            "shift, in samples",
+        x = np.arange(len(shifts), dtype=np.float64)
+        named = [(f"window {w}", [(x, level[n]) for level in each]) for n, w in enumerate(windows)]
+        figures.append(
+            curve_figure(
+                f"The blind classifier on {name}",
+                "The most frequent of the last labels, with every earlier label known: how far "
+                "ahead recent labels help.",
+                mean_lines(named, markers=True),
+                "shift, in samples",
+                x_axis=ticks(x, [str(s) for s in shifts]),
+            )
         )
-        made = _x_axis(made, {"tickvals": ticks.tolist(), "ticktext": [str(s) for s in shifts]})
-        figures += [made] if made is not None else []
     return figures
 
 
-def _streams(parts: Sequence[Drawn]) -> dict[str, list[Run]]:
+def _streams(parts: Sequence[PartRuns]) -> dict[str, list[Run]]:
     """One run for each distinct stream, by its name."""
-    found: dict[str, dict[str, Run]] = {}
+    streams: dict[str, dict[str, Run]] = {}
     for part in parts:
         for run in part.runs:
-            found.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
-    return {name: list(runs.values()) for name, runs in found.items()}
+            streams.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
+    return {name: list(runs.values()) for name, runs in streams.items()}
 
 
-def memory(parts: Sequence[Drawn]) -> list[Figure]:
+def memory(parts: Sequence[PartRuns]) -> list[Figure | None]:
     """Figure 3, right, of the survey: final accuracy over the size of memory."""
     sizes = [float(getattr(_config(part.rows[0][0]), "memory", np.nan)) for part in parts]
     order = sorted(range(len(parts)), key=lambda n: sizes[n])
     named = []
     for name in ("ER", "i.i.d.", "GDumb"):
         rows = [{row.name: runs for row, runs in parts[n].rows}.get(name, ()) for n in order]
-        there = [place for place, runs in enumerate(rows) if runs]
-        each = [[_score(run, ("retained_accuracy",)) for run in rows[place]] for place in there]
-        named.append((name, _by_seed(np.array(there), each)))
-    made = make_figure(
-        "Accuracy over the size of memory",
-        "After the last task, on the test set.",
-        lines(named, markers=True),
-        "samples in memory",
-    )
-    ticks = {"tickvals": list(range(len(order))), "ticktext": [f"{sizes[n]:.0f}" for n in order]}
-    made = _x_axis(made, ticks)
-    return [] if made is None else [made]
+        present = [position for position, runs in enumerate(rows) if runs]
+        each = [
+            [_score(run, ("retained_accuracy",)) for run in rows[position]] for position in present
+        ]
+        named.append((name, _by_seed(np.array(present), each)))
+    return [
+        curve_figure(
+            "Accuracy over the size of memory",
+            "After the last task, on the test set.",
+            mean_lines(named, markers=True),
+            "samples in memory",
+            x_axis=ticks(range(len(order)), [f"{sizes[n]:.0f}" for n in order]),
+        )
+    ]
 
 
-def rescaled(part: Drawn) -> list[Figure | None]:
+def rescaled(part: PartRuns) -> list[Figure | None]:
     """Figures 3 and 4 of the metrics paper: plain (full) and rescaled (dotted)."""
 
     def seen(run: Run) -> NDArray[Any]:
-        found = classes_seen(run)
-        assert found is not None
-        return np.asarray(found)
+        classes = classes_seen(run)
+        assert classes is not None
+        return np.asarray(classes)
 
-    made = []
+    figures = []
     # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
     for title, axis, plain, scaled, scale in (
         ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy, 1.0),
@@ -519,14 +538,12 @@ def rescaled(part: Drawn) -> list[Figure | None]:
         first, second = part.curves(full), part.curves(dotted)
         caption = "Dotted: rescaled by what a random guess over the classes so far would get."
         traces = _full_and_dotted(first, second, "rescaled", scale=100.0 / scale)
-        made.append(
-            _axis(_drawn(make_figure, title, caption, traces, "tasks learnt", whole=True), axis)
-        )
-    return made
+        figures.append(curve_figure(title, caption, traces, "tasks learnt", axis, whole=True))
+    return figures
 
 
-def coefficients(part: Drawn) -> list[Figure | None]:
-    """Figure 2 of the metrics paper: what accuracy and forgetting are multiplied with."""
+def coefficients(part: PartRuns) -> list[Figure | None]:
+    """Figure 2 of the metrics paper: the factors of accuracy and forgetting."""
     run = Run(part.runs[0].path)
     classes = classes_seen(run)
     if classes is None or len(classes) < 2:
@@ -538,37 +555,19 @@ def coefficients(part: Drawn) -> list[Figure | None]:
         ("accuracy", [(task, classes / classes[-1])]),
         ("forgetting", [(task[known], np.nanmin(chance) / chance[known])]),
     ]
-    made = make_figure(
+    drawn = curve_figure(
         "Coefficients of the rescaled metrics",
         "After each task; both end at 1 where tasks have equally many classes.",
-        lines(named, scale=1.0, markers=True),
+        mean_lines(named, scale=1.0, markers=True),
         "tasks learnt",
-        percent=False,
+        "",
+        from_zero=False,
         whole=True,
     )
-    return [made]
+    return [drawn]
 
 
-def _drawn(make: Any, *given: Any, **more: Any) -> Figure | None:
-    """A figure, or none where no run has anything to show in it."""
-    made: Figure | None = make(*given, **more) if given[2] else None
-    return made
-
-
-def _axis(figure: Figure | None, title: str) -> Figure | None:
-    if figure is None:
-        return None
-    y = {**figure.layout["yaxis"], "title": {"text": title}}
-    return replace(figure, layout={**figure.layout, "yaxis": y})
-
-
-def _x_axis(figure: Figure | None, more: dict[str, Any]) -> Figure | None:
-    if figure is None:
-        return None
-    return replace(figure, layout={**figure.layout, "xaxis": {**figure.layout["xaxis"], **more}})
-
-
-WITHIN: dict[str, Callable[[Drawn], list[Figure | None]]] = {
+WITHIN: dict[str, Callable[[PartRuns], list[Figure | None]]] = {
     "continual": continual,
     "forgetting": forgetting,
     "zoom": zoom,
@@ -578,9 +577,12 @@ WITHIN: dict[str, Callable[[Drawn], list[Figure | None]]] = {
     "retention": retention,
     "training": training,
     "sensitivity": sensitivity,
-    "places": places,
+    "places": location_error,
     "rescaled": rescaled,
     "coefficients": coefficients,
 }
-ACROSS: dict[str, Callable[[Sequence[Drawn]], list[Figure]]] = {"blind": blind, "memory": memory}
+ACROSS: dict[str, Callable[[Sequence[PartRuns]], list[Figure | None]]] = {
+    "blind": blind,
+    "memory": memory,
+}
 FIGURES = (*WITHIN, *ACROSS)

@@ -7,13 +7,13 @@ where the stream does not wait, and that ER++ wins where it does; every exceptio
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import Comparison, Spread, compare, spread
+from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
+from streamgauge.pages.figures import figure, markers, ticks
 from streamgauge.record import Run
-from streamgauge.report.figures import Figure
-from streamgauge.report.html import page, write_page
 from streamgauge.report.leaderboard import percent
 from streamgauge.report.terminal import Watcher
 from streamgauge.running.costs import as_speed, published
-from streamgauge.running.runner import Experiment, Planned, carry_out
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import Experiment, PlannedRun
+from streamgauge.running.runner import execute
 
 METHODS = ("er", "ace", "lwf", "rwalk", "mir", "polrs", "gss")
 # The paper's own: which memories are first in, first out, and how strong RWalk's penalty is.
@@ -40,7 +42,14 @@ PAPER = {
 WARMUP = Fraction(1, 20)  # share of the stream in which LwF and RWalk are plain ER
 INTERVAL = Fraction(5, 90)  # share of it from one adjustment of PoLRS's rates to the next
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
-Made = Sequence[tuple[Planned, Run]]
+NOTE = (
+    "Average online accuracy in %, mean ± sample deviation over seeds; error bars in the figures "
+    "are one deviation. Cost: of one training job, with one gradient step of ER as 1. ER++ takes "
+    "as many gradient steps per batch as the method's job costs, without delay; ER−− takes them on "
+    "the batches that the method trains on, and answers with its versions. Where a method is not "
+    "delayed the two are the same, and where it costs 1 both are ER."
+)
+Made = Sequence[tuple[PlannedRun, Run]]
 
 
 @dataclass(frozen=True)
@@ -100,31 +109,24 @@ def realtime(
     quiet: bool = False,
 ) -> tuple[list[Picture], Path]:
     """Run what is missing, and write the page with a picture of each speed."""
-    import torch
-
     wanted = [
         (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
         for speed in dict.fromkeys(speeds)
     ]
     if not wanted:
         raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # these networks are too small for a second thread to help
-    try:
-        with Watcher(quiet=quiet) as watcher:
+    with Watcher(quiet=quiet) as watcher:
 
-            def said(text: str) -> None:
-                if "nothing to do" not in text:  # what two speeds share is run for the first
-                    watcher.say(text)
+        def log(text: str) -> None:
+            if "nothing to do" not in text:  # what two speeds share is run for the first
+                watcher.say(text)
 
-            made = {}
-            for speed, one in wanted:
-                watcher.say(f"{TITLES.get(speed, speed)}:")
-                made[speed] = list(
-                    carry_out(one, out=out, device="cpu", watch=watcher.watch, said=said)
-                )
-    finally:
-        torch.set_num_threads(threads)
+        # These networks are too small for a second thread to help.
+        execution = Execution(device="cpu", threads=1, log=log)
+        made = {}
+        for speed, asked in wanted:
+            watcher.say(f"{TITLES.get(speed, speed)}:")
+            made[speed] = list(execute(asked, out=out, watch=watcher.watch, execution=execution))
     pictures = [picture(speed, runs) for speed, runs in made.items()]
     return pictures, write(pictures, made, out / "realtime.html")
 
@@ -166,7 +168,7 @@ def picture(speed: str, made: Made) -> Picture:
     """What runs of one experiment with baselines at one speed come to: a line for each method, the
     rank correlation, what is to be said, and the figure."""
     runs: dict[str, list[Run]] = {}
-    plans: dict[str, Planned] = {}
+    plans: dict[str, PlannedRun] = {}
     # Runs side by side end in any order, and are compared seed by seed.
     for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
         if not run.done:
@@ -321,22 +323,17 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
     if delayed:
         kinds.insert(1, ("ER−−", 2, [line.minus for line in lines]))
     data = []
-    for place, (name, colour, values) in enumerate(kinds):
+    for number, (name, colour, values) in enumerate(kinds):
         shown = [(i, value) for i, value in enumerate(values) if value is not None]
+        offset = 0.16 * (number - (len(kinds) - 1) / 2)
         data.append(
-            {
-                "name": name,
-                "meta": {"colour": colour},
-                "mode": "markers",
-                "x": [i + 0.16 * (place - (len(kinds) - 1) / 2) for i, _ in shown],
-                "y": [round(100 * value.mean, 3) for _, value in shown],
-                "error_y": {
-                    "array": [round(100 * v.deviation, 3) if v.seeds > 1 else 0 for _, v in shown],
-                    "thickness": 1.5,
-                    "width": 4,
-                },
-                "hovertemplate": "%{y:.1f}",
-            }
+            markers(
+                name,
+                [i + offset for i, _ in shown],
+                [100 * value.mean for _, value in shown],
+                [100 * value.deviation if value.seeds > 1 else 0 for _, value in shown],
+                colour,
+            )
         )
     caption = (
         "A learner that trains misses the batches that come meanwhile. ER−− spends what the stream "
@@ -345,17 +342,20 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
         if delayed
         else "Every batch is trained on; ER++ spends as much as the method beside it."
     )
-    ticks = [f"{line.method}<br>{line.cost}" for line in lines]
-    x = {
-        "title": {"text": "method and its relative cost"},
-        "tickvals": list(range(len(lines))),
-        "ticktext": ticks,
-        "range": [-0.5, len(lines) - 0.5],
-        "showgrid": False,
-        "zeroline": False,
-    }
-    layout = {"xaxis": x, "yaxis": {"title": {"text": "online accuracy, %"}}}
-    return Figure("Average online accuracy, methods in order of cost", caption, data, layout)
+    return figure(
+        "Average online accuracy, methods in order of cost",
+        caption,
+        data,
+        "method and its relative cost",
+        "online accuracy, %",
+        from_zero=False,
+        x_axis={
+            **ticks(range(len(lines)), [f"{escape(line.method)}<br>{line.cost}" for line in lines]),
+            "range": [-0.5, len(lines) - 0.5],
+            "showgrid": False,
+            "zeroline": False,
+        },
+    )
 
 
 def text(pictures: Sequence[Picture]) -> str:
@@ -388,18 +388,20 @@ def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> 
         f"samples of {first['classes']} classes in {first['steps']:,} steps of up to "
         f"{first['step_size']}, {seeds} seed{'s' if seeds > 1 else ''}."
     )
-    return write_page(
-        page(
-            "realtime.html",
-            f"Methods in real time on {first['name']}",
-            about=about,
-            speeds=[_for_page(one) for one in pictures],
-            runs=len(distinct),
-        ),
-        path,
-    )
-
-
-def _for_page(one: Picture) -> dict[str, Any]:
-    fields = {f.name: getattr(one, f.name) for f in dataclasses.fields(one)}
-    return {**fields, "title": one.title}
+    head = ["method", "relative cost", "steps per job", "online", "ER−−", "ER++", "seeds"]
+    blocks: list[Block] = [about]
+    for picture in pictures:
+        rows = [
+            [line.method, str(line.cost), line.job, percent(line.accuracy), percent(line.minus),
+             percent(line.plus), str(line.accuracy.seeds)]
+            for line in picture.lines
+        ]  # fmt: skip
+        sentences = " ".join(picture.sentences)
+        blocks.append(Section(picture.title, [sentences, picture.figure, PageTable(head, rows)]))
+    blocks.append(Text(NOTE))
+    return Page(
+        "Streamgauge: real-time comparison",
+        f"Methods in real time on {first['name']}",
+        blocks,
+        f"the logs of {len(distinct)} runs",
+    ).write(path)

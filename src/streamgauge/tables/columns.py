@@ -9,52 +9,43 @@ from functools import cache
 
 from streamgauge.errors import StreamgaugeError, nearest
 
-# Names that columns are known by, without case and punctuation. The role's own name comes first;
-# then the groups, from the likeliest. Two columns of the same group are not guessed between.
-NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+# Names that columns are known by, without case and punctuation: the role's own, then these, the
+# likeliest first. Between columns with names of one line nothing is guessed.
+NAMES: dict[str, tuple[str, ...]] = {
     "label": (
-        ("labels", "y", "ytrue", "target", "targets", "truth", "groundtruth", "truelabel", "actual",
-         "labelname", "labelid", "classlabel", "finelabel"),
-        ("class", "classid", "classname", "cls", "category", "categoryid", "categoryname",
-         "species", "taxon", "taxonid", "scientificname", "landmark", "landmarkid"),
-        ("coarselabel", "cell", "cellid"),
+        "labels", "y", "ytrue", "target", "targets", "truth", "groundtruth", "truelabel", "actual",
+        "labelname labelid classlabel finelabel",
+        "class classid classname cls category categoryid categoryname species taxon taxonid"
+        " scientificname landmark landmarkid",
+        "coarselabel cell cellid",
     ),
     "prediction": (
-        ("predictions", "pred", "preds", "predicted", "ypred", "yhat", "predictedlabel",
-         "predlabel"),
-        ("guess", "output"),
+        "predictions", "pred", "preds", "predicted", "ypred", "yhat", "predictedlabel", "predlabel",
+        "guess", "output",
     ),
     "time": (
-        ("timestamp", "ts", "datetime", "unixtime"),
-        ("taken", "takenat", "timetaken", "datetaken", "observedon", "observedat", "capturedat",
-         "captured", "eventdate", "datecaptured", "datetimeoriginal"),
-        ("date",),
-        ("createdat", "created"),
-        ("uploaddate",),
+        "timestamp", "ts", "datetime",
+        "taken takenat timetaken datetaken observedon observedat capturedat captured eventdate"
+        " datecaptured datetimeoriginal",
+        "date", "unixtime", "createdat created", "uploaddate",
     ),
     "user": (
-        ("userid", "uid"),
-        ("username", "owner", "ownerid", "ownernsid", "photographer", "author", "authorid",
-         "observer", "observerid", "account", "accountid"),
+        "userid", "uid", "username", "author", "owner",
+        "authorid ownerid ownernsid photographer observer observerid account accountid",
     ),
-    "album": (("albumid",),),
-    "step": (("stepid",), ("batch", "batchid")),
-    "shift": (),
-    "age": (("modelage", "staleness"),),
-    "latitude": (("lat", "decimallatitude", "gpslatitude"), ("poilat",)),
-    "longitude": (("lon", "lng", "long", "decimallongitude", "gpslongitude"), ("poilon",)),
-    "domain": (),
-    "split": (("subset", "partition"), ("splitbyfolder", "splitbyshard")),
-    "id": (("imageid", "photoid", "sampleid", "uuid"),),
+    "album": ("albumid",),
+    "step": ("batch", "stepid", "batchid"),
+    "age": ("modelage", "staleness"),
+    "latitude": ("lat", "decimallatitude", "gpslatitude", "poilat"),
+    "longitude": ("lon", "lng", "long", "decimallongitude", "gpslongitude", "poilon"),
+    "split": ("subset partition", "splitbyfolder splitbyshard"),
+    "id": ("imageid photoid sampleid uuid",),
     "path": (
-        ("file", "filename", "filepath", "image", "imagepath", "imagefile", "imagefilename",
-         "imagename", "img", "imgpath", "photo", "photopath", "storeloc"),
+        "file filename filepath image imagepath imagefile imagefilename imagename img imgpath photo"
+        " photopath storeloc",
     ),
-    "bytes": (("image", "img", "photo", "jpg", "jpeg", "png", "webp", "data", "content"),),
-    "x": (
-        ("data", "images", "image", "input", "inputs", "features", "feature", "embedding",
-         "embeddings"),
-    ),
+    "bytes": ("image img photo jpg jpeg png webp data content",),
+    "x": ("data images image input inputs features feature embedding embeddings",),
 }  # fmt: skip
 
 
@@ -64,10 +55,12 @@ def choose(
     given: Mapping[str, str | None],
     table: str,
     option: str = "--stream.",
+    needed: Sequence[str] = (),
 ) -> dict[str, str]:
     """Role -> column. `given` names a column for a role, "none" to leave it out, "" to guess.
 
-    `option` begins the options by which users name a column; "" where there are none.
+    `option` begins the options by which users name a column; "" where there are none. A role in
+    `needed` without a column is an error.
 
     >>> choose(["File name", "species", "lat"], ["path", "label", "latitude", "time"], {}, "a.csv")
     {'path': 'File name', 'label': 'species', 'latitude': 'lat'}
@@ -95,13 +88,22 @@ def choose(
             )
         if fits:
             chosen[role] = fits[0]
+    for role in needed:
+        if role not in chosen:
+            remedy = (
+                f"name it with {option}{role}" if option else f"rename the right one to '{role}'"
+            )
+            raise StreamgaugeError(
+                f"No column of {table} looks like the {role}: {remedy}; the columns are"
+                f" {', '.join(columns) or 'none'}."
+            )
     return {role: chosen[role] for role in roles if role in chosen}
 
 
 def _likeliest(columns: Sequence[str], role: str) -> list[str]:
     plain = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns}
-    for group in ((role,), *NAMES.get(role, ())):
-        if fits := [name for name in columns if plain[name] in group]:
+    for line in (role, *NAMES.get(role, ())):
+        if fits := [name for name in columns if plain[name] in line.split()]:
             return fits
     return []
 
@@ -119,7 +121,10 @@ def require(columns: Sequence[str], name: str, role: str, table: str) -> str:
 
 
 def describe(
-    chosen: Mapping[str, str], given: Mapping[str, str | None], unused: Sequence[str]
+    chosen: Mapping[str, str],
+    given: Mapping[str, str | None],
+    rest: Sequence[str],
+    what: str = "not used",
 ) -> str:
     """One line that says which column is what, and how to say otherwise.
 
@@ -130,9 +135,9 @@ def describe(
     as_set = {role for role in chosen if given.get(role)}
     parts = [f"{role} = '{name}'" + " (as set)" * (role in as_set) for role, name in chosen.items()]
     line = ", ".join(parts)
-    if unused:
-        more = f" and {len(unused) - 6} more" if len(unused) > 6 else ""
-        line += f"; not used: {', '.join(unused[:6])}{more}"
+    if rest:
+        more = f" and {len(rest) - 6} more" if len(rest) > 6 else ""
+        line += f"; {what}: {', '.join(rest[:6])}{more}"
     guessed = [role for role in chosen if role not in as_set]
     return line + (
         f"; say --stream.{guessed[0]} COLUMN, and so on, to change it." if guessed else "."

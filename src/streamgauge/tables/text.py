@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ from streamgauge.tables.base import (
     readable,
     refuse_repeated_names,
 )
+from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import MISSING, MISSING_NUMBERS
 
 SEPARATORS = ",;\t|"
@@ -57,13 +57,12 @@ class TextTable(TableReader):
     def __init__(self, data: Path | bytes, name: str, header: bool | None = None) -> None:
         self.data, self.name = data, name
         with readable(name), open_bytes(data) as file:
-            head = file.read(1 << 16)
-        text = head.decode("utf-8-sig", errors="replace")
+            head = file.read(1 << 20)
+        text = head[: 1 << 16].decode("utf-8-sig", errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines:
             raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
-        complete = lines[:-1] if len(head) == 1 << 16 and len(lines) > 1 else lines
-        self.separator = _separator(complete)
+        self.separator = _separator(lines)
         records, ends = _records(text, self.separator)
         self.has_header = _has_header(records) if header is None else header
         self.skipped_lines = ends[0] if self.has_header else 0
@@ -85,7 +84,7 @@ class TextTable(TableReader):
             ),
             "parse_options": arrow_csv.ParseOptions(
                 delimiter="\t" if self.separator == " " else self.separator,
-                newlines_in_values=self.quoted or self._quoted_later,
+                newlines_in_values=self.quoted,
             ),
             "convert_options": arrow_csv.ConvertOptions(
                 include_columns=list(names),
@@ -95,11 +94,6 @@ class TextTable(TableReader):
                 decimal_point="," if self.decimal_comma else ".",
             ),
         }
-
-    @cached_property
-    def _quoted_later(self) -> bool:
-        with readable(self.name), open_bytes(self.data) as file:
-            return b'"' in file.read(1 << 20)
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
         from pyarrow import csv as arrow_csv
@@ -146,7 +140,7 @@ def _separator(lines: Sequence[str]) -> str:
     mark = max(SEPARATORS, key=first.count)
     if first.count(mark):
         return mark
-    counts = {len(line.split()) for line in lines[:50]}
+    counts = {len(line.split()) for line in lines[: min(50, max(len(lines) - 1, 2))]}
     return " " if len(counts) == 1 and counts.pop() > 1 else ","
 
 
@@ -213,7 +207,7 @@ def _spaces_to_tabs(file: BinaryIO) -> Iterator[bytes]:
             yield b"\t".join(cells) + b"\n"
 
 
-class ArffTable(TableReader):
+class ArffTable(TextTable):
     """Attribute-Relation File Format: dense or sparse rows, `?` for missing cells."""
 
     def __init__(self, data: Path | bytes, name: str) -> None:
@@ -222,28 +216,31 @@ class ArffTable(TableReader):
             self.header = read_header(read_lines(file), name)
         self.names = self.header.names
         refuse_repeated_names(self.names, name)
+        self.separator, self.skipped_lines = ",", 0
+        self.quoted, self.decimal_comma = True, False
+
+    def _open(self) -> BinaryIO:
+        lines = read_lines(open_bytes(self.data))
+        read_header(lines, self.name)
+        return io.BufferedReader(_Rewritten(data_lines(lines, self.header)), base.BYTES)
+
+    def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
+        options = super()._options(names, text)
+        convert = options["convert_options"]
+        convert.column_types = {name: self.header.types[name] for name in names}
+        convert.null_values = ["?", ""]
+        convert.strings_can_be_null = True
+        convert.quoted_strings_can_be_null = False
+        return options
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
-        from pyarrow import csv as arrow_csv
+        return map(self.header.with_dates, super()._tables(names, text))
 
-        with readable(self.name), open_bytes(self.data) as file:
-            lines = read_lines(file)
-            read_header(lines, self.name)
-            rows = io.BufferedReader(_Rewritten(data_lines(lines, self.header)), base.BYTES)
-            reader = arrow_csv.open_csv(
-                rows,
-                arrow_csv.ReadOptions(block_size=base.BYTES, column_names=self.names),
-                arrow_csv.ParseOptions(newlines_in_values=True),
-                arrow_csv.ConvertOptions(
-                    include_columns=list(names),
-                    column_types={name: self.header.types[name] for name in names},
-                    null_values=["?", ""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
-                yield self.header.with_dates(pa.Table.from_batches([batch]))
+    def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
+        return self.header.with_dates(super()._whole(names, text))
+
+    def row_name(self, row: int) -> str:
+        return row_number(row)
 
 
 class JsonLines(TableReader):

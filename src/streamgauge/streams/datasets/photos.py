@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,9 @@ from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 from streamgauge.tables.columns import choose
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import TimeParser, Vocabulary, code_groups, code_labels, numbers
+from streamgauge.tables.roles import code_labels, read_columns
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.values import Vocabulary
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
@@ -326,14 +328,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
 
     reader = open_table(files.read([name])[name], files.called(name))
     roles = [role for role in _ROLES if not (path_of and role == "path")]
-    chosen = choose(reader.names, roles, {}, reader.name, option="")
-    for role in ("label",) if path_of else ("label", "path"):
-        if role not in chosen:
-            raise StreamgaugeError(
-                f"{reader.name} has no column '{role}'; it has {', '.join(reader.names)}. Rename"
-                " the one that holds it"
-                + ("." if "latitude" not in chosen else ", or see: streamgauge data classes --help")
-            )
+    needed = roles[: 1 if path_of else 2]
+    chosen = choose(reader.names, roles, {}, reader.name, option="", needed=needed)
     text = [chosen[role] for role in ("label", "user", "split") if role in chosen]
     table = reader.read(text=text)
     codes = Vocabulary().encode(table[chosen["label"]])
@@ -344,16 +340,11 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
         raise StreamgaugeError(f"{reader.name} lists no image.")
     table = table.take(pa.array(good))
 
-    def row_name(row: int) -> str:
-        return reader.row_name(int(good[row]))
-
-    label, class_names = code_labels(table[chosen["label"]], reader.name, row_name)
-    if label.min() < 0:
-        raise StreamgaugeError(
-            f"{row_name(int(label.argmin()))} of {reader.name} has a label below 0: labels are"
-            " whole numbers from 0 on, or names."
-        )
-    columns = _columns(table, chosen, reader.name, row_name)
+    rows = Rows(len(table), reader.name, lambda row: reader.row_name(int(good[row])))
+    label, class_names = code_labels(table[chosen["label"]], rows)
+    columns = read_columns(table, chosen, rows, option="")
+    if "time" in columns:
+        columns["time"] = np.floor(columns["time"]).astype(np.int64)
     if "split" in chosen:
         columns["part"] = _parts(table[chosen["split"]].combine_chunks(), reader.name)
     paths = path_of(table) if path_of else table[chosen["path"]]
@@ -361,33 +352,6 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     line += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
     paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {line}", class_names)
-
-
-def _columns(
-    table: Any, chosen: Mapping[str, str], name: str, row_name: Callable[[int], str]
-) -> dict[str, Array]:
-    columns: dict[str, Array] = {}
-    for role in ("time", "user", "latitude", "longitude"):
-        if role not in chosen:
-            continue
-        values = table[chosen[role]]
-        if role == "user":
-            columns[role], missing = code_groups(values, role)
-        elif role == "time":
-            seconds = TimeParser(chosen[role], "").seconds(values)
-            missing = ~np.isfinite(seconds)
-            columns[role] = np.floor(np.where(missing, 0, seconds)).astype(np.int64)
-        else:
-            degrees = numbers(values)
-            if degrees is None:
-                raise StreamgaugeError(f"The column for {role} of {name} must hold numbers.")
-            columns[role], missing = degrees, np.zeros(len(degrees), bool)
-        if missing.any():
-            raise StreamgaugeError(
-                f"{row_name(int(missing.argmax()))} of {name} has no {role}: fill it in, or leave"
-                " it out."
-            )
-    return columns
 
 
 def _parts(values: Any, where: str) -> Array:

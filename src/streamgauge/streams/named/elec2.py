@@ -12,12 +12,13 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
-from streamgauge.streams.named import _split
+from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import feature_matrix
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable
-from streamgauge.tables.values import feature_matrix
 
 FEATURES = ("period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer")
 _MILLION = 1_000_000  # values are published to six decimals
@@ -30,7 +31,7 @@ class Config(Arrangement):
 
 def build(config: Config) -> Stream:
     """The stream of a configuration."""
-    return _split.split(DATA, config, "elec2")
+    return arrange_stored(DATA, config, "elec2")
 
 
 def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
@@ -49,7 +50,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
             broken = broken or error
             continue
         # To the six decimals that are published, so that every form gives the same numbers.
-        x = feature_matrix(table, FEATURES, what, reader.row_name)
+        x = feature_matrix(table, FEATURES, Rows(len(table), what, reader.row_name))
         exact = np.rint(x.astype(np.float64) * _MILLION)
         kinds = [str(value).strip("b'\"").upper() for value in table["class"].to_pylist()]
         if not set(kinds) <= {"UP", "DOWN", "1", "0"}:

@@ -21,6 +21,7 @@ from streamgauge.streams.own import _common as _own
 from streamgauge.streams.source import Array, ArraySource
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.columns import announce, choose, describe
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import load_arrays, unreadable_arrays
 
 _ROLES = ("x", "label", "time", "user", "latitude", "longitude", "domain", "split")
@@ -62,19 +63,13 @@ def build(config: Config) -> Stream:
         found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
         left = [name for name in arrays if name not in paired.names]
     else:
-        chosen = choose(list(arrays), _ROLES, given, where)
-        for role in ("x", "label"):
-            if role not in chosen:
-                raise StreamgaugeError(
-                    f"No array in {where} looks like the {role} (there is"
-                    f" {', '.join(arrays) or 'none'}): set --stream.{role}."
-                )
+        chosen = choose(list(arrays), _ROLES, given, where, needed=_ROLES[:2])
         found = {role: arrays[name] for role, name in chosen.items()}
         left = [name for name in arrays if name not in chosen.values()]
     _refuse_unequal(found, chosen, where)
     inputs, remark = _channels_first(found.pop("x"), config, where)
     label = found.pop("label")
-    rows, kept = _own.Rows(len(label), "fatal", where), np.arange(len(label))
+    rows, kept = Rows(len(label), where), np.arange(len(label))
     split = found.pop("split", None)
     line = ""
     if split is not None:

@@ -6,9 +6,10 @@ shown. In the order `given`, times may not go backwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +21,11 @@ from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import NAMES, choose
 from streamgauge.tables.read import open_table, table_format
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable
 from streamgauge.tables.values import is_text
+
+Inputs = Callable[[Rows], Callable[[IntArray], Items | Array]]
 
 
 @dataclass(frozen=True)
@@ -35,59 +39,35 @@ class Config(_own.Columns):
 def build(config: Config) -> Stream:
     """The stream of a table."""
     path = _own.need_path(config, "manifest")
-    files = [path]
-    if path.is_dir():
-        files = sorted(path.glob("*.parquet"))
-        if not files:
-            raise StreamgaugeError(f"There is no .parquet file in '{path}': name the table itself.")
-    if files[0].suffix.lower() in (".parquet", ".pq"):
-        return _from_parquet(config, path, files)
-    if table_format(path) is None:
+    if path.is_file() and table_format(path) is None:
         raise StreamgaugeError(
             f"'{path}' is not a table that can be read: give one that ends in .csv, .tsv or"
             " .parquet."
         )
-    reader = open_table(path, f"'{path}'")
+    reader, where = open_table(path, f"'{path}'"), f"'{path.name}'"
     given = {role: str(getattr(config, role)) for role in _own.TEXT}
-    text = choose(reader.names, _own.TEXT, given, f"'{path.name}'").values()
-    columns = reader.read(text=list(text))
-    table = _own.Table(f"'{path.name}'", columns, reader=reader)
-    column = _image_column(config, columns.schema, table.where)
-    if not is_text(columns.schema.field(column).type):
-        raise StreamgaugeError(
-            f"The column '{column}' of {table.where} holds no paths: set --stream.image."
-        )
-    return _own.table_stream(
-        "manifest", config, table, _files(config, path, columns, column), column
-    )
-
-
-def _from_parquet(config: Config, path: Path, files: Sequence[Path]) -> Stream:
-    where = f"'{path.name}'"
-    reader = ParquetTable(files, where)
-    schema = reader.schema
+    text = list(choose(reader.names, _own.TEXT, given, where).values())
+    stored = reader if isinstance(reader, ParquetTable) else None
+    columns: Any = None if stored else reader.read(text=text)
+    schema = stored.schema if stored else columns.schema
     column = _image_column(config, schema, where)
-    rest = [name for name in schema.names if name != column]
+    inputs: Inputs
     if is_text(schema.field(column).type):
-        columns = reader.read([*rest, column])
-        table = _own.Table(where, columns)
-        found = _files(config, path, columns, column)
-        return _own.table_stream("manifest", config, table, found, column)
-    columns = reader.read(rest)
-    return _own.table_stream(
-        "manifest", config, _own.Table(where, columns), in_parquet(files, column), column
-    )
+        columns = reader.read(text=text) if stored else columns
+        inputs = _files(config, path, columns, column)
+    elif stored:
+        columns = reader.read([name for name in schema.names if name != column])
+        files = stored.files
+        inputs = lambda rows: lambda kept: ParquetItems(files, column, kept)  # noqa: E731
+    else:
+        raise StreamgaugeError(
+            f"The column '{column}' of {where} holds no paths: set --stream.image."
+        )
+    table = _own.Table(where, columns, row_name=reader.row_name)
+    return _own.table_stream("manifest", config, table, inputs, column)
 
 
-def in_parquet(
-    files: Sequence[Path], column: str
-) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
-    return lambda rows: lambda kept: ParquetItems(files, column, kept)
-
-
-def _files(
-    config: Config, path: Path, columns: pa.Table, column: str
-) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
+def _files(config: Config, path: Path, columns: pa.Table, column: str) -> Inputs:
     folder = Path(config.root).expanduser() if config.root else path
     folder = folder if folder.is_dir() else folder.parent
     if config.root and not Path(config.root).expanduser().is_dir():
@@ -122,7 +102,7 @@ def _image_column(config: Config, schema: pa.Schema, where: str) -> str:
     if found is None:
         raise StreamgaugeError(
             f"No column of {where} looks like the path of an image (such as"
-            f" {', '.join(NAMES['path'][0][:4])}): set --stream.image to one of"
+            f" {', '.join(NAMES['path'][0].split()[:4])}): set --stream.image to one of"
             f" {', '.join(schema.names)}."
         )
     return found

@@ -5,7 +5,6 @@ Labels, times, users and offsets are mapped from the disk; docs/pack.md has the 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -390,12 +389,3 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 def file_checksum(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def bad_images(path: str | Path) -> list[dict[str, str]]:
-    """The samples that could not be packed: item, name, kind, reason."""
-    file = Path(path) / "bad.csv"
-    if not file.exists():
-        return []
-    with file.open(newline="") as opened:
-        return list(csv.DictReader(opened))

@@ -1,0 +1,205 @@
+"""A learner that trains on one request after another, in a thread or in a process of its own.
+
+A trainer receives requests and returns the learner's whole state as bytes, so that a state is
+either complete or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from streamgauge.catalogue import Recipe
+from streamgauge.cost.flops import Meter
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Batch
+from streamgauge.live.dispatcher import Ints, TrainingRequest, Update
+from streamgauge.live.spool import SpoolGate, SpoolSource
+from streamgauge.memory import Memory, RingPerClass
+from streamgauge.running import jobs
+from streamgauge.streams import ArraySource, Gate, Source, Spec
+from streamgauge.streams.gate import fetch_labels
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
+
+NO_ADDRESSES: Ints = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a trainer needs besides the recipe of its learner."""
+
+    spec: Spec
+    source: Source
+    batch: int  # samples of a usual batch
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    preparation: Ints = field(default_factory=lambda: NO_ADDRESSES)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the learner, before the first step
+
+
+class LocalTrainer:
+    """Trains in the thread that calls `train`."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        setup: Setup,
+        state: dict[str, Any] | None = None,
+        known: Ints = NO_ADDRESSES,
+    ) -> None:
+        """A learner that goes on from a `state` may read the addresses in `known`, which it has
+        learnt before."""
+        import torch
+
+        self.setup = setup
+        self.device = torch.device(setup.device)
+        warm_up(recipe, setup)
+        self.gate = gate_for(setup.source, setup.preparation, self.device)
+        self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
+        self.adapter = LearnerAdapter(self.learner)
+        self.adapter.tell_facts(**setup.facts)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
+        if state is not None:
+            self.gate.label_due(known)
+            self.learner.load_state_dict(state)
+
+    def train(self, request: TrainingRequest) -> Update:
+        import torch
+
+        source, index = self.setup.source, request.index
+        if isinstance(source, SpoolSource) and request.slots is not None:
+            source.add_slots(index, request.slots)
+        began = time.perf_counter()
+        self.gate.reveal(index)
+        self.gate.label_due(index)
+        for facts in request.facts:
+            self.adapter.tell_facts(**facts)
+        x = jobs.inputs(source, index, self.adapter, self.device)
+        batch = Batch(x, fetch_labels(source, index, self.device), index)
+        scores = request.predicted
+        predicted = None if scores is None else torch.from_numpy(scores).to(self.device)
+        returned = jobs.train(self.learner, self.meter, batch, predicted)
+        scalars = {name: float(value) for name, value in returned.items()}
+        seconds = time.perf_counter() - began
+        kept = NO_ADDRESSES
+        if isinstance(source, SpoolSource):
+            kept = stored_addresses(self.adapter)
+            source.keep_only(kept)
+        state = self.learner.state_dict()
+        return Update(state, scalars, seconds, self.adapter.memory_bytes(), kept, self.meter.flops)
+
+
+def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
+    if isinstance(source, SpoolSource):
+        return cast(Gate, SpoolGate(source, device))
+    return Gate(source, preparation, device)
+
+
+def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
+    """Train and predict a few times on zeros with a temporary learner, so that the first step of
+    the stream does not pay for what libraries do at their first use."""
+    import torch
+
+    spec, count = setup.spec, 4 * setup.batch
+    dtype = getattr(setup.source, "dtype", None) or _dtype(setup.source)
+    zeros = np.zeros((count, *spec.input_shape), dtype)
+    source = ArraySource(zeros, np.arange(count) % spec.classes, classes=spec.classes)
+    device = torch.device(setup.device)
+    gate = Gate(source, np.arange(count), device)
+    # A learner that fails on zeros starts cold; the data of the stream may well suit it.
+    with contextlib.suppress(Exception):
+        learner = recipe.build(spec, gate, setup.seed, device)
+        adapter = LearnerAdapter(learner)
+        adapter.tell_facts(**setup.facts)
+        meter = Meter(adapter.work, adapter.sees_input)
+        for number in range(times):
+            index = np.arange(setup.batch) + number * setup.batch
+            x = jobs.inputs(source, index, adapter, device)
+            learner.predict(x)
+            batch = Batch(x, fetch_labels(source, index, device), index)
+            jobs.train(learner, meter, batch, None)
+            unpack(pack(learner.state_dict()))
+
+
+def _dtype(source: Source) -> Any:
+    return source.read(np.zeros(1, np.int64)).dtype if len(source) else np.float32
+
+
+def memories(learner: Learner) -> list[Memory]:
+    """The memories of addresses among the attributes of a learner."""
+    memories: list[Memory] = []
+    for value in vars(learner).values():
+        values: Iterable[Any] = value if type(value) in (list, tuple) else (value,)
+        memories += [value for value in values if isinstance(value, Memory)]
+    return memories
+
+
+def stored_addresses(adapter: LearnerAdapter) -> Ints:
+    """Addresses that a learner may still read."""
+    learner = adapter.learner
+    if adapter.stored_addresses is not None:
+        return np.unique(np.asarray(adapter.stored_addresses(), np.int64))
+    parts = [memory.index[memory.slots()] for memory in memories(learner)]
+    parts += [value.index for value in vars(learner).values() if isinstance(value, Batch)]
+    return np.unique(np.concatenate([NO_ADDRESSES, *parts]))
+
+
+def max_samples(memory: Memory, spec: Spec) -> int | None:
+    """The most samples that a memory will ever hold; None without a limit."""
+    if not memory.bounded:
+        return None
+    if isinstance(memory, RingPerClass):
+        return memory.per_class * spec.classes
+    return memory.capacity
+
+
+class _Tensor(NamedTuple):
+    array: Any
+
+
+def pack(state: Any) -> bytes:
+    """A state as bytes. Arrays are pickled ten times as fast as tensors."""
+    return pickle.dumps(_to_arrays(state), protocol=5)
+
+
+def unpack(data: bytes) -> Any:
+    return _to_tensors(pickle.loads(data))
+
+
+def _to_arrays(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        try:
+            return _Tensor(value.numpy())
+        except (TypeError, RuntimeError):  # a type that NumPy does not have
+            return value
+    if isinstance(value, dict):
+        return {key: _to_arrays(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to_arrays(item) for item in value)
+    return value
+
+
+def _to_tensors(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, _Tensor):
+        return torch.from_numpy(np.require(value.array, requirements="W"))
+    if isinstance(value, dict):
+        return {key: _to_tensors(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to_tensors(item) for item in value)
+    return value

@@ -1,0 +1,280 @@
+"""`live`: a stored stream in real time, answered and trained on at the same time."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamgauge import catalogue
+from streamgauge.catalogue import Recipe
+from streamgauge.cost.flops import Meter
+from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_json
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.live.dispatcher import Dispatcher
+from streamgauge.live.journal import Journal
+from streamgauge.live.local_trainer import Setup, warm_up
+from streamgauge.live.player import Player, WallClock
+from streamgauge.live.snapshots import Snapshots
+from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.models.features import device_named
+from streamgauge.record import Run, RunWriter
+from streamgauge.running import jobs
+from streamgauge.running.evaluation import Evaluator
+from streamgauge.running.header import absent_columns, run_config, run_header
+from streamgauge.running.protocol import Protocol
+from streamgauge.running.rows import append_job
+from streamgauge.running.threads import threads as threads_of_torch
+from streamgauge.settings import as_plain
+from streamgauge.streams import Gate, Stream
+from streamgauge.versions import renamed_parameter
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
+
+FACTS = "live.json"  # in the run folder: settings and events that the log does not hold
+
+
+@renamed_parameter("said", "log")
+def live(
+    stream: Stream,
+    learner: Recipe | str | type,
+    rate: float,
+    *,
+    seconds: float | None = None,
+    shifts: tuple[int, ...] = (),
+    snapshots: int = 4,
+    trainer: Kind = "process",
+    hang: float | None = None,
+    seed: int = 0,
+    out: str | Path = "runs",
+    device: str = "auto",
+    threads: int = 1,
+    checkpoint: float = 30.0,
+    progress: Callable[[Any], None] | None = None,
+    origin: str | None = None,
+    log: Logger = print,
+) -> Run:
+    """Reveal a stream at `rate` samples per second, for `seconds` or to its end.
+
+    Answers are given here, training runs in another process (or a thread of this one); each has
+    `threads` threads of torch. With `shifts`, `snapshots` earlier versions at a time are kept to
+    answer later steps. A trainer that works on one batch for more than `hang` seconds (by default
+    many times its longest job) is killed and restarted. Every call makes a new run: two passes in
+    real time are never the same. On SIGTERM or SIGINT the log is written and the incomplete run is
+    returned. `progress` is called after every step with an object that has `step`, `stream`,
+    `right` and `asked`. `log` gets messages.
+    """
+    if not rate > 0:
+        raise StreamgaugeError(f"A rate is a number of samples per second above 0, not {rate}.")
+    recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    torch_device = device_named(device)
+    stream = beginning(stream, None if seconds is None else rate * seconds)
+    kept = Snapshots(shifts, snapshots)
+    asked = {"rate": rate, "seconds": seconds, "snapshots": snapshots if shifts else 0,
+             "trainer": trainer, "threads": threads}  # fmt: skip
+    absent = absent_columns(stream)
+    clock = WallClock()
+    with torch_threads(threads):
+        header = _header(stream, recipe, shifts, seed, torch_device, origin, asked)
+        path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
+        session = LiveSession(stream, recipe, seed, torch_device, threads)
+        with (
+            closing(
+                start_trainer(trainer, recipe, session.setup, clock.wake, log, hang=hang)
+            ) as background,
+            background.when_ready(),
+            closing(RunWriter(path, header, absent)) as recorder,
+            closing(Journal(recorder, absent, checkpoint)) as journal,
+        ):
+            player = session.player(background, journal, clock, rate, kept, progress)
+            try:
+                with on_signals(player.stop):
+                    player.play()
+            except StreamgaugeError:
+                player.commit(wait=True)  # the answers until then
+                raise
+            done = player.step == len(stream)
+            if done:
+                _evaluate(session, player, journal)
+            else:
+                log(f"Ended after step {player.step} of {len(stream)}: {player.stopped}.")
+            player.commit(done, wait=True)
+            write_json(path / FACTS, {**asked, **run_facts(player, background)})
+    return Run(path)
+
+
+class LiveSession:
+    """The learner that answers, its view of the data, and the setup of a trainer."""
+
+    def __init__(
+        self, stream: Stream, recipe: Recipe, seed: int, device: torch.device, threads: int
+    ) -> None:
+        self.stream, self.recipe, self.seed, self.device = stream, recipe, seed, device
+        self.gate = Gate(stream.source, stream.preparation, device)
+        self.facts = jobs.start_facts(stream, recipe.needs)
+        self.setup = Setup(
+            spec=stream.spec,
+            source=stream.source,
+            batch=stream.size,
+            seed=seed,
+            device=str(device),
+            threads=threads,
+            preparation=stream.preparation.astype(np.int64, copy=False),
+            facts=self.facts,
+        )
+        self.learner = self.build()
+
+    def build(self) -> Learner:
+        learner = self.recipe.build(self.stream.spec, self.gate, self.seed, self.device)
+        LearnerAdapter(learner).tell_facts(**self.facts)
+        return learner
+
+    def player(
+        self,
+        background: BackgroundTrainer,
+        journal: Journal,
+        clock: WallClock,
+        rate: float,
+        kept: Snapshots,
+        progress: Callable[[Any], None] | None,
+        stream: Stream | None = None,
+    ) -> Player:
+        stream = self.stream if stream is None else stream
+        warm_up(self.recipe, self.setup)
+        return Player(
+            stream,
+            self.learner,
+            self.build,
+            self.gate,
+            Dispatcher(background),
+            journal,
+            clock,
+            rate,
+            self.device,
+            kept,
+            late=max(1.0, 0.1 * stream.samples / rate),
+            progress=progress,
+        )
+
+
+def beginning(stream: Stream, samples: float | None) -> Stream:
+    """The steps that begin before `samples` samples have been revealed."""
+    if samples is None or samples >= stream.samples:
+        return stream
+    if not samples > 0:
+        raise StreamgaugeError("A live run must last longer than 0 seconds.")
+    steps = int(np.searchsorted(stream.starts[:-1], samples))
+    return replace(
+        stream,
+        order=stream.order[: stream.starts[steps]],
+        starts=stream.starts[: steps + 1],
+        task=None if stream.task is None else stream.task[:steps],
+    )
+
+
+def _header(
+    stream: Stream,
+    recipe: Recipe,
+    shifts: tuple[int, ...],
+    seed: int,
+    device: torch.device,
+    origin: str | None,
+    asked: dict[str, Any],
+) -> dict[str, Any]:
+    protocol = as_plain(Protocol(shifts=shifts, evaluate="end"))
+    # One text, so that leaderboards keep runs apart that were measured in different ways.
+    live = {**protocol, "live": f"{asked['rate']:g} samples/s, {asked['trainer']}"}
+    config = run_config(
+        stream.name,
+        stream.settings,
+        recipe.describe(),
+        live,
+        seed,
+        device.type,
+        origin,
+        notes={"live": asked},
+    )
+    described = stream.describe()
+    run_id = hash_identity(config, described, time.time_ns())
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {**run_header(run_id, config, described, str(device)), "started": started}
+
+
+def hash_identity(*parts: Any) -> str:
+    text = json.dumps(parts, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def run_facts(player: Player, background: BackgroundTrainer) -> dict[str, Any]:
+    """What `live.json` holds besides the settings."""
+    wanted = player.asked / float(player.rate)
+    taken = float(player.ended - player.began)
+    return {
+        "rate_held": player.asked / max(wanted, taken) if player.asked else float("nan"),
+        "duration": max(wanted, taken),
+        "offered": player.dispatcher.offered,
+        "skipped": player.dispatcher.offered - player.dispatcher.finished,
+        "lost": player.dispatcher.lost,
+        "restarts": background.restarts,
+        "near_future_left_out": player.near_future_left_out,
+        "stopped": player.stopped,
+    }
+
+
+def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:
+    """Evaluate on held-out data after the end of the stream."""
+    protocol = Protocol(evaluate="end", milestones=(1.0,))
+    adapter = LearnerAdapter(session.learner)
+    evaluator = Evaluator(session.stream, adapter, protocol, journal, session.device)  # type: ignore[arg-type]
+    if not evaluator.due(player.step):
+        return
+    with journal.timed("evaluate"):
+        meter = Meter(adapter.work, adapter.sees_input)
+        if jobs.prepare(adapter, meter):
+            append_job(
+                journal.rows,
+                player.step - 1,
+                player.version,
+                "prepare",
+                meter.flops,
+                np.nan,
+                np.nan,
+            )
+        evaluator.evaluate(player.step, player.version)
+
+
+def torch_threads(count: int) -> AbstractContextManager[None]:
+    if count < 1:
+        raise StreamgaugeError(f"threads must be at least 1, not {count}.")
+    return threads_of_torch(count)
+
+
+@contextmanager
+def on_signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT. Only the main thread can handle signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    for number in numbers:
+        signal.signal(number, lambda n, _: stop(f"stopped by {signal.Signals(n).name}"))
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,103 @@
+"""The rows that a run appends to its log, whoever drives the learner: the loop or a live run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.streams import Stream
+
+
+class RowSink(Protocol):
+    def append(self, rows: int, **values: Any) -> None: ...
+
+
+class Record(Protocol):
+    """What the loop writes to; `record.Recorder` writes run folders."""
+
+    @property
+    def rows(self) -> Mapping[str, RowSink]: ...
+    @property
+    def full(self) -> bool: ...
+    def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None: ...
+
+
+def append_predictions(
+    rows: Mapping[str, RowSink],
+    stream: Stream,
+    step: int,
+    prediction: Any,
+    confidence: Any,
+    version: int,
+    shift: int = 0,
+) -> NDArray[Any]:
+    """The answers to the samples of a step, one row per sample; returns the true labels."""
+    index, source = stream.index(step), stream.source
+    label: NDArray[Any] = source.label[index]
+    columns: dict[str, Any] = {
+        name: source.columns[name][index] for name in ("user", "time") if name in source.columns
+    }
+    if stream.task is not None:
+        columns["task"] = stream.task[step]
+    rows["predictions"].append(
+        len(index),
+        step=step,
+        sample=index,
+        label=label,
+        prediction=prediction,
+        confidence=confidence,
+        version=version,
+        shift=shift,
+        **columns,
+    )
+    return label
+
+
+def append_training(
+    rows: Mapping[str, RowSink],
+    step: int,
+    version: int,
+    scalars: Mapping[str, Any],
+    flops: float,
+    memory_bytes: float,
+) -> None:
+    """What `learn` returned, one row per name, and the row of its job."""
+    scalars = dict(scalars)
+    recalled = scalars.pop("recalled", np.nan)
+    for name, value in scalars.items():
+        if not _is_number(value):
+            raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
+        rows["training"].append(1, step=step, name=name, value=value)
+    append_job(rows, step, version, "learn", flops, memory_bytes, recalled)
+
+
+def append_job(
+    rows: Mapping[str, RowSink],
+    step: int,
+    version: int,
+    kind: str,
+    flops: float,
+    memory_bytes: float,
+    recalled: Any,
+) -> None:
+    rows["jobs"].append(
+        1,
+        step=step,
+        version=version,
+        kind=kind,
+        flops=flops,
+        bytes=memory_bytes,
+        recalled=recalled,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    if hasattr(value, "numel"):  # a tensor stays on its device until the log is written
+        return bool(value.numel() == 1)
+    return isinstance(value, (int, float, np.number)) or (
+        np.ndim(value) == 0 and not isinstance(value, (str, bytes))
+    )
