@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
 
 Records = NDArray[np.uint8]
@@ -31,7 +31,7 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
     bytes in the python form."""
     parts = [*train, test]
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         for form, attempt in _FORMS.items():
             records = attempt(files, train, test, labels)
             if records is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader, Remote
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -52,7 +52,7 @@ def reader(names: Sequence[str]) -> Reader:
     """Reads the four files; some people's copies have a dot where the published names have a
     hyphen."""
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         where = files.locate(PARTS)
         if where is None:
             dotted = files.locate([part.replace("-idx", ".idx") for part in PARTS])

@@ -8,7 +8,13 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote, archive_verified
+from streamgauge.streams.datasets.data_set import (
+    Contents,
+    DataRequest,
+    DataSet,
+    Remote,
+    archive_verified,
+)
 
 _REMOTES = (
     Remote(
@@ -21,7 +27,7 @@ _REMOTES = (
 _AT_ONCE = 2000  # files read at a time
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """Classes are numbered as wnids.txt lists them (so the survey's code does); the official
     validation set, whose labels are published, is the test set."""
     where = files.locate(["wnids.txt", "val_annotations.txt"])
@@ -64,7 +70,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
                 x[place] = decode(contents[name], 64, name=name)
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
-        asked.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
+        request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
     verified, checksums = archive_verified(_REMOTES, files)
     form = "JPEGs in a folder" if files.kind == "folder" else "the official zip"

@@ -11,7 +11,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files, md5_of
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.stream import Stream
 
@@ -40,18 +40,18 @@ def build(config: Config) -> Stream:
     return _photos.photo_stream(DATA, config, "clear")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """Folders PERIOD/CLASS/image, PERIOD a number; below a folder `test`, the test set."""
     archives = _archives(files)
     if archives:
         for one in archives:
             one.unpack([name for name in one.names if _place(name)], scratch / "images")
-        return _contents(Files(scratch / "images"), files, asked, archives)
-    return _contents(files, files, asked, ())
+        return _contents(Files(scratch / "images"), files, request, archives)
+    return _contents(files, files, request, ())
 
 
 def _contents(
-    files: Files, given: Files, asked: Asked, archives: tuple[Files, ...]
+    files: Files, given: Files, request: DataRequest, archives: tuple[Files, ...]
 ) -> Contents | None:
     import pyarrow as pa
 
@@ -80,7 +80,7 @@ def _contents(
     return _photos.contents(
         photos,
         given,
-        asked,
+        request,
         images="images" if archives else str(given.path.resolve()),
         checksums=checksums,
         verified=""

@@ -13,7 +13,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.read import open_table
 
@@ -36,9 +36,9 @@ def build(config: Config) -> Stream:
     return _photos.photo_stream(DATA, config, "cloc")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     photos = _released(files) or _photos.from_order_files(files) or _from_csv(files)
-    return None if photos is None else _photos.contents(photos, files, asked)
+    return None if photos is None else _photos.contents(photos, files, request)
 
 
 def _from_csv(files: Files) -> _photos.Photos | None:

@@ -501,7 +501,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         "samples": samples,
         "fingerprint": fingerprint.hexdigest(),
         "beside": beside,
-        "in_time_order": time_column.exists() and orders.rises(mapped(time_column)),
+        "in_time_order": time_column.exists() and orders.is_sorted(mapped(time_column)),
         "has_test": request["has_test"],
         "bad": len(bad),
         "rows": rows_of(shards) if shards else [0, samples],
