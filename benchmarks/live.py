@@ -59,7 +59,7 @@ def compare(rate: float, seconds: float, seed: int, out: Path) -> dict[str, floa
     shown = beginning(stream, found.samples)  # less than was asked for where it was not held
     protocol = sg.Protocol(cost=f"{found.cost:.3f}", evaluate="end", shifts=(200,))
     torch.set_num_threads(1)
-    simulated = sg.run(shown, "er", protocol=protocol, out=out, said=_quiet)
+    simulated = sg.run(shown, "er", protocol=protocol, out=out, log=_quiet)
     scores = sg.score(simulated)
     return {
         "held": found.rate_held / rate,

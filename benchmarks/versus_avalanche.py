@@ -91,7 +91,8 @@ def chosen_works(
 
 
 def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
-    from streamgauge.running.runner import Experiment, run_all
+    from streamgauge.running.plan import Experiment
+    from streamgauge.running.runner import run_all
 
     turn = _Turn(options, work.longer)
     steps = turn.warm_up + options.turns * turn.count + 1  # the last ends with a checkpoint
@@ -127,7 +128,7 @@ def ours(work: Work, options: argparse.Namespace) -> Iterator[float]:
             device=options.device,
             checkpoint=3600,
             watch=lambda planned, stream: turn.progress,
-            said=lambda sentence: None,
+            log=lambda sentence: None,
             **extra,
         ):
             pass

@@ -23,6 +23,7 @@ _LAZY = {
     "ArraySource": "streamgauge.streams",
     "Arrangement": "streamgauge.streams",
     "Batch": "streamgauge.learners.base",
+    "Execution": "streamgauge.running.execution",
     "ImageSource": "streamgauge.streams",
     "Protocol": "streamgauge.running.protocol",
     "Run": "streamgauge.record",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
     from streamgauge.report import plot as plot
+    from streamgauge.running.execution import Execution as Execution
     from streamgauge.running.protocol import Protocol as Protocol
     from streamgauge.running.runner import resume as resume
     from streamgauge.running.runner import run as run

@@ -13,6 +13,8 @@ from streamgauge.errors import StreamgaugeError, nearest
 
 T = TypeVar("T")
 
+RUNS = "runs"  # default folder of run folders
+
 
 def configure(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make a configuration; `where` is the dotted prefix that errors show.

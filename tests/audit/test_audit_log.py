@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamgauge.audit import audit, run_audit
-from streamgauge.audit.log import Log
+from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.tally import join, scan
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables import base
@@ -65,7 +65,7 @@ def test_every_format_gives_the_same_rows(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(base, "ROWS", 100)
     monkeypatch.setattr(base, "BYTES", 2_000)
     columns = table()
-    log = Log(write(tmp_path, kind, columns), time="when")
+    log = PredictionLog(write(tmp_path, kind, columns), time="when")
     assert log.roles == {"label": "truth", "prediction": "y_pred", "time": "when", "user": "user"}
     assert log.guessed == ["label", "prediction", "user"]
     pieces = list(log.pieces())
@@ -88,10 +88,10 @@ def test_a_folder_of_segments(tmp_path):
     for i in range(2):
         part = {n: v[i * 200 : i * 200 + 200] for n, v in columns.items()}
         pq.write_table(pa.table(part), folder / f"{i:05d}.parquet")
-    rows = join(list(Log(tmp_path / "run").pieces()))
+    rows = join(list(PredictionLog(tmp_path / "run").pieces()))
     assert rows.label.size == 400
     with pytest.raises(StreamgaugeError, match="no Parquet files"):
-        Log(tmp_path)
+        PredictionLog(tmp_path)
 
 
 def test_names_of_classes(tmp_path):
@@ -100,20 +100,20 @@ def test_names_of_classes(tmp_path):
         "label": ["cat", "dog", "007", "7"] * 100,
         "prediction": ["dog", "dog", "7", "7"] * 100,
     }
-    rows = join(list(Log(write_csv(tmp_path / "a.csv", words)).pieces()))
+    rows = join(list(PredictionLog(write_csv(tmp_path / "a.csv", words)).pieces()))
     assert np.mean(rows.label == rows.prediction) == 0.5
     # Numbers in one column and floats without a fraction in the other are the same classes.
     mixed = {"label": np.arange(300) % 3, "prediction": (np.arange(300) % 3).astype(float)}
     mixed["prediction"][5] = np.nan
     path = tmp_path / "b.parquet"
     pq.write_table(pa.table({n: pa.array(v, from_pandas=True) for n, v in mixed.items()}), path)
-    found = scan(Log(path))
+    found = scan(PredictionLog(path))
     assert found.unpredicted == 1
-    assert np.sum(found.held.label == found.held.prediction) == 299
+    assert np.sum(found.in_memory.label == found.in_memory.prediction) == 299
 
 
 def test_smallest_class_is_by_number_or_name():
-    log = Log({"label": np.array([10, 9, 2, 10] * 100)})
+    log = PredictionLog({"label": np.array([10, 9, 2, 10] * 100)})
     list(log.pieces())
     assert dict(zip(log.classes.numbers, log.classes.sorted_places().tolist(), strict=True)) == {
         10: 2, 9: 1, 2: 0,
@@ -135,15 +135,15 @@ def test_smallest_class_is_by_number_or_name():
     ids=["seconds", "milliseconds", "stamps", "text", "iso"],
 )
 def test_times(values):
-    rows = join(list(Log({"label": np.arange(400) % 2, "time": values}).pieces()))
+    rows = join(list(PredictionLog({"label": np.arange(400) % 2, "time": values}).pieces()))
     np.testing.assert_array_equal(rows.time, 1_000_000_000 + np.arange(400))
 
 
 def test_a_column_can_be_left_out():
-    log = Log({"label": [0, 1], "time": [2, 1]}, time="none")
+    log = PredictionLog({"label": [0, 1], "time": [2, 1]}, time="none")
     assert "time" not in log.roles
     with pytest.raises(StreamgaugeError, match="go back at row 2"):
-        scan(Log({"label": [0, 1], "time": [2, 1]}))
+        scan(PredictionLog({"label": [0, 1], "time": [2, 1]}))
 
 
 def test_sorting_only_on_request():
@@ -170,7 +170,7 @@ def test_times_may_go_back_between_shifts():
         "shift": np.tile([0, 10], n - 10),
         "time": np.stack([np.arange(n - 10), np.arange(10, n)], axis=1).ravel(),
     }
-    found = scan(Log(columns))
+    found = scan(PredictionLog(columns))
     assert found.shifts == {0: 390, 10: 390}
     assert found.length == 390
 
@@ -191,7 +191,7 @@ BAD = {
     "agenot.csv": ("label,age\n" + "0,old\n1,new\n" * 200, "holds no numbers"),
     "times.csv": ("label,time\n" + "0,noon\n1,dusk\n" * 200, "no times that can be read"),
     "unsorted.csv": ("label,time\n" + "0,5\n1,6\n" * 200, "go back at line 4"),
-    "nothing.csv": ("label,prediction\n" + "0,\n1,\n" * 200, "no prediction at all"),
+    "nothing.csv": ("label,prediction\n" + "0,\n1,\n" * 200, "contains no predictions"),
     "broken.jsonl": ('{"label": 1}\n{"label": \n', "cannot be read"),
     "cut.parquet": ("PAR1 and then nothing", "damaged or cut off"),
     "cut.npz": ("PK not really", "damaged or cut off"),
@@ -260,7 +260,9 @@ def test_steps_out_of_order_are_refused_after_sorting_too():
 def test_times_with_parts_of_seconds_and_distance_from_utc(ending):
     base = np.datetime64("2026-01-01T00:00:00")
     text = [f"{base + np.timedelta64(60 * i, 's')}{ending}" for i in range(200)]
-    read = join(list(Log({"label": np.arange(200) % 3, "time": np.array(text)}).pieces())).time
+    read = join(
+        list(PredictionLog({"label": np.arange(200) % 3, "time": np.array(text)}).pieces())
+    ).time
     away = {".123456": 0, "+02:00": -7_200, ".5-01:30": 5_400}[ending]
     np.testing.assert_array_equal(read, base.astype(int) + away + 60 * np.arange(200))
 

@@ -13,19 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from streamgauge.audit import audit
-from streamgauge.audit import spread as spreading
-from streamgauge.audit.log import Log
-from streamgauge.audit.spread import (
-    NEVER,
-    cut,
-    one_after_the_other,
+from streamgauge.audit import audit, parallel
+from streamgauge.audit.log import PredictionLog
+from streamgauge.audit.parallel import (
+    NO_HISTORY,
+    piece_edges,
     run_lengths,
     scan_pieces,
     tally_pieces,
 )
 from streamgauge.audit.tally import scan, tally
 from streamgauge.errors import StreamgaugeError
+
+
+def serial_map(work: Any, tasks: Any) -> list[Any]:
+    """Call a function for every tuple of arguments, in this process."""
+    return [work(*task) for task in tasks]
 
 
 def bursts(rng: np.random.Generator, length: int, classes: int, mean: float) -> Any:
@@ -52,7 +55,7 @@ def columns(length: int = 30_000, seed: int = 0) -> dict[str, Any]:
 def test_pieces_give_the_audit_of_one(ties: str, rows: int) -> None:
     log = columns()
     one = audit(log, ties=ties, hold=1_000)
-    many = audit(log, ties=ties, hold=1_000, spread=one_after_the_other, rows=rows)
+    many = audit(log, ties=ties, hold=1_000, spread=serial_map, rows=rows)
     assert many.to_dict() == one.to_dict()
 
 
@@ -85,21 +88,21 @@ def test_hits_and_tries_are_equal_wherever_it_is_cut(
         "ties": ties,
         "block": int(rng.integers(1, 40)),
     }
-    before = Log(given_columns)
+    before = PredictionLog(given_columns)
     found = scan(before, hold=100)
     one = tally(before, found, **wanted)
-    log = Log(given_columns)
-    again, edges, standings = scan_pieces(log, one_after_the_other, look_rows)
+    log = PredictionLog(given_columns)
+    again, edges, standings = scan_pieces(log, serial_map, look_rows)
     assert (again.rows, again.unpredicted) == (found.rows, found.unpredicted)
     # Classes may be met, and so numbered, in another order: names are what counts.
     names, numbers = list(before.classes.numbers), log.classes.numbers
     order = [numbers[name] for name in names]
     size = len(found.counts)
     assert again.counts[order[:size]].tolist() == found.counts.tolist()
-    assert again.held.label.tolist() == np.array(order)[found.held.label].tolist()
+    assert again.in_memory.label.tolist() == np.array(order)[found.in_memory.label].tolist()
     if step is None:
         assert again.largest_step == run_lengths(given_columns["step"]).max()
-    many = tally_pieces(log, again, edges, standings, one_after_the_other, rows=rows, **wanted)
+    many = tally_pieces(log, again, edges, standings, serial_map, rows=rows, **wanted)
     assert (many.blind.tries == one.blind.tries).all()
     assert (many.blind.hits == one.blind.hits).all()
     blocks = one.blind.hits.shape[0]
@@ -115,18 +118,18 @@ def test_parquet_is_read_from_the_middle(tmp_path: Path) -> None:
     for number, part in enumerate((slice(0, 2_500), slice(2_500, 2_600), slice(2_600, 9_000))):
         some = table.slice(part.start, part.stop - part.start)
         parquet.write_table(some, tmp_path / f"{number}.parquet", row_group_size=700)
-    source: Any = Log(tmp_path).source
+    source: Any = PredictionLog(tmp_path).source
     for start, stop in [(0, 9_000), (0, 1), (699, 701), (2_499, 2_601), (8_999, 9_000), (5, 7_000)]:
         found = list(source.part(start, stop).pieces(["age"], []))
         assert pa.concat_tables(found)["age"].to_pylist() == log["age"][start:stop].tolist()
     one = audit(tmp_path, hold=1_000)
-    many = audit(tmp_path, hold=1_000, spread=one_after_the_other, rows=2_000)
+    many = audit(tmp_path, hold=1_000, spread=serial_map, rows=2_000)
     assert many.to_dict() == one.to_dict()
     log["time"][5_000] = 0
     del log["prediction"]
     parquet.write_table(pa.table(log), tmp_path / "back.parquet")
     sentences = []
-    for more in ({}, {"spread": one_after_the_other, "rows": 5_000}):
+    for more in ({}, {"spread": serial_map, "rows": 5_000}):
         with pytest.raises(StreamgaugeError) as caught:
             audit(tmp_path / "back.parquet", hold=1_000, **more)
         sentences.append(str(caught.value))
@@ -136,33 +139,33 @@ def test_parquet_is_read_from_the_middle(tmp_path: Path) -> None:
 
 def test_what_cannot_be_counted_in_pieces_is_refused(tmp_path: Path) -> None:
     log = columns(3_000)
-    with pytest.raises(StreamgaugeError, match="evalocl depends on the whole path"):
-        audit(log, ties="evalocl", hold=100, spread=one_after_the_other, rows=500)
+    with pytest.raises(StreamgaugeError, match="evalocl depends on the whole stream"):
+        audit(log, ties="evalocl", hold=100, spread=serial_map, rows=500)
     shifted = {**log, "shift": np.arange(3_000) % 2}
-    with pytest.raises(StreamgaugeError, match="holds answers at 2 shifts"):
-        audit(shifted, step="none", hold=100, spread=one_after_the_other, rows=500)
+    with pytest.raises(StreamgaugeError, match="contains answers at 2 shifts"):
+        audit(shifted, step="none", hold=100, spread=serial_map, rows=500)
     with pytest.raises(StreamgaugeError, match="cannot be sorted in pieces"):
-        audit(log, sort=True, hold=100, spread=one_after_the_other, rows=500)
+        audit(log, sort=True, hold=100, spread=serial_map, rows=500)
     lines = "label\n" + "\n".join(str(n) for n in log["label"])
     (tmp_path / "log.csv").write_text(lines)
     with pytest.raises(StreamgaugeError, match="write it as Parquet"):
-        audit(tmp_path / "log.csv", spread=one_after_the_other)
+        audit(tmp_path / "log.csv", spread=serial_map)
     # A short log is held whole, and nothing is left out.
-    assert audit(log, spread=one_after_the_other).to_dict() == audit(log).to_dict()
+    assert audit(log, spread=serial_map).to_dict() == audit(log).to_dict()
 
 
 @given(st.integers(1, 500), st.integers(1, 50), st.integers(1, 200), st.integers(1, 300))
 def test_cuts(length: int, block: int, least: int, rows: int) -> None:
-    edges = cut(length, block, least, rows)
+    edges = piece_edges(length, block, least, rows)
     assert (edges[0], edges[-1]) == (0, length)
     assert all(edge % block == 0 for edge in edges[:-1])
     assert all(b - a >= min(least, length) for a, b in itertools.pairwise(edges))
 
 
 def test_the_standing_says_who_leads() -> None:
-    standing = NEVER.after(np.array([2, 0, 0, 2, 1], np.int32), 10)
+    standing = NO_HISTORY.after(np.array([2, 0, 0, 2, 1], np.int32), 10)
     assert standing.counts.tolist() == [2, 1, 2]
     assert standing.last.tolist() == [12, 14, 13]
     assert (standing.mode(smallest=True), standing.mode(smallest=False)) == (0, 2)
-    assert NEVER.mode(smallest=False) == -1
-    assert spreading.joined_runs(np.array([2, 3]), np.array([4])).tolist() == [2, 7]
+    assert NO_HISTORY.mode(smallest=False) == -1
+    assert parallel.join_runs(np.array([2, 3]), np.array([4])).tolist() == [2, 7]

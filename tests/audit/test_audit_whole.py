@@ -26,7 +26,7 @@ from streamgauge.audit import (
     run_audit,
 )
 from streamgauge.audit.page import audit_page
-from streamgauge.audit.repeats import albums_of, level_of
+from streamgauge.audit.repeats import albums_of, level_from_answers
 from streamgauge.errors import StreamgaugeError
 
 
@@ -83,7 +83,7 @@ def test_intervals_cover_the_truth():
     inside = 0
     for seed in range(100):
         labels = sticky(4_000, 0.9, 10, seed)
-        found = level_of(labels[1:] == labels[:-1], burst=30)
+        found = level_from_answers(labels[1:] == labels[:-1], burst=30)
         inside += found.low <= 0.91 <= found.high
     assert 89 <= inside <= 100
 
@@ -289,13 +289,13 @@ def test_conditions(condition, expected):
     [
         ("online", "ends too early"),
         ("online <", "ends too early"),
-        ("online < 2 < 3", "too many"),
+        ("online < 2 < 3", "is unexpected"),
         ("(online < 2", "a \\) is missing"),
         ("online < 1 / 0", "divides by zero"),
         ("onlin < 1", "did you mean 'online'"),
-        ("none < 1", "cannot be computed from this log; what can be is online"),
-        ("__import__('os') < 1", "is not understood"),
-        ("online = 1", "is not understood"),
+        ("none < 1", "cannot be computed from this log; known values are online"),
+        ("__import__('os') < 1", "is unknown"),
+        ("online = 1", "is unknown"),
         ("online + 1", "ends too early"),
         ("online or 1 < 2", "a comparison"),
         ("* 2 < 1", "a number or a name"),
@@ -385,10 +385,10 @@ def test_durations_as_shifts():
 
 
 def test_levels_need_blocks():
-    assert level_of(np.zeros(0, bool)).samples == 0
-    assert math.isnan(level_of(np.ones(1, bool)).low)
+    assert level_from_answers(np.zeros(0, bool)).samples == 0
+    assert math.isnan(level_from_answers(np.ones(1, bool)).low)
     # Runs of one hundred right, one hundred wrong: the interval must be far wider than for coins.
-    found = level_of(np.tile(np.repeat([True, False], 100), 50), burst=100)
+    found = level_from_answers(np.tile(np.repeat([True, False], 100), 50), burst=100)
     assert found.low < 0.5 < found.high
 
 

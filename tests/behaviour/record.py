@@ -140,7 +140,7 @@ def record_run(learner: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         steps = given.pop("steps")
     with tempfile.TemporaryDirectory() as folder:
         recipe = sg.learner(learner, **given)
-        run = sg.run(stream(steps), recipe, seed=5, out=folder, device="cpu", said=lambda _: None)
+        run = sg.run(stream(steps), recipe, seed=5, out=folder, device="cpu", log=lambda _: None)
         live, asked, training = run.predictions, run.answers, run.training
         last = asked["evaluation"] == asked["evaluation"].max(initial=0)
         step = live["step"]

@@ -102,7 +102,7 @@ def test_an_old_complete_run_is_found_by_what_it_means(tmp_path: Path) -> None:
             sg.stream("albums", **config["stream"]["settings"]),
             sg.learner("er", **{**config["learner"]["settings"], **changes}),
             protocol=sg.Protocol(**config["protocol"]),
-            out=tmp_path, device="cpu", said=said.append,
+            out=tmp_path, device="cpu", log=said.append,
         )  # fmt: skip
 
     assert again().path == tmp_path / path.name
@@ -128,7 +128,7 @@ def test_renamed_settings_and_keys_are_read(
     settings = header["config"]["learner"]["settings"]
     settings["rehearse"] = settings.pop("recall")
     (folder / "run.json").write_text(json.dumps(header))
-    (resumed,) = sg.resume(folder, device="cpu", said=lambda _: None)
+    (resumed,) = sg.resume(folder, device="cpu", log=lambda _: None)
     assert resumed.done
 
 
@@ -140,7 +140,7 @@ def test_a_setting_that_came_later_has_its_default_in_an_old_run(tmp_path: Path)
     del header["config"]["learner"]["settings"]["wait"]
     del header["config"]["protocol"]["probe_copies"]
     (folder / "run.json").write_text(json.dumps(header))
-    (resumed,) = sg.resume(folder, device="cpu", said=lambda _: None)
+    (resumed,) = sg.resume(folder, device="cpu", log=lambda _: None)
     assert resumed.done
 
 
@@ -154,7 +154,7 @@ def test_a_run_of_another_behaviour_is_not_resumed(
     header["config"]["learner"]["code"] = "of code that nobody knows"
     (folder / "run.json").write_text(json.dumps(header))
     with pytest.raises(sg.StreamgaugeError, match="the code of the learner er changed"):
-        sg.resume(folder, device="cpu", said=lambda _: None)
+        sg.resume(folder, device="cpu", log=lambda _: None)
 
 
 def test_rows_of_the_ledger_stand_by_behaviour(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def test_a_run_that_is_interrupted_has_the_same_log(tmp_path: Path) -> None:
     for step in (2, 5, 11):
         with pytest.raises(Enough):
             sg.run(stream, recipe, protocol=protocol, out=tmp_path / "cut", checkpoint=0,
-                   progress=stop_at(step), said=str)  # fmt: skip
-    cut = sg.run(stream, recipe, protocol=protocol, out=tmp_path / "cut", said=str)
+                   progress=stop_at(step), log=str)  # fmt: skip
+    cut = sg.run(stream, recipe, protocol=protocol, out=tmp_path / "cut", log=str)
     assert same_log(whole, cut)
     assert whole.jobs["flops"].sum() > 0
 

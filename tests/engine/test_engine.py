@@ -22,10 +22,10 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
 from streamgauge.record.tables import TABLES, RowBuffer, columns_of
+from streamgauge.running.determinism import make_deterministic
 from streamgauge.running.evaluation import Heldout
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.runner import make_deterministic
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.resident import Resident
 from streamgauge.streams.stream import Arrangement
@@ -464,7 +464,7 @@ def test_a_run_on_a_resident_source_writes_the_same_log(
     stream, runs = a_stream(), []
     recipe = sg.learner(name, model="mlp", memory=40) if name != "majority" else sg.learner(name)
     for resident in (False, True):
-        monkeypatch.setattr("streamgauge.running.runner.fits", lambda *_, there=resident: there)
+        monkeypatch.setattr("streamgauge.running.active_run.fits", lambda *_, there=resident: there)
         where = tmp_path / str(resident)
         runs.append(
             sg.run(stream, recipe, protocol=protocol, out=where, device="cpu", engine=engine)
@@ -476,7 +476,7 @@ def test_of_a_resident_source_only_recalled_addresses_are_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sent: list[int] = []
-    monkeypatch.setattr("streamgauge.running.runner.fits", lambda *_: True)
+    monkeypatch.setattr("streamgauge.running.active_run.fits", lambda *_: True)
     for place in ("streams.gate", "learners._network", "loop"):
         monkeypatch.setattr(f"streamgauge.{place}.to_device", spying(sent))
     stream = a_stream()
@@ -661,7 +661,8 @@ def test_bfloat16_learns_as_float32_does() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_learner_takes_what_may_differ_from_time_to_time(tmp_path: Any, device: str) -> None:
-    from streamgauge.running.runner import Experiment, run_all
+    from streamgauge.running.plan import Experiment
+    from streamgauge.running.runner import run_all
 
     settings = {f"k{i}.{n}": v for i, (_, how) in enumerate(LEARNERS) for n, v in how.items()}
     settings |= {"learner.memory": 30, "learner.recall": 5, "stream.per_class": 8}
@@ -678,7 +679,8 @@ def test_no_learner_takes_what_may_differ_from_time_to_time(tmp_path: Any, devic
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_runs_side_by_side_write_what_they_write_alone(tmp_path: Any) -> None:
     from streamgauge.record.diff import differences
-    from streamgauge.running.runner import Experiment, run_all
+    from streamgauge.running.plan import Experiment
+    from streamgauge.running.runner import run_all
 
     experiment = Experiment("blobs", ("er", "derpp"), seeds=2, settings={"er.passes": 2})
     alone = list(run_all(experiment, out=tmp_path / "alone", device="cuda", side_by_side=1))

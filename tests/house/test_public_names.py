@@ -40,6 +40,7 @@ def test_no_package_has_the_name_of_a_public_function() -> None:
 @pytest.mark.parametrize(
     ("module", "old", "new_module", "new"),
     [
+        ("metrics", "Log", "metrics", "RunLog"),
         ("record", "Recorder", "record", "RunWriter"),
         ("record", "Table", "record", "LogTable"),
         ("cost", "measure", "running.job_cost", "measure"),

@@ -13,7 +13,7 @@ from helpers import batch_of, build, small_stream
 from streamgauge.audit import blind_accuracy
 from streamgauge.learners.base import Batch
 from streamgauge.models.augment import augment
-from streamgauge.running import runner
+from streamgauge.running.plan import Experiment, plan
 from streamgauge.streams import Gate
 
 
@@ -192,7 +192,7 @@ def test_a_learner_with_a_preset_is_set_by_its_own_name_too() -> None:
     def rates(*learners: str, **settings: float) -> list[float]:
         given = {name.replace("__", "."): value for name, value in settings.items()}
         given |= {"stream.length": 100}
-        planned, _ = runner.plan(runner.Experiment("albums", learners, settings=given))
+        planned = plan(Experiment("albums", learners, settings=given))
         return [one.recipe.config.lr for one in planned]
 
     two = ("er@rescaled", "gdumb@rescaled")

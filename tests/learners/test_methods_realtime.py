@@ -32,7 +32,7 @@ from streamgauge.running.conformance import _CHECKS
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
 from streamgauge.suites import load
-from streamgauge.suites.finding import Job
+from streamgauge.suites.finding import plan_rows
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)
@@ -1131,11 +1131,11 @@ def test_counts_of_the_fast_stream_are_those_of_the_batches_trained() -> None:
 def test_intervals_of_cloc_are_whole_steps_of_the_published_code() -> None:
     """Five of 90 parts of ceil(steps / 90) steps each, in samples that are trained on."""
     found = 0
-    for row in load("realtime-cloc").rows:
-        planned, _, protocol = Job(row, 0).resolve()
+    for planned in plan_rows(load("realtime-cloc").rows, [0]):
+        row = planned.row
         if row.method.startswith("polrs"):
             steps = math.ceil((2_064_152 if row.part.startswith("rate") else 38_003_083) / 128)
-            wanted = 5 * math.ceil(steps / 90) * 128 / Fraction(protocol.cost)
+            wanted = 5 * math.ceil(steps / 90) * 128 / Fraction(planned.protocol.cost)
             assert abs(planned.recipe.config.rate_interval - wanted) < 1, row.title
             found += 1
     assert found > 10

@@ -143,7 +143,7 @@ def test_the_log_equals_that_of_the_simulated_run(tmp_path: Path) -> None:
     """Same learner, same cost: the same rows, whether time is simulated or passes."""
     stream = small_stream(12)
     run = sg.run(
-        stream, Spy, protocol=sg.Protocol(cost="5/2", evaluate="never"), out=tmp_path, said=str
+        stream, Spy, protocol=sg.Protocol(cost="5/2", evaluate="never"), out=tmp_path, log=str
     )
     _, _, journal = played(stream, Fraction(5, 2))
     for name in run.predictions:
@@ -322,7 +322,7 @@ def test_enough_snapshots_give_what_looking_ahead_gives(tmp_path: Path) -> None:
     """With a version kept at every step a live run knows exactly what a simulated one knows."""
     stream = small_stream(20)
     protocol = sg.Protocol(cost="3/2", shifts=(12, 30), evaluate="never")
-    run = sg.run(stream, Spy, protocol=protocol, out=tmp_path, said=str)
+    run = sg.run(stream, Spy, protocol=protocol, out=tmp_path, log=str)
     _, _, journal = played(stream, Fraction(3, 2), shifts=(12, 30), keep=6)
     for shift, age in ((12, 15), (30, 30)):  # the age is the shift in whole steps
         mine, theirs = shown(journal, age), run.predictions["shift"] == shift

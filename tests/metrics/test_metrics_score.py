@@ -362,8 +362,3 @@ def test_flops_are_added_as_floats():
     """Four times 2^62 is 0 in 64-bit integers."""
     run = SimpleNamespace(jobs={"flops": np.full(4, 2**62)})
     assert m.training_flops(run) == 2.0**64
-
-
-def test_the_old_name_of_the_log_protocol_warns():
-    with pytest.warns(DeprecationWarning, match="RunLog"):
-        assert m.Log is m.RunLog

@@ -186,9 +186,9 @@ def test_other_optimisers_are_torchs(settings: dict[str, float]) -> None:
 def test_a_rate_that_changes_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies in a tensor, so that a recorded step finds it."""
     recipe = sg.learner("er_cosine", **(SMALL | {"model": "linear"}))
-    run = sg.run(features(), recipe, out=tmp_path / "a", said=str)
+    run = sg.run(features(), recipe, out=tmp_path / "a", log=str)
     monkeypatch.setattr(er, "small_passes", lambda *given: None)
-    assert same_log(run, sg.run(features(), recipe, out=tmp_path / "b", said=str))
+    assert same_log(run, sg.run(features(), recipe, out=tmp_path / "b", log=str))
 
 
 @pytest.mark.parametrize("name", ["choose", "loss", "update", "view", "scores"])
@@ -234,19 +234,19 @@ def test_runs_profiled_resumed_and_counted(tmp_path: Path, monkeypatch: pytest.M
         er, "small_passes", lambda *given: (done := passes(*given), calls.append(done))[0]
     )
     stream, recipe = features(), sg.learner("er", **(SMALL | {"model": "linear"}))
-    whole = sg.run(stream, recipe, out=tmp_path / "whole", said=str)
+    whole = sg.run(stream, recipe, out=tmp_path / "whole", log=str)
     quick = [done for done in calls if done is not None]
     assert 0 < len(calls) - len(quick) < 12  # jobs whose FLOPs are counted go through torch
     assert len(quick) > 12
-    assert same_log(whole, sg.run(stream, recipe, out=tmp_path / "p", said=str, profile=Profile()))
+    assert same_log(whole, sg.run(stream, recipe, out=tmp_path / "p", log=str, profile=Profile()))
 
     def stop(loop: Loop) -> None:
         if loop.step == 11:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sg.run(stream, recipe, out=tmp_path / "cut", checkpoint=0.0, progress=stop, said=str)
-    assert same_log(whole, sg.run(stream, recipe, out=tmp_path / "cut", said=str))
+        sg.run(stream, recipe, out=tmp_path / "cut", checkpoint=0.0, progress=stop, log=str)
+    assert same_log(whole, sg.run(stream, recipe, out=tmp_path / "cut", log=str))
     flops = whole.table("jobs")["flops"]
     assert len(set(flops[-10:])) == 1
     assert flops[-1] > 0

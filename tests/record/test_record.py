@@ -23,15 +23,16 @@ from streamgauge.record import RunWriter, writer
 from streamgauge.record.diff import differences
 from streamgauge.record.tables import RowBuffer
 from streamgauge.running.identity import identity
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import resume as take_up
+from streamgauge.running.runner import run_all
 
 PROTOCOL = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")
 
 
 def go(out: Path, **more: Any) -> sg.Run:
     stream = small_stream(20, held_out=0.1)
-    return sg.run(stream, "er", protocol=PROTOCOL, out=out, said=lambda text: None, **more)
+    return sg.run(stream, "er", protocol=PROTOCOL, out=out, log=lambda text: None, **more)
 
 
 @pytest.mark.long
@@ -68,7 +69,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
         child.start()
         child.join()
         crashes += child.exitcode == 9
-        resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, said=lambda text: None)
+        resumed = sg.run(stream, Spy, protocol=PROTOCOL, out=out, log=lambda text: None)
         assert same_log(whole, resumed), f"after a crash at write {call}"
         assert not list(out.rglob("*.part"))
         if child.exitcode == 0:
@@ -79,9 +80,9 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes(tmp_path: Path) -> No
 def test_a_repeated_command_does_nothing_and_says_so(tmp_path: Path) -> None:
     said: list[str] = []
     stream = small_stream(5)
-    first = sg.run(stream, "blind", out=tmp_path, said=said.append)
+    first = sg.run(stream, "blind", out=tmp_path, log=said.append)
     before = (first.path / "progress.json").stat().st_mtime_ns
-    second = sg.run(stream, "blind", out=tmp_path, said=said.append)
+    second = sg.run(stream, "blind", out=tmp_path, log=said.append)
     assert second.path == first.path
     assert (first.path / "progress.json").stat().st_mtime_ns == before
     assert said == [f"{first.path} is complete already; nothing to do."]
@@ -89,7 +90,7 @@ def test_a_repeated_command_does_nothing_and_says_so(tmp_path: Path) -> None:
 
 def test_identity_changes_with_what_determines_the_result(tmp_path: Path) -> None:
     def identity(stream: Any = None, learner: Any = "blind", **more: Any) -> str:
-        return sg.run(stream or small_stream(3), learner, out=tmp_path, said=str, **more).id
+        return sg.run(stream or small_stream(3), learner, out=tmp_path, log=str, **more).id
 
     same = identity()
     assert identity(learner=sg.learner("other=blind")) == same  # a name is only a name
@@ -292,8 +293,8 @@ def test_identity_sees_edited_classes_classes_and_weights(tmp_path: Path) -> Non
         kind: type = space["Mine"]
         return kind
 
-    first = sg.run(small_stream(3), made(1), out=tmp_path, said=str)
-    second = sg.run(small_stream(3), made(2), out=tmp_path, said=str)
+    first = sg.run(small_stream(3), made(1), out=tmp_path, log=str)
+    second = sg.run(small_stream(3), made(2), out=tmp_path, log=str)
     assert set(first.predictions["prediction"]) == {1}
     assert set(second.predictions["prediction"]) == {2}
     weights = tmp_path / "w.pt"
@@ -319,7 +320,7 @@ def test_a_resumed_run_takes_up_its_number_of_threads(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             sg.run(stream, Threads, out=tmp_path, checkpoint=0)
         torch.set_num_threads(2)
-        sg.run(stream, Threads, out=tmp_path, said=str)
+        sg.run(stream, Threads, out=tmp_path, log=str)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -335,7 +336,7 @@ def test_data_that_were_moved_are_the_same_data(tmp_path: Path) -> None:
             names=f"{folder}/names.txt",
             size=8,
         )
-        return sg.run(stream, "majority", out=tmp_path / folder.name, said=str)
+        return sg.run(stream, "majority", out=tmp_path / folder.name, log=str)
 
     here, there = tmp_path / "here", tmp_path / "there"
     (here / "photos").mkdir(parents=True)
@@ -361,7 +362,7 @@ def test_weights_count_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mo
 
     def made(weights: Any, out: str = "runs") -> sg.Run:
         learner = sg.learner("er", model="mlp", weights=str(weights))
-        return sg.run(stream, learner, out=tmp_path / out, said=str)
+        return sg.run(stream, learner, out=tmp_path / out, log=str)
 
     first = made("backbones")
     shutil.copy(file, tmp_path / "moved.pt")
@@ -371,7 +372,7 @@ def test_weights_count_by_what_is_in_them(tmp_path: Path, monkeypatch: pytest.Mo
     said: list[str] = []
     again = sg.run(
         stream, sg.learner("er", model="mlp", weights="backbones"), out=tmp_path / "runs",
-        said=said.append,
+        log=said.append,
     )  # fmt: skip
     assert again.id == first.id
     assert "complete already" in said[0]
@@ -388,7 +389,7 @@ def _interrupt(experiment: Experiment, out: Path, at: int, checkpoint: float) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(run_all(experiment, out=out, checkpoint=checkpoint, watch=lambda *_: stop, said=str))
+        list(run_all(experiment, out=out, checkpoint=checkpoint, watch=lambda *_: stop, log=str))
     (path,) = out.iterdir()
     return path
 
@@ -401,12 +402,12 @@ def test_what_is_resumed_keeps_its_notes_and_its_folder(tmp_path: Path, checkpoi
     path = _interrupt(experiment, tmp_path / "runs", 5, checkpoint)
     before = json.loads((path / "run.json").read_text())
     renamed = path.rename(path.with_name("mine"))
-    (run,) = take_up(renamed, said=str)
+    (run,) = take_up(renamed, log=str)
     assert run.done
     assert run.path == renamed
     assert [p.name for p in (tmp_path / "runs").iterdir()] == ["mine"]
     assert json.loads((renamed / "run.json").read_text()) == before
-    (whole,) = run_all(experiment, out=tmp_path / "whole", said=str)
+    (whole,) = run_all(experiment, out=tmp_path / "whole", log=str)
     assert same_log(run, whole)
 
 
@@ -417,7 +418,7 @@ def test_an_identity_of_an_older_kind_can_be_resumed(tmp_path: Path) -> None:
     header = json.loads((path / "run.json").read_text())
     assert identity(header["config"], header["stream"]) == header["id"]
     (path / "run.json").write_text(json.dumps({**header, "id": "0" * 32}))
-    (run,) = take_up(path, said=str)
+    (run,) = take_up(path, log=str)
     assert run.done
     assert run.path == path
 
@@ -472,7 +473,7 @@ def test_a_learner_file_that_is_edited_is_another_learner(tmp_path: Path) -> Non
     answers = []
     for answer in "12":
         file.write_text(text.replace("ANSWER", answer))
-        run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+        run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", log=str)
         answers.append(set(run.predictions["prediction"].tolist()))
     assert answers == [{1}, {2}]
 
@@ -496,9 +497,9 @@ def test_weights_that_are_no_file_are_a_setting_like_others(tmp_path: Path) -> N
         "class Mine(Spy):\n    def __init__(self, spec, source, seed, device, config: Config):\n"
         "        super().__init__(spec, source, seed, device)\n"
     )
-    run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", said=str)
+    run = sg.run(small_stream(3), f"{file}:Mine", out=tmp_path / "runs", log=str)
     other = sg.run(
-        small_stream(3), sg.learner(f"{file}:Mine", weights=(1,)), out=tmp_path / "runs", said=str
+        small_stream(3), sg.learner(f"{file}:Mine", weights=(1,)), out=tmp_path / "runs", log=str
     )
     assert run.header["config"]["learner"]["weights"] is None
     assert run.id != other.id

@@ -35,7 +35,7 @@ from streamgauge.pages.figures import POINTS
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
-from streamgauge.report.blind import WINDOWS, _Known, blind_level, guesses
+from streamgauge.report.blind import WINDOWS, _Labels, blind_level, guesses
 from streamgauge.report.compute import compute
 from streamgauge.report.figures import figures
 from streamgauge.report.leaderboard import TIMING
@@ -48,7 +48,8 @@ from streamgauge.report.terminal import (
     scores_text,
 )
 from streamgauge.report.ties import ties
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.plan import Experiment
+from streamgauge.running.runner import run_all
 from streamgauge.settings import as_plain
 
 SHIFT = 25  # no whole number of steps: the loop rounds it up
@@ -94,7 +95,7 @@ def runs(folder: Path) -> list[Run]:
         protocol = sg.Protocol(shifts=(SHIFT,))
         for learner in (catalogue.learner("blind"), catalogue.learner("majority"), Guess):
             run = sg.run(
-                stream, learner, protocol=protocol, seed=seed, out=folder / "albums", said=_quiet
+                stream, learner, protocol=protocol, seed=seed, out=folder / "albums", log=_quiet
             )
             made.append(run)
     return made
@@ -103,7 +104,7 @@ def runs(folder: Path) -> list[Run]:
 @pytest.fixture(scope="module")
 def task_runs(folder: Path) -> list[Run]:
     experiment = Experiment("blobs", ("blind", "majority"), 2, {"stream.tasks": 4})
-    return list(run_all(experiment, out=folder / "tasks", said=_quiet))
+    return list(run_all(experiment, out=folder / "tasks", log=_quiet))
 
 
 def _quiet(text: str) -> None:
@@ -116,7 +117,7 @@ def _interrupted(stream: Any, learner: str, out: Path, seed: int, at: int) -> Ru
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sg.run(stream, learner, seed=seed, out=out, checkpoint=0, progress=stop, said=_quiet)
+        sg.run(stream, learner, seed=seed, out=out, checkpoint=0, progress=stop, log=_quiet)
     (path,) = out.glob(f"*-{learner}-s{seed}-*")
     return Run(path)
 
@@ -149,7 +150,7 @@ def _written(out: Path, name: str, seed: int, right: Any, flops: float, steps: i
     label = np.random.default_rng(7).integers(0, 3, steps * 5)
     stream = sg.stream(np.zeros((steps * 5, 2), np.float32), label, batch=5, classes=3)
     recipe = dataclasses.replace(catalogue.learner(Told), name=name)
-    return sg.run(stream, recipe, seed=seed, out=out, said=_quiet)
+    return sg.run(stream, recipe, seed=seed, out=out, log=_quiet)
 
 
 def test_every_run_is_scored_once(
@@ -374,7 +375,7 @@ def test_a_run_given_twice_counts_once(runs: list[Run]) -> None:
 def test_a_learner_under_two_names_has_two_rows(tmp_path: Path) -> None:
     stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
     recipes = [catalogue.learner("blind"), catalogue.learner("twin=blind")]
-    made = [sg.run(stream, recipe, out=tmp_path, said=_quiet) for recipe in recipes]
+    made = [sg.run(stream, recipe, out=tmp_path, log=_quiet) for recipe in recipes]
     assert made[0].id == made[1].id
     (board,) = leaderboard([*made, *made])
     assert sorted((row.learner, row.seeds) for row in board.rows) == [("blind", "1"), ("twin", "1")]
@@ -392,10 +393,10 @@ def test_a_timing_that_is_not_the_ordinary_one_is_told(tmp_path: Path) -> None:
             "protocol.cost=2, protocol.costs=a=1,b=3, protocol.busy=store, protocol.label_delay=1",
         ),
     ):
-        run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet)
+        run = sg.run(stream, "majority", protocol=protocol, out=tmp_path, log=_quiet)
         for text in (leaderboard_text([run]), scores_text([run]), report_page([run]).render()):
             assert ("Timing is not" in text) == bool(told)
-            assert not told or f"Timing is not the ordinary one: {told}." in text
+            assert not told or f"Timing is not the default: {told}." in text
 
 
 def test_tasks_add_columns(task_runs: list[Run]) -> None:
@@ -410,7 +411,7 @@ def test_streams_and_protocols_have_boards_of_their_own(tmp_path: Path) -> None:
     for x in (np.zeros((60, 1)), np.ones((60, 1))):
         for protocol in (sg.Protocol(), sg.Protocol(shifts=(10,))):
             stream = sg.stream(x, labels)
-            made.append(sg.run(stream, "majority", protocol=protocol, out=tmp_path, said=_quiet))
+            made.append(sg.run(stream, "majority", protocol=protocol, out=tmp_path, log=_quiet))
     boards = leaderboard(made)
     assert len(boards) == 4
     titles = {board.title for board in boards}
@@ -421,7 +422,7 @@ def test_streams_and_protocols_have_boards_of_their_own(tmp_path: Path) -> None:
 def test_settings_tell_rows_of_one_name_apart(tmp_path: Path) -> None:
     stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
     made = [
-        sg.run(stream, catalogue.learner("blind", window=w), out=tmp_path, said=_quiet)
+        sg.run(stream, catalogue.learner("blind", window=w), out=tmp_path, log=_quiet)
         for w in (1, 5)
     ]
     (board,) = leaderboard(made)
@@ -430,7 +431,7 @@ def test_settings_tell_rows_of_one_name_apart(tmp_path: Path) -> None:
 
 def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
     stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
-    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, log=_quiet)
     cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
     lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
     assert not cut.done
@@ -466,7 +467,7 @@ def _again(run: Run, out: Path, **changes: Any) -> Run:
 def test_a_complete_run_is_not_hidden_by_a_copy_that_is_not(tmp_path: Path) -> None:
     stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
     cut = _interrupted(stream, "blind", tmp_path / "cut", seed=0, at=7)
-    done = sg.run(stream, "blind", out=tmp_path / "done", said=_quiet)
+    done = sg.run(stream, "blind", out=tmp_path / "done", log=_quiet)
     assert cut.id == done.id
     for several in ([cut, done], [done, cut]):
         (board,) = leaderboard(several)
@@ -475,7 +476,7 @@ def test_a_complete_run_is_not_hidden_by_a_copy_that_is_not(tmp_path: Path) -> N
 
 def test_other_engines_are_not_other_seeds(tmp_path: Path) -> None:
     stream = sg.stream(np.zeros((60, 1)), np.arange(60) % 3)
-    eager = sg.run(stream, "blind", out=tmp_path / "a", said=_quiet)
+    eager = sg.run(stream, "blind", out=tmp_path / "a", log=_quiet)
     others = [
         _again(eager, tmp_path / precision, id=precision,
                config__engine={"name": "graph", "precision": precision})
@@ -497,7 +498,7 @@ def test_own_data_are_known_by_what_is_in_them(tmp_path: Path) -> None:
         rows = [f"{n / 7},{n % 3}" for n in range(59)]
         file.write_text("\n".join(["x,label", *rows, f"{last},0"]) + "\n")
         stream = sg.stream("tabular", path=str(file), seed=seed)
-        return sg.run(stream, "majority", seed=seed, out=tmp_path / "runs", said=_quiet)
+        return sg.run(stream, "majority", seed=seed, out=tmp_path / "runs", log=_quiet)
 
     here, moved = made("here", 0, 1), made("there", 1, 1)
     (board,) = leaderboard([here, moved])
@@ -522,7 +523,7 @@ def test_scores_of_an_incomplete_run_stand_apart(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     stream = sg.stream(np.zeros((200, 1)), np.arange(200) // 50)
-    done = sg.run(stream, "blind", seed=0, out=tmp_path, said=_quiet)
+    done = sg.run(stream, "blind", seed=0, out=tmp_path, log=_quiet)
     cut = _interrupted(stream, "blind", tmp_path, seed=1, at=7)
     lost = _interrupted(stream, "majority", tmp_path, seed=0, at=3)
     text = scores_text([done, cut, lost])
@@ -579,7 +580,7 @@ def test_differences_in_words(runs: list[Run], tmp_path: Path) -> None:
     assert "configuration: the same" in same
     found = differences(first, second)
     text = differences_text(found)
-    assert f"The logs part at step {found['first_step']}" in text
+    assert f"The logs differ first at step {found['first_step']}" in text
     assert "stream.settings.seed" in text
     assert "data_hash" in text
     assert "identical" not in text
@@ -687,11 +688,11 @@ def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run
     for order, name in (("time", "albums"), ("classes", "blobs")):
         settings = {"order": order, "tasks": 4, "held_out": 0.1}
         stream = sg.stream(name, **settings)
-        first = sg.run(stream, "majority", out=folder / "check", said=_quiet)
+        first = sg.run(stream, "majority", out=folder / "check", log=_quiet)
         level = blind_level([first])
         assert level is not None
         learner = catalogue.learner("blind", window=level.window)
-        run = sg.run(stream, learner, out=folder / "check", said=_quiet)
+        run = sg.run(stream, learner, out=folder / "check", log=_quiet)
         assert level.accuracy[0] == metrics.score(run)["online_accuracy"]
         if order == "time":
             assert not len(level.average)
@@ -713,8 +714,8 @@ def test_the_level_is_the_blind_learner_to_the_last_digit(
     stream = sg.stream(np.zeros((400, 1)), labels, user=user, step=step)
     protocol = sg.Protocol(shifts=(SHIFT,), label_delay=delay)
     learner = catalogue.learner("blind", window=window)
-    run = sg.run(stream, learner, protocol=protocol, out=tmp_path, said=_quiet)
-    online, ahead = _Known(run).accuracy(window, [0, SHIFT])
+    run = sg.run(stream, learner, protocol=protocol, out=tmp_path, log=_quiet)
+    online, ahead = _Labels(run).accuracy(window, [0, SHIFT])
     scores = metrics.score(run)
     assert online == scores["online_accuracy"] == _accuracy(run, 0)
     assert ahead == scores[f"near_future_accuracy@{SHIFT}"] == _accuracy(run, SHIFT)
@@ -735,8 +736,8 @@ def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
     labels = np.arange(300) // 50
     stream = sg.stream(np.zeros((300, 1)), labels)
     learners = ["blind", "majority", "random"]
-    made = [sg.run(stream, one, out=tmp_path, said=_quiet) for one in learners]
-    made.append(sg.run(stream, Guess, out=tmp_path, said=_quiet))
+    made = [sg.run(stream, one, out=tmp_path, log=_quiet) for one in learners]
+    made.append(sg.run(stream, Guess, out=tmp_path, log=_quiet))
 
     def told(runs: list[Run]) -> str:
         (board,) = leaderboard(runs)
@@ -756,7 +757,7 @@ def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
 def test_no_blind_level_without_labels(tmp_path: Path) -> None:
     stream = sg.stream("albums", length=300, size=0, held_out=0.1)
     silent = sg.Protocol(predict=False)
-    run = sg.run(stream, "majority", protocol=silent, out=tmp_path, said=_quiet)
+    run = sg.run(stream, "majority", protocol=silent, out=tmp_path, log=_quiet)
     assert blind_level([run]) is None
     page = report_page([run]).render()
     assert "There is no blind level" in page
@@ -859,7 +860,7 @@ def test_what_a_run_holds_is_escaped(tmp_path: Path) -> None:
     names = ["</script><script>alert(2)</script>", "{{ 7*7 }}", '"&'.join("ab")]
     stream = sg.stream(np.zeros((90, 1)), np.arange(90) % 3, class_names=names)
     recipe = dataclasses.replace(catalogue.learner("blind"), name=evil)
-    page = report_page([sg.run(stream, recipe, out=tmp_path, said=_quiet)]).render()
+    page = report_page([sg.run(stream, recipe, out=tmp_path, log=_quiet)]).render()
     parsed = _Page(page)
     assert "img" not in parsed.tags
     assert parsed.tags.count("script") == 3
@@ -872,7 +873,7 @@ def test_what_a_run_holds_is_escaped(tmp_path: Path) -> None:
 def test_a_run_without_any_number_still_has_a_page(tmp_path: Path) -> None:
     protocol = sg.Protocol(predict=False, evaluate="never")
     stream = sg.stream("albums", length=300, size=0)
-    run = sg.run(stream, Guess, protocol=protocol, out=tmp_path, said=_quiet)
+    run = sg.run(stream, Guess, protocol=protocol, out=tmp_path, log=_quiet)
     assert "Guess" in leaderboard_text([run])
     drawn = json.loads(_embedded(report_page([run]).render()))
     assert [figure["layout"]["xaxis"]["title"]["text"] for figure in drawn] == ["step"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ from streamgauge.audit import audit
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.running import runner
-from streamgauge.running.executors import on_ray as remote
+from streamgauge.running.execution import Execution
 from streamgauge.running.executors.cluster import (
     Cluster,
     Shared,
@@ -28,7 +29,8 @@ from streamgauge.running.executors.cluster import (
     has_no_room,
     spreading,
 )
-from streamgauge.running.runner import Experiment
+from streamgauge.running.executors.on_ray import RemoteJob, Workspace
+from streamgauge.running.plan import Experiment, plan
 from streamgauge.suites import load
 from streamgauge.suites.comparing import table
 from streamgauge.suites.finding import gather
@@ -51,7 +53,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("url", ["memory://shelf/runs", "file://{}"])
 def test_a_run_folder_travels_through_a_store(url: str, tmp_path: Path) -> None:
     store = Store(url.format(tmp_path / "store"), tmp_path / "scratch")
-    made = sg.run(small_stream(), "er", out=tmp_path / "here", said=quiet)
+    made = sg.run(small_stream(), "er", out=tmp_path / "here", log=quiet)
     store.put(made.path)
     there = tmp_path / "there" / made.path.name
     store.get(there)
@@ -87,7 +89,7 @@ def test_a_folder_that_came_half_way_holds_nothing(
     import fsspec.implementations.local as files
 
     store = Store(f"file://{tmp_path / 'store'}", tmp_path / "scratch")
-    made = sg.run(small_stream(), "er", out=tmp_path / "here", said=quiet)
+    made = sg.run(small_stream(), "er", out=tmp_path / "here", log=quiet)
     store.put(made.path)
     count = len(contents(made.path))
     fetch, there = files.LocalFileSystem.get_file, tmp_path / "there" / made.path.name
@@ -114,11 +116,13 @@ class Stopped(BaseException):
     """A worker that is lost, as far as the store can tell."""
 
 
-def errand(steps: int = 400) -> remote.Errand:
-    planned, settings = runner.plan(
-        Experiment("albums", ("er",), settings={"stream.length": steps * 10, "er.model": "mlp"})
-    )
-    return remote._errand(Experiment("albums", ("er",)), planned[0], settings)
+def remote_job(workspace: Workspace, steps: int = 400) -> RemoteJob:
+    """As another process gets it."""
+    settings = {"stream.length": steps * 10, "er.model": "mlp"}
+    planned = plan(Experiment("albums", ("er",), settings=settings))
+    execution = Execution(checkpoint=0.0, engine="eager", precision="fp32")
+    job: RemoteJob = pickle.loads(pickle.dumps(RemoteJob(planned, execution, workspace)))
+    return job
 
 
 def test_a_lost_run_goes_on_from_what_was_stored(
@@ -126,10 +130,8 @@ def test_a_lost_run_goes_on_from_what_was_stored(
 ) -> None:
     """Without Ray: the first attempt is cut off after a checkpoint was stored, its scratch folder
     is lost, and a second attempt ends with the log of a run that nothing happened to."""
-    how = {"checkpoint": 0.0, "workers": None, "engine": "eager", "precision": "fp32"}
-    one = errand(60)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch-1"))
-    elsewhere = remote.Elsewhere("cpu", False, Shared(tmp_path), f"file://{tmp_path / 'store'}")
+    workspace = Workspace("cpu", Shared(tmp_path), f"file://{tmp_path / 'store'}")
     put, count = Store.put, 0
 
     def put_and_stop(self: Store, path: Path) -> None:
@@ -141,17 +143,17 @@ def test_a_lost_run_goes_on_from_what_was_stored(
 
     monkeypatch.setattr(Store, "put", put_and_stop)
     with pytest.raises(Stopped):
-        remote._run_errands([one], dict(how), elsewhere)
+        remote_job(workspace, 60).execute()
     monkeypatch.setattr(Store, "put", put)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch-2"))
-    names, said = remote._run_errands([one], dict(how), elsewhere)
+    names, said = remote_job(workspace, 60).execute()
     assert any("goes on from step 7" in sentence for sentence in said)
-    assert not (Store(elsewhere.store).scratch / names[0]).exists()
-    Store(elsewhere.store).get(tmp_path / "back" / names[0])
+    assert not (Store(workspace.store).scratch / names[0]).exists()
+    Store(workspace.store).get(tmp_path / "back" / names[0])
     with Shared(tmp_path / "plain") as shared:
-        remote._run_errands([one], dict(how), remote.Elsewhere("cpu", False, shared))
+        remote_job(Workspace("cpu", shared), 60).execute()
     assert same_log(Run(tmp_path / "back" / names[0]), Run(tmp_path / "plain" / names[0]))
-    assert remote._run_errands([one], dict(how), elsewhere)[0] == names  # and nothing to do
+    assert remote_job(workspace, 60).execute()[0] == names  # and nothing to do
 
 
 def test_a_folder_that_is_not_shared_is_noticed(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_folder_that_is_not_shared_is_noticed(tmp_path: Path) -> None:
         shared.check()
         (tmp_path / shared.mark).unlink()  # as another machine sees its own folder of that name
         with pytest.raises(StreamgaugeError, match="is not the same folder on every machine"):
-            remote._run_errands([errand()], {}, remote.Elsewhere("cpu", False, shared))
+            remote_job(Workspace("cpu", shared)).execute()
 
 
 class Resources:
@@ -204,7 +206,7 @@ def test_tasks_that_no_machine_can_take_are_said_to_wait() -> None:
 
 
 def test_options_of_a_cluster_need_a_cluster() -> None:
-    from streamgauge.cli.cluster import cluster_of
+    from streamgauge.cli.options import cluster_of
 
     assert cluster_of("local", None, None, None) is None
     assert cluster_of("ray", "a:1", 0.5, 2) == Cluster("a:1", 0.5, 2)
@@ -266,13 +268,13 @@ def test_a_killed_worker_costs_no_run(ray: Any, tmp_path: Path) -> None:
     killer.start()
     said: list[str] = []
     how: dict[str, Any] = {"only": only, "seeds": [0, 1], "device": "cpu", "checkpoint": 0.05}
-    runs = list(run_suite(suite, out=out, on="ray", said=said.append, **how))
+    runs = list(run_suite(suite, out=out, on="ray", log=said.append, **how))
     killer.join()
     ((path, step),) = killed
     assert len(runs) == 6
     assert all(one.done for one in runs)
     assert any(f"{path.name} goes on from step" in sentence for sentence in said), (step, said)
-    plain = list(run_suite(suite, out=tmp_path / "plain", said=quiet, **how))
+    plain = list(run_suite(suite, out=tmp_path / "plain", log=quiet, **how))
     by_name = {one.path.name: one for one in runs}
     assert all(same_log(by_name[one.path.name], one) for one in plain)
     tables = [table(suite, from_runs(suite, gather([tmp_path / one]))) for one in ("ray", "plain")]
@@ -288,21 +290,14 @@ def test_seeds_of_an_experiment_and_a_store(ray: Any, tmp_path: Path) -> None:
     settings = {"stream.length": 400, "er.model": "mlp"}
     experiment = Experiment("albums", ("er", "blind"), 2, settings)
     cluster = Cluster(store=f"file://{tmp_path / 'store'}")
-    how: dict[str, Any] = {"engine": "auto", "precision": "fp16", "workers": None}
     said: list[str] = []
     out = tmp_path / "runs"
-    made = list(
-        remote.run_all(
-            experiment, cluster=cluster, out=out, said=said.append, checkpoint=30.0, **how
-        )
-    )
+    made = list(runner.run_all(experiment, cluster=cluster, out=out, log=said.append))
     assert len({one.path for one in made}) == 4
-    plain = {one.path.name: one for one in runner.run_all(experiment, out=tmp_path, said=quiet)}
+    plain = {one.path.name: one for one in runner.run_all(experiment, out=tmp_path, log=quiet)}
     assert all(same_log(one, plain[one.path.name]) for one in made)
     again = list(
-        remote.run_all(
-            experiment, cluster=Cluster(), out=out, said=said.append, checkpoint=1, **how
-        )
+        runner.run_all(experiment, cluster=Cluster(), out=out, log=said.append, checkpoint=1)
     )
     assert {one.path for one in again} == {one.path for one in made}
     assert sum("is complete already" in sentence for sentence in said) == 4
@@ -312,8 +307,7 @@ def test_seeds_of_an_experiment_and_a_store(ray: Any, tmp_path: Path) -> None:
 def test_an_error_on_another_machine_is_a_sentence_here(ray: Any, tmp_path: Path) -> None:
     experiment = Experiment("albums", ("er",), settings={"stream.length": 400, "er.passes": 0})
     with pytest.raises(StreamgaugeError, match="passes must be at least 1"):
-        list(remote.run_all(experiment, cluster=Cluster(), out=tmp_path, said=quiet, checkpoint=1,
-                            engine="auto", precision="fp16", workers=None))  # fmt: skip
+        list(runner.run_all(experiment, cluster=Cluster(), out=tmp_path, log=quiet))
 
 
 @pytest.mark.ray

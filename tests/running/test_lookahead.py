@@ -32,7 +32,7 @@ def run(out: Path, learner: Any = Spy, steps: int = 23, **protocol: Any) -> tupl
     asked = sg.Protocol(evaluate="never", **protocol)
     # Tasks make steps of different lengths.
     stream = small_stream(steps, order="classes", tasks=2)
-    return sg.run(stream, learner, protocol=asked, out=out, said=said.append), said
+    return sg.run(stream, learner, protocol=asked, out=out, log=said.append), said
 
 
 def rows(found: Run, shift: int) -> dict[tuple[int, int], tuple[int, int]]:

@@ -367,7 +367,7 @@ def test_cost_by_kind_of_job_is_known_at_its_start(tmp_path: Path) -> None:
     said: list[str] = []
     asked = sg.Protocol(evaluate="never", cost="2", costs=("steady=3", "prepare=1"))
     for learner in (Filling, Spy):
-        sg.run(small_stream(3), learner, protocol=asked, out=tmp_path, said=said.append)
+        sg.run(small_stream(3), learner, protocol=asked, out=tmp_path, log=said.append)
     assert len(said) == 1
     assert "steady, but this learner's jobs have no kinds: each costs 2" in said[0]
     with pytest.raises(StreamgaugeError, match="KIND=COST"):
@@ -443,7 +443,7 @@ def test_a_run_evaluated_now_and_then_says_how_sure_it_is(tmp_path: Path, every:
     said: list[str] = []
     stream = sg.stream("blobs", classes=4, tasks=2, per_class=40, held_out=0.2)
     found = sg.run(
-        stream, "ncm", protocol=sg.Protocol(evaluate=every), out=tmp_path, said=said.append
+        stream, "ncm", protocol=sg.Protocol(evaluate=every), out=tmp_path, log=said.append
     )
     sentences = [one for one in said if "Evaluated after every 3rd step" in one]
     scores = sg.score(found)

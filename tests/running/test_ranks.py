@@ -19,7 +19,8 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run, find_runs
 from streamgauge.running.executors.torchrun import Ranks, synchronised
 from streamgauge.running.loop import Loop
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.plan import Experiment
+from streamgauge.running.runner import run_all
 
 SETTINGS = {
     "stream.length": 600,
@@ -40,7 +41,7 @@ def alone(out: Path, stop: int | None = None) -> None:
 
     experiment = Experiment("albums", ("er",), settings=SETTINGS)
     said = [].append
-    list(run_all(experiment, out=out, checkpoint=0.0, watch=lambda *_: progress, said=said))
+    list(run_all(experiment, out=out, checkpoint=0.0, watch=lambda *_: progress, log=said))
 
 
 def torchrun(out: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,8 @@ from streamgauge.report import leaderboard
 from streamgauge.running import costs as speed
 from streamgauge.running import job_cost as cost
 from streamgauge.running import runner
-from streamgauge.running.runner import Experiment, Planned, plan, resume, run_all
+from streamgauge.running.plan import Experiment, PlannedRun, plan
+from streamgauge.running.runner import resume, run_all
 from streamgauge.suites import realtime
 
 SMALL = {"stream.length": 250, "stream.size": 8, "stream.classes": 5, "protocol.evaluate": "never"}
@@ -72,7 +73,7 @@ def experiment(*learners: str, seeds: int = 1, **asked: Any) -> Experiment:
     return Experiment("albums", learners, seeds, settings, **asked)
 
 
-def costs(planned: list[Planned]) -> dict[str, str]:
+def costs(planned: list[PlannedRun]) -> dict[str, str]:
     return {one.recipe.name: one.protocol.cost for one in planned}
 
 
@@ -111,14 +112,14 @@ def by_ticks(job: Fraction, steps: int) -> tuple[list[int], list[int]]:
 
 
 def test_every_learner_of_the_paper_gets_its_own_published_cost() -> None:
-    planned, _ = plan(experiment(*ONE_STEP, speed="fast"))
+    planned = plan(experiment(*ONE_STEP, speed="fast"))
     assert costs(planned) == ONE_STEP
-    planned, _ = plan(experiment(*ONE_STEP, settings={"protocol.cost": "paper"}))
+    planned = plan(experiment(*ONE_STEP, settings={"protocol.cost": "paper"}))
     assert costs(planned) == ONE_STEP
 
 
 def test_two_gradient_steps_have_their_published_costs() -> None:
-    planned, _ = plan(experiment(*TWO_STEPS, gradient_steps=2))
+    planned = plan(experiment(*TWO_STEPS, gradient_steps=2))
     assert costs(planned) == TWO_STEPS
     assert all(one.recipe.config.passes == 2 for one in planned)
     (mir,) = [one.recipe.config for one in planned if one.recipe.name == "mir"]
@@ -128,25 +129,25 @@ def test_two_gradient_steps_have_their_published_costs() -> None:
 @pytest.mark.parametrize("name", ["mir", "gss", "lwf"])
 def test_the_costs_of_two_steps_are_what_is_counted(name: str) -> None:
     settings = {"protocol.cost": "measured", "learner.memory": 100}
-    ((one,), _) = plan(experiment(name, gradient_steps=2, settings=settings))
+    (one,) = plan(experiment(name, gradient_steps=2, settings=settings))
     assert one.relative is not None
     assert float(one.relative.cost) == pytest.approx(float(Fraction(TWO_STEPS[name])), rel=0.05)
     assert one.protocol.cost == str(one.relative.cost)
 
 
 def test_a_number_is_what_a_job_lasts_as_ever() -> None:
-    planned, _ = plan(experiment("er", "blind", settings={"protocol.cost": "7/3"}))
+    planned = plan(experiment("er", "blind", settings={"protocol.cost": "7/3"}))
     assert costs(planned) == {"er": "7/3", "blind": "7/3"}
-    planned, _ = plan(experiment("er", "mir"))
+    planned = plan(experiment("er", "mir"))
     assert costs(planned) == {"er": "1", "mir": "1"}
     kinds = {"protocol.costs": ("filling=1", "steady=3")}
-    ((one,), _) = plan(experiment("er", settings=kinds))
+    (one,) = plan(experiment("er", settings=kinds))
     assert one.protocol.costs == ("filling=1", "steady=3")
 
 
 def test_a_learners_own_cost_goes_before_everybodys() -> None:
     own = {"protocol.cost": "paper", "finetune.cost": "1/2", "slow.cost": 4}
-    planned, _ = plan(experiment("er", "finetune", "slow=mir", "blind", settings=own))
+    planned = plan(experiment("er", "finetune", "slow=mir", "blind", settings=own))
     assert costs(planned) == {"er": "1", "finetune": "1/2", "slow": "4", "blind": "1"}
 
 
@@ -158,7 +159,7 @@ def test_unpublished_and_wrong_costs_get_a_sentence(tmp_path: Path) -> None:
         plan(experiment(learner, speed="slow"))  # where nobody asks for its cost
     with pytest.raises(StreamgaugeError, match="published costs are for 1 or 2"):
         plan(experiment("er", gradient_steps=3))
-    with pytest.raises(StreamgaugeError, match="one selection a batch"):
+    with pytest.raises(StreamgaugeError, match="one selection per batch"):
         plan(experiment("mir", speed="fast", settings={"mir.passes": 2}))
     for wrong in ("papr", "0", True):
         with pytest.raises(StreamgaugeError, match="paper or measured"):
@@ -168,7 +169,7 @@ def test_unpublished_and_wrong_costs_get_a_sentence(tmp_path: Path) -> None:
 
 
 def test_er_with_other_steps_costs_its_steps() -> None:
-    planned, _ = plan(experiment("er_minus", speed="fast", settings={"er_minus.steps": "7/2"}))
+    planned = plan(experiment("er_minus", speed="fast", settings={"er_minus.steps": "7/2"}))
     assert costs(planned) == {"er_minus": "7/2"}
 
 
@@ -176,7 +177,7 @@ def test_a_measured_cost_is_that_of_the_runs_own_network_and_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = experiment("mir", settings={"protocol.cost": "measured", "mir.memory": 60})
-    (first,) = run_all(asked, out=tmp_path, said=quiet)
+    (first,) = run_all(asked, out=tmp_path, log=quiet)
     recipe = catalogue.learner("mir", memory=60)
     (counted,) = cost.measure([recipe], input_shape=(3, 8, 8), classes=5, batch=10)
     stored = first.header["config"]
@@ -190,7 +191,7 @@ def test_a_measured_cost_is_that_of_the_runs_own_network_and_is_stored(
 
     monkeypatch.setattr(speed, "measured", never)
     said: list[str] = []
-    (again,) = run_all(asked, out=tmp_path, said=said.append)
+    (again,) = run_all(asked, out=tmp_path, log=said.append)
     assert again.path == first.path
     assert "complete already" in said[0]
     # An interrupted run has its cost in its configuration.
@@ -206,9 +207,9 @@ def test_a_measured_cost_is_that_of_the_runs_own_network_and_is_stored(
         return progress
 
     with pytest.raises(KeyboardInterrupt):
-        list(run_all(elsewhere, out=tmp_path / "b", watch=stop, said=quiet))
+        list(run_all(elsewhere, out=tmp_path / "b", watch=stop, log=quiet))
     monkeypatch.setattr(speed, "measured", never)
-    (finished,) = resume(tmp_path / "b", said=quiet)
+    (finished,) = resume(tmp_path / "b", log=quiet)
     assert finished.done
     assert finished.header["config"]["measured_cost"] == stored["measured_cost"]
     assert trained(finished) == trained(first)
@@ -227,14 +228,14 @@ def test_the_measured_cost_of_large_memories_and_warm_ups(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cost, "measure", spy)
     asked = {"protocol.cost": "measured", "lwf.memory": 50_000, "lwf.warmup": 9_999}
-    ((one,), _) = plan(experiment("lwf", settings=asked))
+    (one,) = plan(experiment("lwf", settings=asked))
     assert (given[0].config.memory, given[0].config.warmup) == (10 * speed.FILLED, 0)
     assert (one.recipe.config.memory, one.recipe.config.warmup) == (50_000, 9_999)
     assert float(Fraction(one.protocol.cost)) == pytest.approx(4 / 3, rel=0.03)
 
 
 def test_what_recalls_nothing_is_measured_beside_an_er_that_does() -> None:
-    planned, _ = plan(experiment("finetune", "er", settings={"protocol.cost": "measured"}))
+    planned = plan(experiment("finetune", "er", settings={"protocol.cost": "measured"}))
     assert costs(planned) == {"finetune": "1/2", "er": "1"}
 
 
@@ -242,9 +243,9 @@ def test_kinds_of_jobs_are_measured_and_stored_by_kind(tmp_path: Path) -> None:
     (tmp_path / "kinds.py").write_text(KINDS)
     asked = experiment(f"{tmp_path / 'kinds.py'}:Sometimes", speed="faster",
                        settings={"protocol.cost": "measured"})  # fmt: skip
-    ((one,), _) = plan(asked)
+    (one,) = plan(asked)
     assert set(one.protocol.costs) == {"single=2", "double=4"}
-    (run,) = run_all(asked, out=tmp_path, said=quiet)
+    (run,) = run_all(asked, out=tmp_path, log=quiet)
     assert run.header["config"]["measured_cost"]["by_kind"] == {"single": "1", "double": "2"}
     starts = np.cumsum([0] + [2, 4] * 20)
     assert trained(run) == [s for s, e in pairwise(starts) if e <= 24]
@@ -274,22 +275,22 @@ def test_speeds_give_the_sequences_of_an_event_simulation(
     (tmp_path / "mine.py").write_text(MINE)
     made = experiment(f"mine={tmp_path / 'mine.py'}:Counts", speed=asked,
                       settings={"mine.cost": own})  # fmt: skip
-    (run,) = run_all(made, out=tmp_path, said=quiet)
+    (run,) = run_all(made, out=tmp_path, log=quiet)
     done, seen = by_ticks(Fraction(job), run.stream["steps"])
     assert (trained(run), versions(run)) == (done, seen)
 
 
 def test_several_learners_in_one_command_each_have_their_clock(tmp_path: Path) -> None:
-    for run in run_all(experiment("er", "lwf", "mir", speed="fast"), out=tmp_path, said=quiet):
+    for run in run_all(experiment("er", "lwf", "mir", speed="fast"), out=tmp_path, log=quiet):
         done, seen = by_ticks(Fraction(ONE_STEP[run.learner]), run.stream["steps"])
         assert (trained(run), versions(run)) == (done, seen)
 
 
 def test_what_costs_nothing_is_never_late() -> None:
-    planned, _ = plan(experiment("blind", "er", speed=3))
+    planned = plan(experiment("blind", "er", speed=3))
     assert costs(planned) == {"blind": "1", "er": "3"}
     charged = {"protocol.predict_cost": "1/2"}
-    planned, _ = plan(experiment("blind", speed=3, settings=charged))
+    planned = plan(experiment("blind", speed=3, settings=charged))
     assert costs(planned) == {"blind": "1/1000"}
 
 
@@ -298,7 +299,7 @@ def test_what_costs_nothing_is_never_late() -> None:
 
 @pytest.mark.parametrize("budget", [6, 10, "7"])
 def test_a_budget_buys_whole_updates(budget: Any) -> None:
-    planned, _ = plan(experiment(*ONE_STEP, budget=budget))
+    planned = plan(experiment(*ONE_STEP, budget=budget))
     for one in planned:
         own, passes = Fraction(ONE_STEP[one.recipe.name]), one.recipe.config.passes
         assert passes * own <= Fraction(budget) < (passes + 1) * own
@@ -306,9 +307,9 @@ def test_a_budget_buys_whole_updates(budget: Any) -> None:
 
 
 def test_budgets_that_cannot_be_met_get_a_sentence() -> None:
-    with pytest.raises(StreamgaugeError, match="too small for gss, one of whose updates costs 6"):
+    with pytest.raises(StreamgaugeError, match="too small for gss: one of its updates costs 6"):
         plan(experiment("er", "gss", budget=5))
-    with pytest.raises(StreamgaugeError, match="ER's updates a batch, such as 1, 5 or 10"):
+    with pytest.raises(StreamgaugeError, match="ER's updates per batch, such as 1, 5 or 10"):
         plan(experiment("er", budget="all"))
     with pytest.raises(StreamgaugeError, match="no setting 'passes'"):
         plan(experiment("ncm", budget=5, settings={"ncm.cost": 1}))
@@ -318,15 +319,15 @@ def test_budgets_that_cannot_be_met_get_a_sentence() -> None:
         plan(experiment("er", budget=5, speed="fast"))
     with pytest.raises(StreamgaugeError, match=r"from er_plus\.steps"):
         plan(experiment("er_plus", gradient_steps=2))
-    ((one,), _) = plan(experiment("blind", budget=5))
+    (one,) = plan(experiment("blind", budget=5))
     assert one.protocol.cost == "1"
 
 
 def test_updates_within_a_budget_are_made(tmp_path: Path) -> None:
     """ER with a budget of 3 is ER++ of 3 steps, answer for answer."""
-    (er,) = run_all(experiment("er", budget=3), out=tmp_path, said=quiet)
+    (er,) = run_all(experiment("er", budget=3), out=tmp_path, log=quiet)
     plus = experiment("er_plus", settings={"er_plus.steps": "3"})
-    (three,) = run_all(plus, out=tmp_path, said=quiet)
+    (three,) = run_all(plus, out=tmp_path, log=quiet)
     assert (er.predictions["prediction"] == three.predictions["prediction"]).all()
     assert er.predictions["confidence"].tolist() == three.predictions["confidence"].tolist()
 
@@ -342,7 +343,7 @@ def steps_in_log(run: Run) -> list[int]:
 @pytest.mark.parametrize("asked", ["fast", "faster"])
 def test_baselines_take_the_methods_steps_at_its_times(tmp_path: Path, asked: str) -> None:
     made = experiment("er", "lwf", "mir", speed=asked, baselines=True)
-    runs = {run.learner: run for run in run_all(made, out=tmp_path, said=quiet)}
+    runs = {run.learner: run for run in run_all(made, out=tmp_path, log=quiet)}
     plain = {"er++(er)"} if asked == "faster" else set()  # there ER is late, and this is not
     beside = {"er++(lwf)", "er--(lwf)", "er++(mir)", "er--(mir)"}
     assert set(runs) == {"er", "lwf", "mir"} | beside | plain
@@ -363,38 +364,38 @@ def test_baselines_take_the_methods_steps_at_its_times(tmp_path: Path, asked: st
 
 def test_undelayed_methods_have_one_baseline_and_equal_ones_are_run_once(tmp_path: Path) -> None:
     made = experiment("er", "ace", "rwalk", "twin=rwalk", "blind", speed="slow", baselines=True)
-    planned, _ = plan(made)
+    planned = plan(made)
     names = [one.recipe.name for one in planned]
     assert names == ["er", "ace", "rwalk", "twin", "blind", "er++(rwalk,twin)"]
     assert planned[-1].baseline_of == ("rwalk", "twin")
-    planned, _ = plan(dataclasses.replace(made, speed="fast"))
+    planned = plan(dataclasses.replace(made, speed="fast"))
     assert [one.recipe.name for one in planned][5:] == ["er++(rwalk,twin)", "er--(rwalk,twin)"]
     # Without ER in the experiment, a method that costs as much brings it.
-    planned, _ = plan(experiment("ace", speed="fast", baselines=True))
+    planned = plan(experiment("ace", speed="fast", baselines=True))
     assert [one.recipe.name for one in planned] == ["ace", "er++(ace)"]
-    (_, plus) = run_all(experiment("ace", baselines=True), out=tmp_path, said=quiet)
-    (er,) = run_all(experiment("er"), out=tmp_path, said=quiet)
+    (_, plus) = run_all(experiment("ace", baselines=True), out=tmp_path, log=quiet)
+    (er,) = run_all(experiment("er"), out=tmp_path, log=quiet)
     assert (er.predictions["prediction"] == plus.predictions["prediction"]).all()
 
 
 def test_baselines_have_the_settings_of_the_experiments_er() -> None:
     own = {"er.lr": 0.3, "learner.memory": 70, "mir.lr": 0.01, "er.seed": 5}
-    planned, _ = plan(experiment("mir", "er", speed="fast", baselines=True, settings=own))
+    planned = plan(experiment("mir", "er", speed="fast", baselines=True, settings=own))
     for one in planned[2:]:
         config = one.recipe.config
         assert (config.lr, config.memory, config.steps, one.learner_seed) == (0.3, 70, "5/2", 5)
     alone = {"gss.lr": 0.2, "gss.memory": 40, "gss.momentum": 0.5}
-    planned, _ = plan(experiment("gss", speed="fast", baselines=True, settings=alone))
+    planned = plan(experiment("gss", speed="fast", baselines=True, settings=alone))
     config = planned[1].recipe.config
     assert (config.lr, config.memory, config.momentum, config.policy) == (0.2, 40, 0.5, "reservoir")
-    planned, _ = plan(experiment("mir@realtime-cifar100", speed="fast", baselines=True))
+    planned = plan(experiment("mir@realtime-cifar100", speed="fast", baselines=True))
     preset = catalogue.presets()["er"]["realtime-cifar100"]
     assert planned[1].recipe.config.lr == preset["lr"] != planned[0].recipe.config.lr
 
 
 def test_baselines_go_by_the_papers_code_where_the_clock_does(tmp_path: Path) -> None:
     made = experiment("lwf", speed="fast", baselines=True, settings={"protocol.as_published": True})
-    runs = {run.learner: run for run in run_all(made, out=tmp_path, said=quiet)}
+    runs = {run.learner: run for run in run_all(made, out=tmp_path, log=quiet)}
     steps = runs["lwf"].stream["steps"]
     # RealtimeOCL: of every four batches the first three are trained; 2, 1 and 1 steps on them.
     assert (
@@ -407,25 +408,25 @@ def test_baselines_go_by_the_papers_code_where_the_clock_does(tmp_path: Path) ->
 
 
 def test_baselines_of_measured_costs_and_budgets() -> None:
-    planned, _ = plan(experiment("lwf", baselines=True, settings={"protocol.cost": "measured"}))
+    planned = plan(experiment("lwf", baselines=True, settings={"protocol.cost": "measured"}))
     measured = planned[0].protocol.cost
     assert [one.recipe.config.steps for one in planned[1:]] == [measured, measured]
-    planned, _ = plan(experiment("er", "lwf", "mir", budget=5, baselines=True))
+    planned = plan(experiment("er", "lwf", "mir", budget=5, baselines=True))
     assert [one.recipe.name for one in planned] == ["er", "lwf", "mir"]  # ER spends it all: it is
-    planned, _ = plan(experiment("lwf", "mir", budget=5, baselines=True))
+    planned = plan(experiment("lwf", "mir", budget=5, baselines=True))
     assert [one.recipe.name for one in planned][2:] == ["er++(lwf,mir)"]
     assert planned[2].recipe.config.steps == "5"
 
 
 def test_methods_and_baselines_stand_on_one_board_with_their_costs(tmp_path: Path) -> None:
     made = experiment("er", "mir", speed="fast", baselines=True)
-    (board,) = leaderboard(run_all(made, out=tmp_path, said=quiet))
+    (board,) = leaderboard(run_all(made, out=tmp_path, log=quiet))
     assert {row.learner for row in board.rows} == {"er", "mir", "er++(mir)", "er--(mir)"}
     for told in ("mir 5/2", "er 1", "er++(mir) 1", "er--(mir) 5/2"):
         assert told in board.timing
     (both,) = leaderboard(
-        [*run_all(dataclasses.replace(made, speed="slow"), out=tmp_path, said=quiet),
-         *run_all(made, out=tmp_path, said=quiet)]
+        [*run_all(dataclasses.replace(made, speed="slow"), out=tmp_path, log=quiet),
+         *run_all(made, out=tmp_path, log=quiet)]
     )  # fmt: skip
     named = {row.learner for row in both.rows if row.learner.startswith("mir")}
     assert named == {"mir (protocol.cost=1)", "mir (protocol.cost=5/2)"}
@@ -496,11 +497,11 @@ def accuracy(made: Any, name: str) -> float:
 def test_all_methods_of_the_paper_are_planned_with_its_shares_of_the_stream() -> None:
     settings = {"stream.length": 200}
     fast, slow = (realtime.experiment(name, settings=settings) for name in ("fast", "slow"))
-    assert costs(plan(slow)[0][:7]) == dict.fromkeys(ONE_STEP, "1")
-    assert costs(plan(fast)[0][:7]) == ONE_STEP
+    assert costs(plan(slow)[:7]) == dict.fromkeys(ONE_STEP, "1")
+    assert costs(plan(fast)[:7]) == ONE_STEP
     beside = {f"{kind}({m})" for m in ("lwf", "rwalk", "mir", "polrs", "gss")
               for kind in ("er++", "er--")}  # fmt: skip
-    assert {one.recipe.name for one in plan(fast)[0]} == set(ONE_STEP) | beside
+    assert {one.recipe.name for one in plan(fast)} == set(ONE_STEP) | beside
     samples = 190  # 5 % of 200 are held out
     assert slow.settings["lwf.warmup"] == round(samples / 20)
     assert fast.settings["rwalk.warmup"] == round(samples / 20 / 2)
@@ -526,7 +527,7 @@ def test_the_pictures_of_the_paper(
     pictures = {}
     for name in ("fast", "slow"):
         asked = realtime.experiment(name, methods, seeds=1, settings=settings)
-        made = list(runner.carry_out(asked, out=tmp_path, said=quiet))
+        made = list(runner.execute(asked, out=tmp_path, log=quiet))
         pictures[name] = realtime.picture(name, made)
         lines = {line.method: line for line in pictures[name].lines}
         assert tuple(lines) == methods  # by cost
@@ -559,7 +560,7 @@ def test_the_pictures_of_the_paper(
 
 def test_a_picture_pairs_runs_by_seed_and_knows_a_late_er(tmp_path: Path) -> None:
     asked = experiment("er", "ace", speed=3, baselines=True, seeds=2)
-    made = list(runner.carry_out(asked, out=tmp_path, said=quiet))
+    made = list(runner.execute(asked, out=tmp_path, log=quiet))
     (er, ace) = realtime.picture("3", made).lines
     assert (er.job, ace.job) == ("3", "3")
     assert er.minus is None  # it is itself

@@ -960,10 +960,10 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has no label in column 'label'"),
-        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has no label in column 'label'"),
+        ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has no label"),
+        ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has no label"),
         ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has no value in column 'a'"),
-        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label -1"),
+        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label '-1'"),
         ("a,a,label\n1,2,0\n", "'a' comes twice"),
         ("a,label\n", "has no rows"),
     ],

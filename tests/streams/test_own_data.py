@@ -293,7 +293,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     assert labels(["1.0", "0.0", ""], on_bad="skip").label.tolist() == [1, 0]
     with pytest.raises(StreamgaugeError, match="no regression"):
         labels([0.5, 1.0])
-    with pytest.raises(StreamgaugeError, match="has no label"):
+    with pytest.raises(StreamgaugeError, match="has the label '-1': labels are whole numbers"):
         labels([0, -1])
     names = tmp_path / "names.txt"
     names.write_text("wren\nrobin\n")
@@ -728,7 +728,7 @@ def test_a_run_over_own_images_and_what_it_stores(tmp_path: Path) -> None:
         put(tmp_path / "d" / "ab"[number % 2] / f"{number}.png", number)
     (tmp_path / "d" / "a" / "x.png").write_bytes(b"no image")
     stream = sg.stream("folder", path=str(tmp_path / "d"), size=8, on_bad="skip", held_out=0.1)
-    run = sg.run(stream, sg.learner("er", model="mlp"), out=tmp_path / "runs", said=str)
+    run = sg.run(stream, sg.learner("er", model="mlp"), out=tmp_path / "runs", log=str)
     assert run.header["stream"]["notes"]["left_out"] == {"bad image (not an image)": 1}
     assert len(run.predictions["step"]) == stream.samples
 

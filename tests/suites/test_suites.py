@@ -23,11 +23,10 @@ from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
-from streamgauge.running import runner
-from streamgauge.suites import drawing, load, names, published, running
+from streamgauge.suites import drawing, finding, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
-from streamgauge.suites.finding import Job, find, fits, gather, jobs, parse_seeds
+from streamgauge.suites.finding import find, fits, gather, parse_seeds, plan_rows
 from streamgauge.suites.measured import (
     Measured,
     _remarks,
@@ -40,7 +39,7 @@ from streamgauge.suites.measured import (
 from streamgauge.suites.page import ledger_page
 from streamgauge.suites.planning import _price, estimate
 from streamgauge.suites.published import Published
-from streamgauge.suites.running import Worker, check_weights, run
+from streamgauge.suites.running import check_weights, run
 from streamgauge.suites.spec import DEFINED
 from streamgauge.suites.text import plan_text, table_text
 
@@ -62,8 +61,9 @@ def test_every_row_of_every_suite_resolves(name: str, generated: bool) -> None:
     suite = load(name, generated)
     seen: dict[str, str] = {}
     for row in suite.rows:
-        planned, of_stream, protocol = Job(row, 0).resolve()
-        text = repr((row.part, row.stream, of_stream, planned.recipe.config, protocol, row.method))
+        (planned,) = plan_rows([row], [0])
+        text = repr((row.part, planned.stream_key, planned.recipe.config, planned.protocol,
+                     row.method))  # fmt: skip
         assert text not in seen, f"{row.title} is the same as {seen.get(text)}"
         seen[text] = row.title
         assert row.columns, row.title
@@ -81,10 +81,10 @@ def test_rows_as_defined_differ_from_the_published_ones_in_as_published(name: st
         if not row.defined:
             continue
         other = rows[row.part, row.name.removesuffix(f", {DEFINED}")]
-        mine, theirs = Job(row, 0).resolve(), Job(other, 0).resolve()
-        for config in (mine.planned.recipe.config, mine.protocol):
+        mine, theirs = plan_rows([row, other], [0])
+        for config in (mine.recipe.config, mine.protocol):
             assert not getattr(config, "as_published", False), row.title
-        flags = [getattr(theirs.planned.recipe.config, "as_published", False),
+        flags = [getattr(theirs.recipe.config, "as_published", False),
                  theirs.protocol.as_published]  # fmt: skip
         assert any(flags), row.title
 
@@ -257,7 +257,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo")
     suite = load("demo", generated=True)
     only = ["blind", "majority", "NCM"]
-    made = list(run(suite, only=only, seeds=[0, 1], out=out, device="cpu", said=lambda _: None))
+    made = list(run(suite, only=only, seeds=[0, 1], out=out, device="cpu", log=lambda _: None))
     assert [(one.seed, one.done) for one in made] == [(0, True), (1, True)] * 3
     return out
 
@@ -266,11 +266,12 @@ def test_a_suite_runs_only_what_is_missing(demo: Path, monkeypatch: pytest.Monke
     suite = load("demo", generated=True)
     ids = {one.id for one in gather([demo])}
     said: list[str] = []
-    again = list(run(suite, only=["blind", "NCM"], seeds=[0, 1], out=demo, said=said.append))
+    again = list(run(suite, only=["blind", "NCM"], seeds=[0, 1], out=demo, log=said.append))
     assert {one.id for one in again} <= ids
     assert said == []
     monkeypatch.setattr(
-        "streamgauge.running.runner.prepare", lambda *_, **__: pytest.fail("it ran again")
+        "streamgauge.running.active_run.ActiveRun.__init__",
+        lambda *_, **__: pytest.fail("it ran again"),
     )
     list(run(suite, only=["majority"], seeds=[1], out=demo / "elsewhere", runs=[demo]))
 
@@ -301,13 +302,13 @@ def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
     suite = load("demo", generated=True)
     rows = {row.name: row for row in suite.rows}
     one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
-    assert fits(one, Job(rows["NCM"], 0))
-    assert not fits(one, Job(rows["NCM"], 1))
-    assert not fits(one, Job(rows["ER"], 0))
+    assert fits(one, plan_rows([rows["NCM"]], [0])[0])
+    assert not fits(one, plan_rows([rows["NCM"]], [1])[0])
+    assert not fits(one, plan_rows([rows["ER"]], [0])[0])
     full = {row.name: row for row in load("demo").rows}  # a longer stream
-    assert not fits(one, Job(full["NCM"], 0))
+    assert not fits(one, plan_rows([full["NCM"]], [0])[0])
     trained = dataclasses.replace(rows["NCM"], weights="embedding")  # from weights, not from none
-    assert not fits(one, Job(trained, 0))
+    assert not fits(one, plan_rows([trained], [0])[0])
 
 
 def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: Path) -> None:
@@ -321,13 +322,13 @@ def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: P
         config = header["config"][part]
         del config.get("settings", config)[name]
         (place / "run.json").write_text(json.dumps(header))
-        assert fits(Run(place), Job(row, 0)) == has_it, name
+        assert fits(Run(place), plan_rows([row], [0])[0]) == has_it, name
 
 
 def test_the_table_of_a_suite_is_the_mean_over_its_runs(demo: Path) -> None:
     suite = load("demo", generated=True)
     for row in suite.choose(["blind", "NCM"]):
-        found = find(jobs([row], [0, 1]), gather([demo]))
+        found = find(plan_rows([row], [0, 1]), gather([demo]))
         right = []
         for one in found.of(row):
             table_ = Run(one.path).predictions
@@ -352,9 +353,9 @@ def test_an_interrupted_run_is_begun_and_not_complete(demo: Path, tmp_path: Path
     file.write_text(json.dumps({**json.loads(file.read_text()), "done": False}))
     suite = load("demo", generated=True)
     rows = suite.choose(["NCM"])
-    found = find(jobs(rows, [0, 1]), gather([tmp_path]))
+    found = find(plan_rows(rows, [0, 1]), gather([tmp_path]))
     assert (len(found.complete), list(found.begun[rows[0].key])) == (0, [0])
-    (planned,) = estimate(rows, found, [0, 1], "cpu", measure=False)
+    (planned,) = estimate(plan_rows(rows, [0, 1]), found, "cpu", measure=False)
     assert (planned.complete, planned.begun, planned.missing) == (0, 1, 2)
 
 
@@ -362,8 +363,8 @@ def test_the_plan_counts_what_a_run_does(demo: Path) -> None:
     """Steps, answers and evaluated samples against the log of the run itself; FLOPs by hand."""
     suite = load("demo", generated=True)
     rows = suite.choose(["NCM", "ER"])
-    found = find(jobs(rows, [0, 1]), gather([demo]))
-    er, ncm = sorted(estimate(rows, found, [0, 1], "cpu"), key=lambda one: one.row.name)
+    found = find(plan_rows(rows, [0, 1]), gather([demo]))
+    er, ncm = sorted(estimate(plan_rows(rows, [0, 1]), found, "cpu"), key=lambda one: one.row.name)
     assert (ncm.complete, ncm.missing, er.complete, er.missing) == (2, 0, 0, 2)
     log = found.of(ncm.row)[0]
     assert ncm.work.steps == log.step
@@ -595,13 +596,14 @@ def test_first_weights_are_named_the_same_from_any_folder(
 ) -> None:
     """Their path is part of what a run is: a run begun here must go on from elsewhere."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "pretrain", lambda *_, out, **__: out / "weights.pt")
+    monkeypatch.setattr(finding, "pretrain", lambda *_, out, **__: out / "weights.pt")
     row = next(row for row in load("near-future", generated=True).rows if row.weights)
-    found = Worker("runs", device="cpu").backbones(Job(row, 0))
-    assert found == str(tmp_path / "runs" / "backbones" / "weights.pt")
+    (planned,) = plan_rows([row], [0])
+    made = tmp_path / "runs" / "backbones" / "weights.pt"
+    assert planned.prepared(Path("runs")).recipe.config.weights == str(made)
     real = next(row for row in load("near-future").rows if row.weights)
-    given = Worker("runs", device="cpu", weights={real.weights: "net.pt"})
-    assert given.backbones(Job(real, 0)) == str(tmp_path / "net.pt")
+    (planned,) = plan_rows([real], [0], {real.weights: "net.pt"})
+    assert planned.prepared(Path("runs")).recipe.config.weights == str(tmp_path / "net.pt")
 
 
 def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
@@ -627,31 +629,16 @@ def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() 
     assert dotted["y"] == [30.0, 92.5]
 
 
-@pytest.mark.parametrize("place", ["ray", "side by side", "one by one"])
 def test_a_run_that_two_rows_ask_for_is_made_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made twice at the same time, the second would find its folder locked."""
     suite = load("cloc", generated=True)
     only = ["schedules: cosine", "memory: 40 thousand", "memory: reservoir"]
-    asked: list[Any] = []
-    monkeypatch.setattr(running, "scatter_runs", lambda _, jobs, *a, **b: asked.extend(jobs) or ())
-    monkeypatch.setattr(running, "take_turns", lambda starts, *_: asked.extend(starts) or ())
-    monkeypatch.setattr(runner, "to_the_end", lambda begin: asked.append(begin))
-    monkeypatch.setattr(running, "Run", lambda path: path)
-    if place == "side by side":
-        made = Worker.__init__
-
-        def replaying(self: Worker, *given: Any, **how: Any) -> None:
-            made(self, *given, **how)
-            self.replays = True
-
-        monkeypatch.setattr(Worker, "__init__", replaying)
-    on = "ray" if place == "ray" else "local"
-    list(
-        run(suite, only=only, seeds=[0, 0], out=tmp_path, on=on, device="cpu", said=lambda _: None)
-    )
-    assert len(asked) == 2
+    executed: list[Any] = []
+    monkeypatch.setattr(running, "execute", lambda planned, *_: executed.extend(planned) or ())
+    list(run(suite, only=only, seeds=[0, 0], out=tmp_path, device="cpu", log=lambda _: None))
+    assert [one.row.title for one in executed] == ["schedules: cosine", "memory: reservoir"]
 
 
 def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
@@ -667,7 +654,7 @@ def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
 def test_the_plan_counts_a_run_of_two_rows_once() -> None:
     suite = load("cloc", generated=True)
     rows = suite.choose(["schedules: cosine", "memory: 40 thousand", "memory: reservoir"])
-    found = estimate(rows, find([], []), [0, 1], "cpu", measure=False)
+    found = estimate(plan_rows(rows, [0, 1]), find([], []), "cpu", measure=False)
     by = {one.row.title: (one.missing, one.to_run) for one in found}
     assert by == {
         "schedules: cosine": (2, 2), "memory: 40 thousand": (2, 0), "memory: reservoir": (2, 2)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import streamgauge as sg
-from streamgauge.audit.log import Log
+from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.tally import join
 from streamgauge.errors import StreamgaugeError
 from streamgauge.places.points import Points
@@ -44,7 +44,7 @@ def by_manifest(path: Path) -> Meaning:
 
 
 def by_audit(path: Path) -> Meaning:
-    log = Log(path)
+    log = PredictionLog(path)
     rows = join(list(log.pieces()))
     meaning = {"label": spelled(rows.label, list(log.classes.numbers))}
     if rows.time is not None:
@@ -215,6 +215,6 @@ def test_arrays_in_memory_follow_the_rule_of_times() -> None:
     ):
         stream = sg.stream(x, y, time=np.array(given))
         assert stream.source.columns["time"].tolist() == seconds
-        rows = join(list(Log({"label": y, "time": np.array(given)}).pieces()))
+        rows = join(list(PredictionLog({"label": y, "time": np.array(given)}).pieces()))
         assert rows.time is not None
         assert rows.time.tolist() == seconds

@@ -25,16 +25,11 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.places.points import Points
 from streamgauge.tables import base
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import code_groups, code_labels
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import ArrowTable
-from streamgauge.tables.values import (
-    MISSING,
-    MISSING_NUMBERS,
-    TimeParser,
-    Vocabulary,
-    clean_text,
-    code_groups,
-    code_labels,
-)
+from streamgauge.tables.values import MISSING, MISSING_NUMBERS, Vocabulary, clean_text
 
 COLUMNS = {
     "label": ["wren", "robin", "it's, a wren"] * 20,
@@ -263,7 +258,7 @@ def test_users_and_labels_by_a_slow_version() -> None:
         groups = code_groups(column, "user")
         for at, other in ((a, b) for a in range(40) for b in range(40)):
             assert (groups.code[at] == groups.code[other]) == (cells[at] == cells[other])
-        label, names = code_labels(column, "t", str, numbering="names")
+        label, names = code_labels(column, Rows(40, "t", on_bad="skip"), "names")
         assert names is not None
         spelled = [names[code] if code >= 0 else "" for code in label]
         assert spelled == cells

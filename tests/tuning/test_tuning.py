@@ -25,12 +25,14 @@ from streamgauge.files import locked
 from streamgauge.metrics import score
 from streamgauge.record import Run, find_runs
 from streamgauge.report.compute import scaled
-from streamgauge.running.runner import Experiment, resume
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import Experiment
+from streamgauge.running.runner import resume
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import Ask, attempt, load, tune
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.chosen import into
-from streamgauge.tuning.study import Study, plan
+from streamgauge.tuning.study import LocalTrial, Study, plan
 from streamgauge.tuning.text import summary_text
 from streamgauge.tuning.trial import Task, marks, measure
 
@@ -51,7 +53,7 @@ def stored(folder: Path, name: str | None = None) -> optuna.Study:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """One study, made once, that several tests look at."""
     folder = tmp_path_factory.mktemp("study") / "er"
-    return folder, tune(ASK, out=folder, said=quiet)
+    return folder, tune(ASK, out=folder, log=quiet)
 
 
 # What is searched
@@ -218,7 +220,7 @@ def test_other_objectives(tmp_path: Path) -> None:
         ("near_future_accuracy@20", "near_future_accuracy@20"),
         ("anytime_accuracy", "anytime_accuracy"),
     ):
-        found = tune(replace(ask, objective=name), out=tmp_path / name, said=quiet)
+        found = tune(replace(ask, objective=name), out=tmp_path / name, log=quiet)
         (run,) = find_runs([tmp_path / name / "trials"])
         assert found["value"] == pytest.approx(score(run)[of])
         assert measure(run, name).accuracy == found["value"]
@@ -256,30 +258,30 @@ def test_again_there_is_nothing_to_do_and_more_trials_go_on(
 ) -> None:
     folder, found = made
     heard: list[str] = []
-    assert tune(ASK, out=folder, said=heard.append) == found
+    assert tune(ASK, out=folder, log=heard.append) == found
     assert heard == [f"5 trials of {folder} are there already; 0 to go."]
-    more = tune(replace(ASK, trials=7), out=folder, said=quiet)
+    more = tune(replace(ASK, trials=7), out=folder, log=quiet)
     assert more["trials"] == 7
     params = [one.params["lr"] for one in stored(folder).get_trials()]
     assert len(set(params)) == 7  # a sampler that began anew would repeat itself
     with pytest.raises(StreamgaugeError, match=r"another one \(.*prefix differ"):
-        tune(replace(ASK, prefix="1 task"), out=folder, said=quiet)
+        tune(replace(ASK, prefix="1 task"), out=folder, log=quiet)
     with pytest.raises(StreamgaugeError, match=r"\(search differ"):
-        tune(replace(ASK, search=("er.lr=log:0.001:2",)), out=folder, said=quiet)
+        tune(replace(ASK, search=("er.lr=log:0.001:2",)), out=folder, log=quiet)
 
 
 def test_a_grid_tries_every_point_once(tmp_path: Path) -> None:
     ask = Ask("blobs", "er", ("lr=0.01,0.1", "memory=5,50"), SMALL, prefix="1 task", sampler="grid")
-    found = tune(ask, out=tmp_path / "g", said=quiet)
+    found = tune(ask, out=tmp_path / "g", log=quiet)
     tried = {tuple(sorted(t.params.items())) for t in stored(tmp_path / "g").get_trials()}
     assert tried == {(("lr", lr), ("memory", m)) for lr in (0.01, 0.1) for m in (5, 50)}
     assert found["trials"] == 4
-    assert tune(replace(ask, trials=9), out=tmp_path / "g", said=quiet)["trials"] == 4
+    assert tune(replace(ask, trials=9), out=tmp_path / "g", log=quiet)["trials"] == 4
 
 
 def test_equal_trials_are_run_and_charged_once(tmp_path: Path) -> None:
     ask = Ask("blobs", "er", ("lr=0.1,0.2",), SMALL, prefix="1 task", trials=5, prune="none")
-    found = tune(ask, out=tmp_path / "s", said=quiet)
+    found = tune(ask, out=tmp_path / "s", log=quiet)
     runs = find_runs([tmp_path / "s" / "trials"])
     assert found["trials"] == 5
     assert len(runs) == 2
@@ -293,7 +295,7 @@ def test_bad_trials_are_given_up_early_and_cost_less(tmp_path: Path) -> None:
     settings = {**SMALL, "er.passes": "3"}
     ask = Ask("blobs", "er", (f"lr={lrs}",), settings, prefix="4 tasks", sampler="grid",
               prune="median")  # fmt: skip
-    found = tune(ask, out=tmp_path / "p", said=quiet)
+    found = tune(ask, out=tmp_path / "p", log=quiet)
     trials = {t.params["lr"]: t for t in stored(tmp_path / "p").get_trials()}
     assert trials[1e-9].state == optuna.trial.TrialState.PRUNED
     assert found["pruned"] >= 1
@@ -305,15 +307,15 @@ def test_bad_trials_are_given_up_early_and_cost_less(tmp_path: Path) -> None:
 def test_a_trial_that_diverges_is_said_and_the_search_goes_on(tmp_path: Path) -> None:
     ask = Ask("blobs", "er", ("lr=0.1,1e30",), SMALL, prefix="2 tasks", sampler="grid")
     heard: list[str] = []
-    found = tune(ask, out=tmp_path / "d", said=heard.append)
+    found = tune(ask, out=tmp_path / "d", log=heard.append)
     assert found["failed"] == 1
     assert found["choice"] == {"lr": 0.1}
     assert any("no value: The learner's scores" in line for line in heard)
     assert found["flops"] > 0
     nothing = Ask("blobs", "er", ("lr=1e30,1e31",), SMALL, prefix="2 tasks", sampler="grid")
-    empty = tune(nothing, out=tmp_path / "n", said=quiet)
+    empty = tune(nothing, out=tmp_path / "n", log=quiet)
     assert empty["choice"] is None
-    assert "None gave a value. The first said: The learner's scores" in summary_text(empty)
+    assert "None gave a value. The first problem: The learner's scores" in summary_text(empty)
     with pytest.raises(StreamgaugeError, match="No trial of the study"):
         load(tmp_path / "n")
 
@@ -321,8 +323,8 @@ def test_a_trial_that_diverges_is_said_and_the_search_goes_on(tmp_path: Path) ->
 def test_what_cannot_begin_is_said_at_once(tmp_path: Path) -> None:
     ask = Ask("blobs", "er", ("passes=0,1",), SMALL, prefix="1 task", sampler="grid")
     with pytest.raises(StreamgaugeError, match="passes must be at least 1"):
-        tune(ask, out=tmp_path / "x", said=quiet)
-    found = tune(ask, out=tmp_path / "x", said=quiet)  # the other point of the grid
+        tune(ask, out=tmp_path / "x", log=quiet)
+    found = tune(ask, out=tmp_path / "x", log=quiet)  # the other point of the grid
     assert found["choice"] == {"passes": 1}
     assert found["failed"] == 1
 
@@ -353,19 +355,19 @@ def test_the_usual_prefix_and_objective() -> None:
 def test_storages_by_url(tmp_path: Path) -> None:
     ask = replace(ASK, trials=2)
     url = f"sqlite:///{tmp_path}/shared.db"
-    first = tune(ask, out=tmp_path / "a", storage=url, study="both", said=quiet)
+    first = tune(ask, out=tmp_path / "a", storage=url, study="both", log=quiet)
     assert first["trials"] == 2
     # A second place goes on with the same study and leaves alone what the first has under way.
     shared = optuna.load_study(study_name="both", storage=url)
     begun = shared.ask()
     begun.set_user_attr("place", "another machine")
-    second = tune(replace(ask, trials=4), out=tmp_path / "b", storage=url, study="both", said=quiet)
+    second = tune(replace(ask, trials=4), out=tmp_path / "b", storage=url, study="both", log=quiet)
     assert second["trials"] == 3
     assert len(list((tmp_path / "b" / "trials").iterdir())) == 1
     assert shared.get_trials()[2].state == optuna.trial.TrialState.RUNNING
     for bad in ("nonsense", "mydb://x", "postgresql://me:secret@127.0.0.1:1/db"):
         with pytest.raises(StreamgaugeError, match="cannot be opened") as told:
-            tune(ask, out=tmp_path / "c", storage=bad, said=quiet)
+            tune(ask, out=tmp_path / "c", storage=bad, log=quiet)
         assert "secret" not in str(told.value)
         assert "\n" not in str(told.value)
 
@@ -374,33 +376,37 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     sentence = "worked on by another process"
     with locked(tmp_path / "s", "busy"), pytest.raises(StreamgaugeError, match=sentence):
-        tune(ASK, out=tmp_path / "s", said=quiet)
+        tune(ASK, out=tmp_path / "s", log=quiet)
 
 
 def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> None:
     """By hand, on a CPU, what a GPU does: three at a time, a step in turn, two of them alike."""
     ask = Ask("blobs", "er", ("lr=0.01,0.1",), SMALL, prefix="1 task", trials=6, prune="none")
-    work = Study(plan(ask), tmp_path, None, "turns", "cpu", quiet)
-    active = {number: work.start(number) for number in range(3)}
+    work = Study(plan(ask), tmp_path, None, "turns", "cpu", Execution(log=quiet))
+    trials = [LocalTrial(work, number) for number in range(6)]
+    for trial in trials[:3]:
+        trial.open()
+    active = {trial.number: trial.steps() for trial in trials[:3]}
     assert len({tuple(one.chosen.items()) for one in work.under_way.values()}) < 3  # some are alike
     assert len({one.trial.number for one in work.under_way.values()}) == 3
     waiting, order = [3, 4, 5], []
     while active:
-        for number, begun in list(active.items()):
-            if next(begun.steps, begun) is begun:
-                begun.close.close()
+        for number, steps in list(active.items()):
+            if next(steps, "end") == "end":
+                trials[number].close()
                 work.end(number)
                 order.append(number)
                 del active[number]
                 if waiting:
                     following = waiting.pop(0)
-                    active[following] = work.start(following)
+                    trials[following].open()
+                    active[following] = trials[following].steps()
     assert sorted(order) == list(range(6))
     found = work.summary()
     assert found["trials"] == 6
     assert found["failed"] == 0
     assert len(find_runs([tmp_path / "trials"])) == 2
-    grid = tune(replace(ask, sampler="grid", trials=2), out=tmp_path / "g", said=quiet)
+    grid = tune(replace(ask, sampler="grid", trials=2), out=tmp_path / "g", log=quiet)
     alone = {t.params["lr"]: t.value for t in stored(tmp_path / "g").get_trials()}
     for one in work.trials():
         assert one.value == alone[one.params["lr"]]
@@ -413,9 +419,9 @@ def test_trials_side_by_side_on_a_gpu(tmp_path: Path) -> None:
     settings = {**STREAM, "stream.size": "8", "er.model": "cnn4"}
     ask = Ask("blobs", "er", ("lr=0.01,0.05,0.1,0.2",), settings, prefix="2 tasks", sampler="grid")
     heard: list[str] = []
-    together = tune(ask, out=tmp_path / "a", device="cuda", side_by_side=3, said=heard.append)
+    together = tune(ask, out=tmp_path / "a", device="cuda", side_by_side=3, log=heard.append)
     assert any("3 runs side by side" in line for line in heard)
-    alone = tune(ask, out=tmp_path / "b", device="cuda", side_by_side=1, said=quiet)
+    alone = tune(ask, out=tmp_path / "b", device="cuda", side_by_side=1, log=quiet)
     for one, other in zip(stored(tmp_path / "a").get_trials(), stored(tmp_path / "b").get_trials(),
                           strict=True):  # fmt: skip
         assert (one.params, one.value) == (other.params, other.value)
@@ -478,7 +484,7 @@ def test_a_killed_study_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -
         assert trials[number].datetime_complete == when
     settings = {**SMALL, "stream.per_class": "100"}
     ask = replace(ASK, settings=settings, prefix="3 tasks", trials=4)
-    b = tune(ask, out=tmp_path / "whole" / "study", said=quiet)
+    b = tune(ask, out=tmp_path / "whole" / "study", log=quiet)
     straight = stored(tmp_path / "whole" / "study").get_trials()
     assert [t.params for t in trials] == [t.params for t in straight]
     assert [t.value for t in trials] == [t.value for t in straight]

@@ -1,6 +1,6 @@
 """Trials on a cluster: the same study, whatever order they end in and whoever is lost on the way.
 
-Without Ray, a crew of threads of which one works at a time stands in for its workers; what needs
+Without Ray, a pool of threads of which one works at a time stands in for its workers; what needs
 Ray is marked.
 """
 
@@ -24,10 +24,11 @@ from test_tuning import SMALL, quiet, stored
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run, find_runs
+from streamgauge.running.execution import Execution
 from streamgauge.running.executors.cluster import Cluster, Misplaced, Shared, Store, room
-from streamgauge.running.executors.on_ray import Elsewhere
+from streamgauge.running.executors.on_ray import Workspace
 from streamgauge.tuning import Ask, Task, attempt, load, tune
-from streamgauge.tuning.spread import Desk, drive, make
+from streamgauge.tuning.spread import TrialQueue, attempt_in, drive
 from streamgauge.tuning.study import Study, plan
 from streamgauge.tuning.trial import Standing
 
@@ -42,15 +43,15 @@ class Lost(BaseException):
 
 
 class Threads:
-    """A crew. Which of those that have room goes on is chosen by `pick`; a worker that is lost is
+    """A pool. Which of those that have room goes on is chosen by `pick`; a worker that is lost is
     replaced by another, as Ray does."""
 
     device = "cpu"
 
     def __init__(
-        self, size: int, elsewhere: Elsewhere, pick: Callable[[list[int]], int] = min
+        self, size: int, workspace: Workspace, pick: Callable[[list[int]], int] = min
     ) -> None:
-        self.size, self.elsewhere, self.pick = size, elsewhere, pick
+        self.size, self.workspace, self.pick = size, workspace, pick
         self.said: queue.Queue[tuple[int, Any]] = queue.Queue()
         self.going: dict[int, queue.Queue[bool]] = {}  # where each waits for an answer or its turn
         self.ready: list[int] = []
@@ -62,7 +63,7 @@ class Threads:
     def room(self) -> int:
         return self.size
 
-    def give(self, number: int, task: Task) -> None:
+    def submit(self, number: int, task: Task) -> None:
         self.going[number] = queue.Queue()
         self.ready.append(number)
         self.most = max(self.most, len(self.going))
@@ -82,12 +83,12 @@ class Threads:
             return
         while True:
             try:
-                self.said.put((number, make(task, report, self.elsewhere)))
+                self.said.put((number, attempt_in(self.workspace, task, report)))
             except Lost:
                 continue
             return
 
-    def heard(self) -> tuple[int, Any]:
+    def receive(self) -> tuple[int, Any]:
         turn = self._turn()
         if turn is not None:
             self.going[turn].put(False)
@@ -110,7 +111,7 @@ class Threads:
 
 
 def nothing(_: Threads) -> None:
-    """A crew as it is."""
+    """A pool as it is."""
 
 
 def spread(
@@ -118,23 +119,23 @@ def spread(
 ) -> tuple[Threads, dict[str, Any]]:
     store = how.pop("store", "")
     folder.mkdir(parents=True, exist_ok=True)
-    work = Study(plan(ask), folder, None, folder.name, "cpu", how.pop("said", quiet),
-                 {"checkpoint": 0.0, **how})  # fmt: skip
+    execution = Execution(**{"checkpoint": 0.0, "log": quiet, **how})
+    work = Study(plan(ask), folder, None, folder.name, "cpu", execution)
     with Shared(folder / "trials") as shared:
-        crew = Threads(size, Elsewhere("cpu", False, shared, store))
-        change(crew)
+        pool = Threads(size, Workspace("cpu", shared, store))
+        change(pool)
         try:
-            drive(work, crew)
+            drive(work, pool)
         finally:
             found = work.summary()
-    return crew, found
+    return pool, found
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study as one process makes it."""
     folder = tmp_path_factory.mktemp("study") / "er"
-    tune(RANDOM, out=folder, said=quiet)
+    tune(RANDOM, out=folder, log=quiet)
     return folder
 
 
@@ -146,23 +147,23 @@ def trials_of(folder: Path) -> list[tuple[dict[str, Any], float | None, dict[int
 def test_the_study_is_the_same_whatever_order_trials_end_in(
     here: Path, tmp_path: Path, pick: Callable[[list[int]], int]
 ) -> None:
-    crew, found = spread(RANDOM, tmp_path / "er", 3, lambda crew: setattr(crew, "pick", pick))
-    assert crew.most == 3
-    assert (crew.order == sorted(crew.order)) == (pick is min)
-    assert sorted(crew.order) == list(range(6))
+    pool, found = spread(RANDOM, tmp_path / "er", 3, lambda pool: setattr(pool, "pick", pick))
+    assert pool.most == 3
+    assert (pool.order == sorted(pool.order)) == (pick is min)
+    assert sorted(pool.order) == list(range(6))
     assert trials_of(tmp_path / "er") == trials_of(here)
     alone = load(here)
     assert {**found, "folder": "", "seconds": 0} == {**alone, "folder": "", "seconds": 0}
     assert len(find_runs([tmp_path / "er" / "trials"])) == 6
     assert not list((tmp_path / "er").rglob("checkpoint-*.pt"))
     heard: list[str] = []
-    tune(RANDOM, out=tmp_path / "er", said=heard.append)  # and there is nothing left for one here
+    tune(RANDOM, out=tmp_path / "er", log=heard.append)  # and there is nothing left for one here
     assert heard == [f"6 trials of {tmp_path / 'er'} are there already; 0 to go."]
 
 
 def test_with_room_for_one_a_learning_sampler_proposes_the_same(tmp_path: Path) -> None:
     ask = replace(RANDOM, sampler="tpe", trials=13, prefix="1 task", prune="median")
-    tune(ask, out=tmp_path / "alone" / "er", said=quiet)
+    tune(ask, out=tmp_path / "alone" / "er", log=quiet)
     spread(ask, tmp_path / "er", 1)
     assert trials_of(tmp_path / "er") == trials_of(tmp_path / "alone" / "er")
     # With room for three, those that are drawn before there is anything to learn from are the same.
@@ -175,11 +176,11 @@ def test_with_room_for_one_a_learning_sampler_proposes_the_same(tmp_path: Path) 
 def test_a_lost_workers_trial_goes_on_elsewhere(here: Path, tmp_path: Path, store: bool) -> None:
     url = f"file://{tmp_path / 'store'}" if store else ""
 
-    def lose(crew: Threads) -> None:
-        crew.lose = {(1, 1), (4, 2)}
+    def lose(pool: Threads) -> None:
+        pool.lose = {(1, 1), (4, 2)}
 
-    crew, found = spread(RANDOM, tmp_path / "er", 2, lose, store=url)
-    assert not crew.lose
+    pool, found = spread(RANDOM, tmp_path / "er", 2, lose, store=url)
+    assert not pool.lose
     assert trials_of(tmp_path / "er") == trials_of(here)
     assert found["flops"] == load(here)["flops"]  # nothing was trained, or charged, twice
     if store:
@@ -203,9 +204,9 @@ def test_trials_are_given_up_from_here(tmp_path: Path) -> None:
 
 def test_equal_trials_are_made_once(tmp_path: Path) -> None:
     ask = Ask("blobs", "er", ("lr=0.1,0.2",), SMALL, prefix="1 task", trials=7, prune="none")
-    crew, found = spread(ask, tmp_path / "s", 3)
+    pool, found = spread(ask, tmp_path / "s", 3)
     assert found["trials"] == 7
-    assert len(crew.order) == len(find_runs([tmp_path / "s" / "trials"])) == 2
+    assert len(pool.order) == len(find_runs([tmp_path / "s" / "trials"])) == 2
     values = {t.params["lr"]: t.value for t in stored(tmp_path / "s").get_trials()}
     assert all(t.value == values[t.params["lr"]] for t in stored(tmp_path / "s").get_trials())
 
@@ -213,8 +214,8 @@ def test_equal_trials_are_made_once(tmp_path: Path) -> None:
 def test_what_cannot_be_made_stops_the_study_after_the_others_and_it_goes_on(
     here: Path, tmp_path: Path
 ) -> None:
-    def broken(crew: Threads) -> None:
-        crew.broken = {1: "The disk is full."}
+    def broken(pool: Threads) -> None:
+        pool.broken = {1: "The disk is full."}
 
     with pytest.raises(StreamgaugeError, match="The disk is full"):
         spread(RANDOM, tmp_path / "er", 3, broken)
@@ -222,7 +223,7 @@ def test_what_cannot_be_made_stops_the_study_after_the_others_and_it_goes_on(
     assert states.count("RUNNING") == 1
     assert 2 <= states.count("COMPLETE") < 5  # no more were asked for
     heard: list[str] = []
-    spread(RANDOM, tmp_path / "er", 3, said=heard.append)
+    spread(RANDOM, tmp_path / "er", 3, log=heard.append)
     assert trials_of(tmp_path / "er") == trials_of(here)
     assert any(line.startswith("trial 1: ") for line in heard)
 
@@ -237,18 +238,18 @@ def test_settings_that_cannot_begin_are_said_at_once(tmp_path: Path) -> None:
 
 def test_a_machine_at_fault_is_no_fault_of_the_settings(tmp_path: Path) -> None:
     """A search that turned away from what a machine lacked would choose by chance."""
-    work = Study(plan(RANDOM), tmp_path, None, "er", "cpu", quiet)
+    work = Study(plan(RANDOM), tmp_path, None, "er", "cpu", Execution(log=quiet))
     one = work.ask(0)
     assert one is not None
     assert one.task is not None
-    task = replace(one.task, checkpoint=0.0)
+    task = replace(one.task, execution=Execution(checkpoint=0.0))
     with Shared(tmp_path / "trials") as shared:
-        gone = Elsewhere("cpu", False, shared)
+        gone = Workspace("cpu", shared)
         (shared.folder / shared.mark).unlink()
         with pytest.raises(Misplaced, match="is not the same folder on every machine"):
-            make(task, lambda *_: False, gone)
+            attempt_in(gone, task, lambda *_: False)
     with pytest.raises(Misplaced, match="cannot be used"):
-        make(task, lambda *_: False, Elsewhere("cpu", False, shared, "nothing://x"))
+        attempt_in(Workspace("cpu", shared, "nothing://x"), task, lambda *_: False)
 
     def stop(part: int, value: float) -> bool:
         # Another process that believes itself to be this trial's: one writes, the other is told.
@@ -266,10 +267,10 @@ def test_a_worker_that_was_believed_lost_is_told_to_stop(here: Path, tmp_path: P
     answers = []
 
     class Haunted(Threads):
-        def heard(self) -> tuple[int, Any]:
+        def receive(self) -> tuple[int, Any]:
             if self.order == [0, 1] and not answers:
                 return 0, Standing(2, 0.5)
-            return super().heard()
+            return super().receive()
 
         def answer(self, number: int, part: int, give_up: bool) -> None:
             if number in self.order:
@@ -278,26 +279,26 @@ def test_a_worker_that_was_believed_lost_is_told_to_stop(here: Path, tmp_path: P
                 super().answer(number, part, give_up)
 
     (tmp_path / "er").mkdir()
-    work = Study(plan(RANDOM), tmp_path / "er", None, "er", "cpu", quiet)
+    work = Study(plan(RANDOM), tmp_path / "er", None, "er", "cpu", Execution(log=quiet))
     with Shared(tmp_path / "er" / "trials") as shared:
-        drive(work, Haunted(1, Elsewhere("cpu", False, shared)))
+        drive(work, Haunted(1, Workspace("cpu", shared)))
     assert answers == [(0, 2, True)]
     assert trials_of(tmp_path / "er") == trials_of(here)
 
 
-def test_a_desk_hands_answers_to_whoever_asked_last() -> None:
+def test_a_queue_hands_answers_to_whoever_asked_last() -> None:
     async def scene() -> None:
-        desk = Desk()
-        first = asyncio.create_task(desk.report(4, 1, 0.5))
-        assert await desk.heard() == (4, Standing(1, 0.5))
-        other = asyncio.create_task(desk.report(5, 1, 0.25))
-        assert await desk.heard() == (5, Standing(1, 0.25))
+        trials = TrialQueue()
+        first = asyncio.create_task(trials.report(4, 1, 0.5))
+        assert await trials.receive() == (4, Standing(1, 0.5))
+        other = asyncio.create_task(trials.report(5, 1, 0.25))
+        assert await trials.receive() == (5, Standing(1, 0.25))
         first.cancel()  # its worker is lost before the answer, and another says the same
-        again = asyncio.create_task(desk.report(4, 1, 0.5))
-        assert await desk.heard() == (4, Standing(1, 0.5))
-        await desk.answer(4, 1, True)
-        await desk.answer(4, 1, False)  # the answer to the first
-        await desk.answer(5, 1, False)
+        again = asyncio.create_task(trials.report(4, 1, 0.5))
+        assert await trials.receive() == (4, Standing(1, 0.5))
+        await trials.answer(4, 1, True)
+        await trials.answer(4, 1, False)  # the answer to the first
+        await trials.answer(5, 1, False)
         assert (await again, await other) == (True, False)
 
     asyncio.run(scene())
@@ -342,16 +343,16 @@ def test_what_other_machines_did_meanwhile_is_not_done_again(tmp_path: Path) -> 
                 other.tell(trial, value)
         heard.append(sentence)
 
-    found = tune(ask, out=tmp_path / "a", storage=url, study="both", said=meanwhile)
+    found = tune(ask, out=tmp_path / "a", storage=url, study="both", log=meanwhile)
     assert found["trials"] == 4
     assert len(find_runs([tmp_path / "a" / "trials"])) == 2
 
 
 def test_a_study_killed_right_after_asking_proposes_the_same(here: Path, tmp_path: Path) -> None:
     folder = tmp_path / "er"
-    tune(replace(RANDOM, trials=2), out=folder, said=quiet)
+    tune(replace(RANDOM, trials=2), out=folder, log=quiet)
     stored(folder).ask()  # and nothing was suggested before the process was killed
-    tune(RANDOM, out=folder, said=quiet)
+    tune(RANDOM, out=folder, log=quiet)
     assert [params for params, *_ in trials_of(folder)] == [p for p, *_ in trials_of(here)]
 
 
@@ -394,10 +395,10 @@ def test_a_killed_worker_costs_no_trial(ray: Any, tmp_path: Path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     how: dict[str, Any] = {"device": "cpu", "checkpoint": 0.05}
-    found = tune(ask, out=out, on="ray", said=quiet, **how)
+    found = tune(ask, out=out, on="ray", log=quiet, **how)
     killer.join()
     assert len(killed) == 1
-    alone = tune(ask, out=tmp_path / "alone" / "er", said=quiet, **how)
+    alone = tune(ask, out=tmp_path / "alone" / "er", log=quiet, **how)
     assert trials_of(out) == trials_of(tmp_path / "alone" / "er")
     assert found["choice"] == alone["choice"]
     assert found["flops"] == alone["flops"]
@@ -409,10 +410,10 @@ def test_a_stopped_study_resumes_on_ray_and_travels_through_a_store(
     ray: Any, here: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "er"
-    tune(replace(RANDOM, trials=2), out=folder, said=quiet)
+    tune(replace(RANDOM, trials=2), out=folder, log=quiet)
     stored(folder).ask()
     cluster = Cluster(store=f"file://{tmp_path / 'store'}")
-    tune(RANDOM, out=folder, on="ray", cluster=cluster, device="cpu", said=quiet)
+    tune(RANDOM, out=folder, on="ray", cluster=cluster, device="cpu", log=quiet)
     assert trials_of(folder) == trials_of(here)
     assert len(find_runs([folder / "trials"])) == 6
     assert len(list((tmp_path / "store").iterdir())) == 4
@@ -423,7 +424,7 @@ def test_trials_are_given_up_on_ray(ray: Any, tmp_path: Path) -> None:
     settings = {**SMALL, "er.passes": "3"}
     lrs = "lr=0.1,0.11,0.12,0.13,0.14,0.15,0.16,0.17,1e-9"  # some end before the last is judged
     ask = Ask("blobs", "er", (lrs,), settings, prefix="4 tasks", sampler="grid", prune="median")
-    found = tune(ask, out=tmp_path / "p", on="ray", device="cpu", said=quiet)
+    found = tune(ask, out=tmp_path / "p", on="ray", device="cpu", log=quiet)
     trials = {t.params["lr"]: t for t in stored(tmp_path / "p").get_trials()}
     assert trials[1e-9].state == optuna.trial.TrialState.PRUNED
     assert found["trials"] == 9
@@ -481,7 +482,8 @@ def test_tasks_get_the_part_of_a_gpu_that_was_asked_for(
     """Runs and trials alike: each sees one of the two GPUs, and no more share one than fit. There
     are no GPUs here, so what is placed by them is computed on the CPUs."""
     from streamgauge.running.executors import on_ray as remote
-    from streamgauge.running.runner import Experiment
+    from streamgauge.running.plan import Experiment
+    from streamgauge.running.runner import run_all
     from streamgauge.tuning import spread as spreading
 
     monkeypatch.setattr(remote, "device_of", lambda gpus: "cpu")
@@ -497,14 +499,13 @@ def test_tasks_get_the_part_of_a_gpu_that_was_asked_for(
         settings["seer.crowd"] = 4 if share == 0.25 else 2
         if kind == "runs":
             experiment = Experiment("blobs", (learner,), 4, settings)
-            list(remote.run_all(experiment, cluster=cluster, out=tmp_path / "runs", device="cuda",
-                                said=quiet, checkpoint=30.0, workers=None, engine="eager",
-                                precision="fp32"))  # fmt: skip
+            list(run_all(experiment, cluster=cluster, out=tmp_path / "runs", device="cuda",
+                         log=quiet, engine="eager", precision="fp32"))  # fmt: skip
         else:
             waits = "seer.wait=0.01,0.011,0.012,0.013"
             ask = Ask("blobs", learner, (waits,), settings, prefix="2 tasks", sampler="grid",
                       prune="none", objective="online")  # fmt: skip
-            tune(ask, out=tmp_path / "study", on="ray", cluster=cluster, device="cuda", said=quiet)
+            tune(ask, out=tmp_path / "study", on="ray", cluster=cluster, device="cuda", log=quiet)
         seen[kind] = [file.read_text().split() for file in folder.iterdir()]
     for found in seen.values():
         assert len(found) == 4

@@ -1,4 +1,4 @@
-"""Is a reported number believable? Blind classifiers, shifts, intervals, and audits of any log.
+"""Audits of logs: blind classifiers, shifts and intervals for a reported accuracy.
 
 from streamgauge.audit import audit, blind_accuracy, select_shift
 

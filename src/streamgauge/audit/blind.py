@@ -1,9 +1,9 @@
-"""How much does a classifier get that never looks at the input?
+"""Accuracy of blind classifiers, which ignore the input.
 
-The blind classifier of window k answers with the most frequent of the last k labels it knows.
-It is the level that a stream's label correlation gives away for free: an online accuracy below
-it, or near it, says nothing about learning. Sources: Cai et al. 2021 (CLOC), section on the
-blind baseline; Hammoud et al. 2023 (EvalOCL), its sweep over windows and shifts.
+The blind classifier of window k predicts the most frequent of the last k known labels. Its accuracy
+comes from label correlation alone: an online accuracy near or below it is no evidence of learning.
+Sources: Cai et al. 2021 (CLOC), section on the blind baseline; Hammoud et al. 2023 (EvalOCL), its
+sweep over windows and shifts.
 """
 
 from __future__ import annotations
@@ -26,35 +26,34 @@ def blind_accuracy(
 ) -> NDArray[np.float64]:
     """Accuracy of the mode of the last k labels, for every window k and shift S.
 
-    With samples y[0..N) and one sample a step, the prediction made at t is the mode m_k[t] of
+    With samples y[0..N) and one sample per step, the prediction made at t is the mode m_k[t] of
     y[t−k..t−1], and it is compared with the label S samples later (S = 0 is the next sample):
 
         A[k, S] = mean over t in [k, N − S) of 1{ m_k[t] = y[t + S] }
 
-    ``step`` = B says that samples are revealed B at a time, and with them their labels: whoever
-    predicts sample t knows labels only up to the start b(t) = B·floor(t / B) of its own step. So
+    ``step`` = B means that samples and their labels are revealed B at a time: the prediction of
+    sample t uses labels only up to the start b(t) = B·floor(t / B) of its own step. So
 
         A[k, S] = mean over t with b(t) ≥ k and t < N − S of 1{ m_k[b(t)] = y[t + S] }
 
-    At S = 0 this is the blind learner that answers each step before it sees the step's labels.
-    In general the answer for sample j comes from the model that stood ready when sample j − S
-    came: the gap between the last known label and j is S rounded up to whole steps, between S
-    and S + B − 1 samples. Where steps differ in size, give ``step`` as the step number of every
-    sample (never decreasing); b(t) is then the first sample of the step of t.
+    At S = 0 this is the blind learner that predicts each step before it sees the step's labels.
+    In general sample j is predicted by the model available when sample j − S arrived: between the
+    last known label and j are S to S + B − 1 samples. If steps differ in size, give ``step`` as the
+    step number of every sample (never decreasing); b(t) is then the first sample of the step of t.
 
-    Windows are always full; ``math.inf`` as a window is the whole history (the majority so far,
+    Windows are always full; the window ``math.inf`` is the whole history (the majority so far,
     from the first known label on). With ``common`` every cell is scored on the same target
-    samples, those that the longest window can answer at the longest shift; without it each cell
-    uses all it can.
+    samples, those that the longest window can predict at the longest shift; otherwise each cell is
+    scored on all samples it can predict.
 
     Ties in the count are broken by ``ties``: ``"recent"`` takes the class seen last, ``"smallest"``
-    the smallest class, and ``"evalocl"`` follows the published loop, whose answer depends on the
-    path: a label that enters becomes the answer if it already is, or if its count reaches that of
-    the present answer; otherwise, if the label that left was the answer, the smallest class with
-    the largest count becomes it; otherwise nothing changes.
+    the smallest class, and ``"evalocl"`` follows the published loop, whose prediction depends on
+    its history: a label that enters the window becomes the prediction if its count reaches that of
+    the current prediction; otherwise, if the label that left was the prediction, the smallest class
+    with the largest count becomes it; otherwise the prediction stays.
 
-    Returns an array [len(windows), len(shifts)]; NaN where there is nothing to score. Cost is
-    linear in N.
+    Returns an array [len(windows), len(shifts)]; NaN where no sample can be scored. Cost
+    is linear in N.
 
     >>> blind_accuracy([0, 0, 0, 1, 1, 1], windows=[1, 3], shifts=[0, 1])
     array([[0.8       , 0.5       ],
@@ -62,36 +61,36 @@ def blind_accuracy(
     >>> blind_accuracy([0, 0, 0, 1, 1, 1], windows=[1], shifts=[0], step=2)
     array([[0.75]])
     """
-    given_windows = check_windows(windows)
-    given_shifts = check_shifts(shifts)
+    window_lengths = check_windows(windows)
+    shift_lengths = check_shifts(shifts)
     codes, classes = encode(labels)
     steps, size = check_step(step, codes.size)
-    stepped = np.ndim(step) > 0
-    empty = np.full((given_windows.size, given_shifts.size), np.nan)
-    usable = given_shifts < codes.size
-    finite = given_windows[np.isfinite(given_windows)]
-    if not usable.any() or given_windows.size == 0:
-        return empty
+    has_step_numbers = np.ndim(step) > 0
+    accuracy = np.full((window_lengths.size, shift_lengths.size), np.nan)
+    usable = shift_lengths < codes.size
+    finite = window_lengths[np.isfinite(window_lengths)]
+    if not usable.any() or window_lengths.size == 0:
+        return accuracy
     first_target = 0
     if common:
         longest = int(finite.max()) if finite.size else 1
-        begin = _first_with_history(steps, size, codes.size, longest)
-        first_target = begin + int(given_shifts.max())
+        first_prediction = _first_with_history(steps, size, codes.size, longest)
+        first_target = first_prediction + int(shift_lengths.max())
     counter = BlindCounter(
-        given_windows,
-        given_shifts,
+        window_lengths,
+        shift_lengths,
         classes=classes,
         ties=ties,
         step=size,
         block=max(65536, -(-codes.size // 64)),
         first_target=first_target,
     )
-    counter.feed(codes, steps if stepped else None)
+    counter.feed(codes, steps if has_step_numbers else None)
     counter.finish()
     hits, tries = counter.hits.sum(axis=0), counter.tries.sum(axis=0)
     scored = tries > 0
-    empty[scored] = hits[scored] / tries[scored]
-    return empty
+    accuracy[scored] = hits[scored] / tries[scored]
+    return accuracy
 
 
 def _first_with_history(steps: NDArray[np.int64], size: int, length: int, known: int) -> int:
@@ -99,25 +98,25 @@ def _first_with_history(steps: NDArray[np.int64], size: int, length: int, known:
     if steps.size == 0:
         return min(length, -(-known // size) * size)
     edges = np.flatnonzero(steps[1:] != steps[:-1]) + 1
-    at = int(np.searchsorted(edges, known))
-    return int(edges[at]) if at < edges.size else length
+    index = int(np.searchsorted(edges, known))
+    return int(edges[index]) if index < edges.size else length
 
 
 class ReferenceLevels(NamedTuple):
-    """What can be had without looking at the input and without recent labels."""
+    """Accuracies of predictors that use neither the input nor recent labels."""
 
     majority: float
-    """Most frequent label so far, known with the same steps and shift."""
+    """Most frequent label so far, with the same steps and shift."""
     constant: float
-    """The best single answer, chosen with hindsight: the largest class frequency."""
+    """The best constant prediction, chosen in hindsight: the largest class frequency."""
     uniform: float
-    """Guessing among the C classes that occur: 1/C."""
+    """Uniform guessing among the C classes that occur: 1/C."""
     squared: float
-    """Guessing in proportion to the frequencies: the sum of their squares."""
+    """Guessing in proportion to the class frequencies: the sum of their squares."""
 
 
 def reference_levels(labels: ArrayLike, step: ArrayLike = 1, shift: int = 0) -> ReferenceLevels:
-    """Levels to read a blind accuracy against; never 1/C alone, which skewed labels make too low.
+    """Reference levels for a blind accuracy; 1/C alone is too low for skewed labels.
 
     ``majority`` is ``blind_accuracy`` with the whole history as its window, at the given step and
     shift; the other three use the frequencies p_c over the whole stream: max p_c, 1/C, sum p_c².

@@ -1,4 +1,4 @@
-"""The audit as the command line calls it."""
+"""The command `audit`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def audit_log(log: Any, **options: Any) -> Audit:
     `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
     :func:`audit`.
     """
-    if isinstance(log, str | Path) and (own := Path(log) / "log" / "predictions").is_dir():
-        log = own
+    if isinstance(log, str | Path) and (predictions := Path(log) / "log" / "predictions").is_dir():
+        log = predictions
     return audit(log, **options)
 
 
@@ -31,33 +31,32 @@ def run_audit(
     console: Any = None,
     **options: Any,
 ) -> int:
-    """Audit a log and print what was found; 0 is fine, 1 means that a condition holds.
+    """Audit a log and print the results; returns 1 if a condition of ``fail_if`` is true, else 0.
 
-    Every condition of ``fail_if`` is read and judged before anything is written, so a condition
-    that cannot be read or judged, like any bad input, raises ``StreamgaugeError`` and leaves no
-    report behind. ``report`` is where the HTML page goes; ``as_json`` prints JSON instead of
-    words. ``options`` are those of :func:`audit`.
+    Every condition is evaluated before anything is written: an invalid condition, like any invalid
+    input, raises ``StreamgaugeError`` and no report is written. ``report`` is the path of the HTML
+    page; ``as_json`` prints JSON instead of sentences. ``options`` are those of :func:`audit`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
-    found = audit_log(path, **options)
-    gates = [(condition, holds(condition, found.values)) for condition in conditions]
-    written = None
+    result = audit_log(path, **options)
+    gates = [(condition, holds(condition, result.values)) for condition in conditions]
+    page = None
     if report is not None:
         from streamgauge.audit.page import audit_page
 
-        written = audit_page(found, gates).write(report)
+        page = audit_page(result, gates).write(report)
     if as_json:
-        answer = found.to_dict()
-        answer["gates"] = [{"fail_if": c, "fails": failed} for c, failed in gates]
-        answer["report"] = None if written is None else str(written)
-        print(json.dumps(answer, indent=2, allow_nan=False))
+        content = result.to_dict()
+        content["gates"] = [{"fail_if": c, "fails": failed} for c, failed in gates]
+        content["report"] = None if page is None else str(page)
+        print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _print(found, gates, written, console)
+        _print(result, gates, page, console)
     return 1 if any(failed for _, failed in gates) else 0
 
 
 def _print(
-    found: Audit, gates: Sequence[tuple[str, bool]], written: Path | None, console: Any
+    result: Audit, gates: Sequence[tuple[str, bool]], page: Path | None, console: Any
 ) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -65,9 +64,11 @@ def _print(
     from streamgauge.audit.terminal import render
 
     screen = console or Console()
-    screen.print(render(found))
+    screen.print(render(result))
     for condition, failed in gates:
-        said = "holds: the gate fails" if failed else "does not hold"
-        screen.print(Text(f"Condition '{condition}' {said}.", style="bold red" if failed else ""))
-    if written is not None:
-        screen.print(Text(f"Report: {written}"))
+        outcome = "holds: the gate fails" if failed else "does not hold"
+        screen.print(
+            Text(f"Condition '{condition}' {outcome}.", style="bold red" if failed else "")
+        )
+    if page is not None:
+        screen.print(Text(f"Report: {page}"))

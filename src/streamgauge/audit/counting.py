@@ -1,8 +1,7 @@
-"""Counting the hits of blind classifiers, piece by piece and block by block.
+"""Hits of blind classifiers, counted piece by piece and per block of the stream.
 
-This is the engine under :func:`streamgauge.audit.blind_accuracy` and everything that needs
-intervals: it keeps hits per block of stream time, which is all that a block bootstrap, a moving
-window or a prefix ever asks for, and it never needs the whole stream at once.
+Used by :func:`streamgauge.audit.blind_accuracy` and for all intervals. Hits per block are enough
+for a block bootstrap, a moving window or a prefix, and the whole stream is never in memory.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 TIES = ("recent", "smallest", "evalocl")
-# Measured cost of one label in nanoseconds: one step of a backward walk, one slide of a window.
+# Measured cost per label in nanoseconds: of a backward walk, and of sliding one window.
 WALK, SLIDE = 3.3, 50.0
 
 
 def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
-    """Labels as class numbers 0..n-1 in sorted order, and n.
+    """Labels as class numbers 0..n-1, and n.
 
-    Whole numbers that are already small are taken as they are (a class that never occurs costs
-    nothing); anything else, strings too, is numbered in sorted order.
+    Small whole numbers are used unchanged; other labels are numbered in sorted order.
 
     >>> encode(["b", "a", "b"])
     (array([1, 0, 1], dtype=int32), 2)
@@ -38,7 +36,7 @@ def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
     values = np.asarray(labels)
     if values.ndim != 1:
         raise StreamgaugeError(
-            f"labels must be one flat array, not {values.ndim}-dimensional: pass one label a sample"
+            f"labels must be a flat array, not {values.ndim}-dimensional: pass one label per sample"
         )
     if values.size == 0:
         return np.zeros(0, np.int32), 0
@@ -46,15 +44,15 @@ def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
         values = values.astype(np.int32)
     if values.dtype.kind == "f":
         raise StreamgaugeError(
-            "labels are floating-point numbers: classes must be whole numbers or names, so "
-            "convert them first (regression cannot be audited)"
+            "labels are floating-point numbers: convert them to whole numbers or names "
+            "(regression is not supported)"
         )
     if values.dtype.kind in "iu":
         low, high = values.min(), int(values.max())
         if low < 0:
             raise StreamgaugeError(
-                f"label {int(low)} is negative: classes are numbered from 0, so drop or relabel "
-                "the samples whose class is unknown"
+                f"label {int(low)} is negative: classes are numbered from 0; drop or relabel the "
+                "samples whose class is unknown"
             )
         if high < max(1 << 20, 2 * values.size) and high < 2**31 - 1:
             return np.ascontiguousarray(values, dtype=np.int32), high + 1
@@ -67,48 +65,48 @@ def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
 
 
 def check_windows(windows: ArrayLike) -> Floats:
-    """Window lengths as floats (infinity is the whole history), refused where impossible."""
-    given = np.atleast_1d(np.asarray(windows, dtype=np.float64))
-    bad = given[~((given >= 1) & ((given == np.floor(given)) | np.isinf(given)))]
-    if bad.size:
+    """Window lengths as floats (infinity is the whole history); an error for invalid ones."""
+    lengths = np.atleast_1d(np.asarray(windows, dtype=np.float64))
+    invalid = lengths[~((lengths >= 1) & ((lengths == np.floor(lengths)) | np.isinf(lengths)))]
+    if invalid.size:
         raise StreamgaugeError(
-            f"window {bad[0]:g} is impossible: a window is a whole number of labels, 1 or more, "
+            f"window {invalid[0]:g} is invalid: a window is a whole number of labels, 1 or more, "
             "or infinity for the whole history"
         )
-    return given
+    return lengths
 
 
 def check_shifts(shifts: ArrayLike) -> Ints:
     """Shifts as whole numbers of samples, 0 or more."""
-    given = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
-    bad = given[~((given >= 0) & (given == np.floor(given)) & np.isfinite(given))]
-    if bad.size:
+    values = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
+    invalid = values[~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))]
+    if invalid.size:
         raise StreamgaugeError(
-            f"shift {bad[0]:g} is impossible: a shift is a whole number of samples, 0 or more"
+            f"shift {invalid[0]:g} is invalid: a shift is a whole number of samples, 0 or more"
         )
-    return given.astype(np.int64)
+    return values.astype(np.int64)
 
 
 def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
     """(step number of every sample, 1), or (empty array, step size)."""
-    given = np.asarray(step)
-    if given.dtype.kind not in "iu":
+    numbers = np.asarray(step)
+    if numbers.dtype.kind not in "iu":
         raise StreamgaugeError("step must be a whole number, or the step number of every sample")
-    if given.ndim == 0:
-        if int(given) < 1:
-            raise StreamgaugeError(f"step {int(given)} is impossible: a step has 1 sample or more")
-        return np.zeros(0, np.int64), int(given)
-    if length is not None and given.shape != (length,):
+    if numbers.ndim == 0:
+        if int(numbers) < 1:
+            raise StreamgaugeError(f"step {int(numbers)} is invalid: a step has 1 sample or more")
+        return np.zeros(0, np.int64), int(numbers)
+    if length is not None and numbers.shape != (length,):
         raise StreamgaugeError(
-            f"step has {given.size} entries for {length} labels: give one step number a sample"
+            f"step has {numbers.size} entries for {length} labels: give one step number per sample"
         )
-    if given.size and np.any(given[1:] < given[:-1]):
+    if numbers.size and np.any(numbers[1:] < numbers[:-1]):
         raise StreamgaugeError("step numbers must never decrease: sort the samples by step first")
-    return np.ascontiguousarray(given, dtype=np.int64), 1
+    return np.ascontiguousarray(numbers, dtype=np.int64), 1
 
 
 def tie_rule(ties: str) -> int:
-    """Number of a tie rule."""
+    """The number of a tie rule in the compiled loops."""
     if ties not in TIES:
         raise StreamgaugeError(f"there is no tie rule '{ties}': {nearest(ties, TIES)}")
     return TIES.index(ties)
@@ -159,15 +157,15 @@ def in_threads(jobs: Sequence[Callable[[], Any]], threads: int | None = None) ->
 
 
 class BlindCounter:
-    """Hits of blind classifiers for every window, shift and block of stream time.
+    """Hits of blind classifiers for every window, shift and block of the stream.
 
     ``feed`` takes the labels (class numbers below ``classes``) in pieces of any size, ``finish``
-    ends the stream. Then ``hits[b, w, s]`` counts the right predictions of window w at shift s
-    whose sample number t (the sample before which the prediction was made) lies in block b, and
-    ``tries[b, w, s]`` all of them. Memory is bounded by the longest window plus the longest shift
-    plus a piece: where the stream outgrows ``blocks`` blocks, they are merged in pairs.
+    ends the stream. Then ``hits[b, w, s]`` counts the correct predictions of window w at shift s
+    made before a sample t in block b, and ``tries[b, w, s]`` all predictions. Memory is bounded by
+    the longest window plus the longest shift plus one piece; if there are more than ``blocks``
+    blocks, they are merged in pairs.
 
-    ``first_target`` leaves out every prediction about a sample before it.
+    Predictions of samples before ``first_target`` are not counted.
     """
 
     def __init__(
@@ -199,7 +197,7 @@ class BlindCounter:
         self._steps = np.zeros(0, np.int64)
         self._stepped = False
         self._finite = np.unique(self.windows[np.isfinite(self.windows)]).astype(np.int64)
-        cut = self._cut()
+        cut = self._count_small()
         self._small, self._large = self._finite[:cut], self._finite[cut:]
         self._sliding = [int(w) for w in self._large] + [0] * bool(np.isinf(self.windows).any())
         leaves = tree_size(self.classes)
@@ -210,8 +208,8 @@ class BlindCounter:
         self._slid = [np.zeros((0, self.shifts.size), np.int64) for _ in self._sliding]
         self._begin = {int(w): -1 for w in [*self._finite, 1]}
 
-    def _cut(self) -> int:
-        """How many of the windows are cheaper in one backward walk than each by sliding."""
+    def _count_small(self) -> int:
+        """Number of the shortest windows that are cheaper in one backward walk than by sliding."""
         if TIES[self.ties] == "evalocl":
             return 0
         walk = np.concatenate([[0.0], self._finite * (WALK / self.size)])
@@ -219,7 +217,7 @@ class BlindCounter:
         return int(np.argmin(walk + slide))
 
     def feed(self, labels: NDArray[np.int32], steps: Ints | None = None) -> None:
-        """The next labels, and their step numbers where steps differ in size."""
+        """Add the next labels, with step numbers if steps differ in size."""
         if labels.size == 0:
             return
         self._stepped = self._stepped or steps is not None
@@ -233,37 +231,37 @@ class BlindCounter:
         self.length = self._offset + self._labels.size
         self._find_beginnings()
         self._count_to(max(self._done, self.length - int(self.shifts.max(initial=0))))
-        self._forget()
+        self._drop_old_labels()
 
     def begin_with(self, counts: Ints, mode: int) -> None:
-        """Let the unlimited window begin with labels that came before the first one fed: how often
-        each class occurred, and the answer they give."""
+        """Start the unlimited window with labels before the first one fed: the count of each class
+        and the current mode."""
         if self._sliding and self._sliding[-1] == 0:
             self._trees[-1][:] = counts
             self._memory[-1][0] = mode
 
     def finish(self, until: int | None = None) -> None:
-        """End of the stream: count what still waited for later labels, and sum up. ``until`` ends
-        before it, at predictions whose longest shift is within what was fed."""
+        """End the stream: count the remaining predictions. With ``until``, count only predictions
+        made before that sample; their targets must have been fed."""
         end = self.length if until is None else until
         self._count_to(end)
-        used = -(-end // self.block)
-        self._reserve(used)
-        found = {int(w): self._walked[:used, i] for i, w in enumerate(self._small)}
-        found |= {w: self._slid[i][:used] for i, w in enumerate(self._sliding)}
-        rows = [found[int(w) if np.isfinite(w) else 0] for w in self.windows]
-        self.conclude(np.stack(rows, axis=1) if rows else self.hits, self.length, self.begin)
+        blocks = -(-end // self.block)
+        self._reserve(blocks)
+        hits_per_window = {int(w): self._walked[:blocks, i] for i, w in enumerate(self._small)}
+        hits_per_window |= {w: self._slid[i][:blocks] for i, w in enumerate(self._sliding)}
+        rows = [hits_per_window[int(w) if np.isfinite(w) else 0] for w in self.windows]
+        self.finish_with(np.stack(rows, axis=1) if rows else self.hits, self.length, self.begin)
 
     @property
     def begin(self) -> dict[int, int]:
-        """First sample that each window can answer for; -1 where there is none."""
+        """First sample that each window can predict; -1 if none."""
         return self._begin
 
-    def conclude(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
-        """Be the counter that counted these hits in a stream of that length."""
+    def finish_with(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
+        """Set the hits of a stream of this length, compute the tries, and release the labels."""
         self.hits, self.length = hits, length
-        used = hits.shape[0]
-        edges = np.arange(used + 1, dtype=np.int64)[:, None, None] * self.block
+        blocks = hits.shape[0]
+        edges = np.arange(blocks + 1, dtype=np.int64)[:, None, None] * self.block
         begin = [begins[int(w) if np.isfinite(w) else 1] for w in self.windows]
         start = np.array([b if b >= 0 else self.length for b in begin], np.int64)
         low = np.maximum(start[:, None], self.first[None, :])
@@ -274,14 +272,14 @@ class BlindCounter:
         self._steps = np.zeros(0, np.int64)
 
     def _find_beginnings(self) -> None:
-        """First sample that each window can answer for: its step begins with a full window."""
-        for window, at in self._begin.items():
-            if at >= 0:
+        """Find the first sample each window can predict: its step begins with a full window."""
+        for window, first in self._begin.items():
+            if first >= 0:
                 continue
             if not self._stepped:
-                at = -(-window // self.size) * self.size
-                if at < self.length:
-                    self._begin[window] = at
+                first = -(-window // self.size) * self.size
+                if first < self.length:
+                    self._begin[window] = first
                 continue
             low = max(window, self._offset + 1)
             inside = self._steps[low - 1 - self._offset :]
@@ -299,7 +297,7 @@ class BlindCounter:
             self._walked, self._slid = grown[0], grown[1:]
 
     def _merge(self) -> None:
-        """Blocks twice as long, half as many."""
+        """Merge blocks in pairs."""
         self._reserve(self._walked.shape[0] + self._walked.shape[0] % 2)
         self._walked = self._walked[0::2] + self._walked[1::2]
         self._slid = [counts[0::2] + counts[1::2] for counts in self._slid]
@@ -346,8 +344,8 @@ class BlindCounter:
         in_threads(jobs)
         self._done = hi
 
-    def _forget(self) -> None:
-        """Drop labels that no window of a later prediction reaches back to."""
+    def _drop_old_labels(self) -> None:
+        """Drop labels that no later prediction uses."""
         start = self._done
         if self._stepped:
             while start > self._offset and (
@@ -359,7 +357,7 @@ class BlindCounter:
             start -= start % self.size
         keep = start - (int(self._finite[-1]) if self._finite.size else 0) - 2
         cut = keep - self._offset
-        # Moving the rest costs a copy: worth it only once much has become useless.
+        # Dropping copies the rest, so drop only when more than half is unused.
         if cut > self._labels.size // 2:
             self._labels = self._labels[cut:].copy()
             self._steps = self._steps[cut:].copy() if self._stepped else self._steps

@@ -1,4 +1,4 @@
-"""Durations in words: ``1h`` to seconds, seconds to ``1 hour``, and the names of known periods."""
+"""Durations as text: ``1h`` to seconds, seconds to ``1 hour``, and names of periods."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ NAMED = [
 
 
 def seconds(text: str | float) -> float:
-    """Seconds in a duration; a plain number is taken as seconds.
+    """A duration in seconds; a plain number is already in seconds.
 
     >>> seconds("90min"), seconds("1d"), seconds("2 weeks"), seconds(5)
     (5400.0, 86400.0, 1209600.0, 5.0)
     """
     if not isinstance(text, str) or text.strip() == "0":
         return float(text)
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", text.lower())
-    unit = found.group(2) if found else ""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+)\s*", text.lower())
+    unit = match.group(2) if match else ""
     factor = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
-    if not found or factor is None:
+    if not match or factor is None:
         raise StreamgaugeError(
-            f"'{text}' is no duration: write a number and a unit, such as 30s, 10min, 1h, 1d or 2w"
+            f"'{text}' is not a duration: write a number and a unit, such as 30s, 10min, 1h, 1d or "
+            "2w"
         )
-    return float(found.group(1)) * factor
+    return float(match.group(1)) * factor
 
 
 def is_duration(value: object) -> bool:
-    """Whether a shift was given as a duration and not as a number of samples.
+    """Whether a shift is a duration, not a number of samples.
 
     >>> is_duration("1h"), is_duration("64"), is_duration(64)
     (True, False, False)
@@ -62,7 +63,7 @@ def is_duration(value: object) -> bool:
 
 
 def all_durations(shifts: Iterable[object]) -> bool:
-    """Whether shifts are durations; mixing them with numbers of samples is refused.
+    """Whether shifts are durations; an error if they are mixed with numbers of samples.
 
     >>> all_durations(["0", "1h"]), all_durations([0, "64"])
     (True, False)
@@ -73,14 +74,14 @@ def all_durations(shifts: Iterable[object]) -> bool:
     for s in given:
         if not is_duration(s) and float(str(s)) != 0:
             raise StreamgaugeError(
-                f"the shift {s} is a number of samples, and others are durations: give all of them "
-                "one way"
+                f"the shift {s} is a number of samples, but other shifts are durations: give all "
+                "in the same unit"
             )
     return True
 
 
 def in_words(duration: float) -> str:
-    """A duration as a person would say it, in the largest unit that fits.
+    """A duration as text, in the largest unit that fits.
 
     >>> in_words(86400), in_words(5400), in_words(0.5), in_words(1209600)
     ('1 day', '1.5 hours', '0.5 seconds', '2 weeks')

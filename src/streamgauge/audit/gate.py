@@ -1,4 +1,4 @@
-"""Conditions for monitoring: ``near_future < blind + 2pt``, read without evaluating any code.
+"""Conditions for monitoring, such as ``near_future < blind + 2pt``, parsed without `eval`.
 
 The grammar is comparisons of sums and products, joined by ``and`` and ``or``:
 
@@ -42,44 +42,44 @@ def holds(condition: str, values: Mapping[str, float]) -> bool:
     >>> holds("online > 90% or (online - blind) * 2 > 0.5", {"online": 0.8, "blind": 0.7})
     False
     """
-    return _Reader(condition, values).read()
+    return _Parser(condition, values).read()
 
 
-class _Reader:
+class _Parser:
     def __init__(self, condition: str, values: Mapping[str, float]) -> None:
         self.condition, self.values = condition, values
         self.tokens = self._split()
-        self.at = 0
+        self.position = 0
 
     def _split(self) -> list[tuple[str, float | None]]:
         tokens: list[tuple[str, float | None]] = []
-        text, at = self.condition.rstrip(), 0
-        while at < len(text):
-            found = TOKEN.match(text, at)
-            if not found:
-                raise self._wrong(f"'{text[at:].split()[0]}' is not understood")
-            if found["number"]:
-                scale = 0.01 if found["unit"] else 1.0
-                tokens.append((found[0].strip(), float(found["number"]) * scale))
+        text, position = self.condition.rstrip(), 0
+        while position < len(text):
+            match = TOKEN.match(text, position)
+            if not match:
+                raise self._error(f"'{text[position:].split()[0]}' is unknown")
+            if match["number"]:
+                scale = 0.01 if match["unit"] else 1.0
+                tokens.append((match[0].strip(), float(match["number"]) * scale))
             else:
-                tokens.append((found["name"] or found["sign"], None))
-            at = found.end()
+                tokens.append((match["name"] or match["sign"], None))
+            position = match.end()
         return tokens
 
-    def _wrong(self, what: str) -> StreamgaugeError:
+    def _error(self, problem: str) -> StreamgaugeError:
         return StreamgaugeError(
-            f"the condition '{self.condition}' cannot be read, {what}: write it like "
+            f"the condition '{self.condition}' cannot be parsed, {problem}: write it like "
             "'near_future < blind + 2pt'"
         )
 
     def _peek(self) -> str:
-        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
+        return self.tokens[self.position][0] if self.position < len(self.tokens) else ""
 
     def _next(self) -> tuple[str, float | None]:
-        if self.at >= len(self.tokens):
-            raise self._wrong("it ends too early")
-        self.at += 1
-        return self.tokens[self.at - 1]
+        if self.position >= len(self.tokens):
+            raise self._error("it ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
 
     def read(self) -> bool:
         result = self._all_of()
@@ -88,7 +88,7 @@ class _Reader:
             other = self._all_of()
             result = result or other
         if self._peek():
-            raise self._wrong(f"'{self._peek()}' comes too many")
+            raise self._error(f"'{self._peek()}' is unexpected")
         return result
 
     def _all_of(self) -> bool:
@@ -103,7 +103,7 @@ class _Reader:
         left = self._sum()
         sign = self._next()[0]
         if sign not in COMPARE:
-            raise self._wrong(f"a comparison such as < is expected where '{sign}' stands")
+            raise self._error(f"a comparison such as < is expected instead of '{sign}'")
         return bool(COMPARE[sign](left, self._sum()))
 
     def _sum(self) -> float:
@@ -120,7 +120,7 @@ class _Reader:
             sign = self._next()[0]
             other = self._factor()
             if sign == "/" and other == 0:
-                raise self._wrong("it divides by zero")
+                raise self._error("it divides by zero")
             value = value * other if sign == "*" else value / other
         return value
 
@@ -133,23 +133,23 @@ class _Reader:
         if text == "(":
             value = self._sum()
             if self._next()[0] != ")":
-                raise self._wrong("a ) is missing")
+                raise self._error("a ) is missing")
             return value
         if not text[0].isalpha() and text[0] != "_":
-            raise self._wrong(f"a number or a name is expected where '{text}' stands")
+            raise self._error(f"a number or a name is expected instead of '{text}'")
         return self._value(text)
 
     def _value(self, name: str) -> float:
         if name not in self.values:
             raise StreamgaugeError(
-                f"the condition '{self.condition}' names '{name}', which an audit does not have: "
+                f"the condition '{self.condition}' uses '{name}', which is no value of an audit: "
                 f"{nearest(name, self.values)}"
             )
         value = self.values[name]
         if math.isnan(value):
-            there = ", ".join(sorted(n for n, v in self.values.items() if not math.isnan(v)))
+            known = ", ".join(sorted(n for n, v in self.values.items() if not math.isnan(v)))
             raise StreamgaugeError(
-                f"the condition '{self.condition}' cannot be judged, because {name} cannot be "
-                f"computed from this log; what can be is {there}"
+                f"the condition '{self.condition}' cannot be evaluated, because {name} cannot be "
+                f"computed from this log; known values are {known}"
             )
         return value

@@ -1,8 +1,8 @@
-"""Standard errors and intervals for sums over a stream whose neighbours are not independent.
+"""Standard errors and intervals of sums over a stream of correlated samples.
 
-All of it works on sums per small block of stream time. Long blocks are runs of small ones, and the
-blocks overlap and wrap around (circular block bootstrap, Politis and Romano 1992). A bootstrap of a
-mean converges to a variance that can be written down, so no resampling is needed for it.
+All functions take sums per block of the stream. Bootstrap blocks are runs of consecutive blocks
+that overlap and wrap around (circular block bootstrap, Politis and Romano 1992). The bootstrap
+variance of a mean has a closed form, so nothing is resampled.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Floats = NDArray[np.float64]
 
 
 def long_sums(values: Floats, run: int) -> Floats:
-    """Sums over every run of ``run`` neighbours, wrapping around at the end.
+    """Sums over every run of ``run`` consecutive values, wrapping around at the end.
 
     >>> long_sums(np.array([1.0, 2.0, 3.0]), 2)
     array([3., 5., 4.])
     """
     run = min(run, values.size)
-    total = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[: run - 1]]))])
-    sums: Floats = total[run:] - total[:-run]
+    cumulative = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[: run - 1]]))])
+    sums: Floats = cumulative[run:] - cumulative[:-run]
     return sums
 
 
 def influence(top: Floats, bottom: Floats) -> Floats:
-    """What every small block adds to the error of sum(top) / sum(bottom), to first order.
+    """Contribution of every block to the error of sum(top) / sum(bottom), to first order.
 
-    Influences of two ratios may be subtracted: that is how paired differences keep what is common.
+    Subtract the influences of two ratios for the error of their paired difference.
 
     >>> influence(np.array([1.0, 0.0]), np.array([1.0, 1.0]))
     array([ 0.25, -0.25])
@@ -43,11 +43,11 @@ def influence(top: Floats, bottom: Floats) -> Floats:
 
 
 def run_error(parts: Floats, run: int) -> tuple[float, float]:
-    """Standard error of a sum of influences, and the number of independent blocks it rests on.
+    """Standard error of a sum of influences, and the number of independent bootstrap blocks.
 
-    With n small blocks in runs of m, the bootstrap variance of the sum is (n / m) times the mean
-    square of the run sums; it is enlarged by blocks / (blocks − 1), as a sample variance is. NaN
-    with fewer than two blocks.
+    With n blocks in runs of m, the bootstrap variance of the sum is (n / m) times the mean square
+    of the run sums, times (n / m) / (n / m − 1) as for a sample variance. NaN with fewer than two
+    independent blocks.
     """
     blocks = parts.size / max(1, run)
     if blocks < 2:
@@ -57,7 +57,7 @@ def run_error(parts: Floats, run: int) -> tuple[float, float]:
 
 
 def ratio_error(top: Floats, bottom: Floats, run: int) -> tuple[float, float]:
-    """Standard error of sum(top) / sum(bottom), and the number of independent blocks behind it.
+    """Standard error of sum(top) / sum(bottom), and the number of independent bootstrap blocks.
 
     >>> ratio_error(np.array([1.0, 0.0, 1.0, 0.0]), np.ones(4), 1)
     (0.288..., 4.0)
@@ -68,7 +68,7 @@ def ratio_error(top: Floats, bottom: Floats, run: int) -> tuple[float, float]:
 
 
 def critical(errors: float, blocks: float) -> float:
-    """``errors`` standard errors, widened because few blocks make the error itself uncertain.
+    """``errors`` standard errors, widened for the uncertainty of the error with few blocks.
 
     First-order expansion of Student's t around the normal distribution.
 
@@ -78,16 +78,16 @@ def critical(errors: float, blocks: float) -> float:
     return errors * (1 + (errors * errors + 1) / (4 * max(1.0, blocks - 1)))
 
 
-def errors_for(chance: float, looks: int) -> float:
-    """Standard errors that ``looks`` looks together exceed with at most this chance (Bonferroni).
+def errors_for(chance: float, comparisons: int) -> float:
+    """Critical number of standard errors for several comparisons at this total chance (Bonferroni).
 
     >>> round(errors_for(0.001, 1), 2), round(errors_for(0.001, 50), 2)
     (3.09, 4.11)
     """
-    return -NormalDist().inv_cdf(chance / looks)
+    return -NormalDist().inv_cdf(chance / comparisons)
 
 
 def interval(estimate: float, error: float, blocks: float) -> tuple[float, float]:
-    """The 95 % interval of an estimate with its standard error."""
+    """The 95 % interval of an estimate with this standard error."""
     half = critical(1.96, blocks) * error
     return estimate - half, estimate + half

@@ -1,9 +1,9 @@
-"""The compiled loops of the audit. Imported only where they run, because numba takes its time.
+"""The compiled loops of the audit. Import this module lazily: numba is slow to import.
 
 Every loop works on a piece of the label stream: ``y[i]`` is label number ``off + i`` of the
-stream, and positions (``lo``, ``hi``, ``end``) are numbers in the stream. So a stream longer than
-memory goes through piece by piece, and one that fits is simply a single piece. None holds the
-interpreter lock, so several run side by side in ordinary threads.
+stream, and positions (``lo``, ``hi``, ``end``) are indices in the stream, so a stream longer than
+memory is counted piece by piece. All loops release the interpreter lock, so that several run in
+parallel threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PIECE = 4096
 
 
 def jit(function: F) -> F:
-    """Compile on first use, and keep the machine code on disk where there is a place for it."""
+    """Compile on first use, and cache the machine code on disk if the cache is writable."""
     try:
         return cast(F, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # no writable place for the cache: compile in each process
+    except RuntimeError:  # no writable cache folder: compile in each process
         return cast(F, numba.njit(nogil=True)(function))
 
 
@@ -51,29 +51,29 @@ def count_backward(
     classes: int,
     hits: Ints,
 ) -> None:
-    """Hits of all the (small) windows at once, for predictions at lo <= t < hi.
+    """Hits of all small windows in one walk, for predictions at lo <= t < hi.
 
-    Walk back from the last known label and let the window grow: after j labels the best class is
-    the mode of the last j. A class's standing is one integer, count first and tie-breaker second,
-    so that growing a window costs one addition and one comparison. The standing of an earlier
-    walk is smaller than this walk's ``base``, so nothing is ever cleared.
+    Walk back from the last known label: after j labels the best class is the mode of the last j.
+    The score of a class is one integer, count first and tie-breaker second, so that each label
+    costs one addition and one comparison. Scores of earlier walks are smaller than the ``base`` of
+    this walk, so they need not be cleared.
 
-    ``first[i]`` is the first t that counts for shift i; hits are added to ``hits[block, w, i]``.
+    ``first[i]`` is the first t counted for shift i; hits are added to ``hits[block, w, i]``.
     """
     largest = windows[-1]
     n_shifts = shifts.size
     unit = largest + 2 if ties == RECENT else classes + 1
-    rise = unit * (largest + 2)
-    standing = np.zeros(classes, np.int64)
+    base_step = unit * (largest + 2)
+    score = np.zeros(classes, np.int64)
     change = np.zeros((n_shifts, largest + 2), np.int64)
-    right = np.zeros(n_shifts, np.int64)
-    # Unsigned, so that the compiler need not ask whether an index counts from the end.
+    correct = np.zeros(n_shifts, np.int64)
+    # Unsigned, so that the compiler need not handle negative indices.
     begin = np.zeros(n_shifts, np.uint64)
-    finish = np.zeros(n_shifts, np.uint64)
+    until = np.zeros(n_shifts, np.uint64)
     base = np.int64(0)
     limit = np.int64(4611686018427387904)
-    here = lo // block
-    edge = (here + 1) * block
+    block_index = lo // block
+    edge = (block_index + 1) * block
     t = lo
     while t < hi:
         if steps.size > 0:
@@ -87,40 +87,40 @@ def count_backward(
             start = t if size == 1 else t - t % size
             stop = min(hi, start + size)
         if t >= edge:
-            here = t // block
-            edge = (here + 1) * block
+            block_index = t // block
+            edge = (block_index + 1) * block
         stop = min(stop, edge)
         depth = min(largest, start)
         if base > limit:
-            standing[:] = 0
+            score[:] = 0
             base = np.int64(0)
-        base += rise
+        base += base_step
         best = -1
         top = np.int64(0)
         for i in range(n_shifts):
-            right[i] = 0
+            correct[i] = 0
             begin[i] = max(t, first[i]) + shifts[i] - off
-            finish[i] = min(stop, end - shifts[i]) + shifts[i] - off
+            until[i] = min(stop, end - shifts[i]) + shifts[i] - off
         for j in range(1, depth + 1):
             c = y[start - j - off]
-            v = standing[c]
+            v = score[c]
             if v < base:
                 v = base + (largest + 1 - j if ties == RECENT else classes - c)
             v += unit
-            standing[c] = v
+            score[c] = v
             if v > top:
                 top = v
                 if c != best:
                     best = c
                     for i in range(n_shifts):
                         n = 0
-                        for u in range(begin[i], finish[i]):
+                        for u in range(begin[i], until[i]):
                             n += y[u] == c
-                        if n != right[i]:
-                            change[i, j] += n - right[i]
-                            right[i] = n
+                        if n != correct[i]:
+                            change[i, j] += n - correct[i]
+                            correct[i] = n
         for i in range(n_shifts):
-            change[i, depth + 1] -= right[i]
+            change[i, depth + 1] -= correct[i]
         if stop in (hi, edge):
             for i in range(n_shifts):
                 total = np.int64(0)
@@ -128,7 +128,7 @@ def count_backward(
                 for j in range(1, largest + 1):
                     total += change[i, j]
                     if windows[w] == j:
-                        hits[here, w, i] += total
+                        hits[block_index, w, i] += total
                         w += 1
                 change[i, :] = 0
         t = stop
@@ -136,7 +136,7 @@ def count_backward(
 
 @jit
 def put(tree: Ints, leaf: int, value: int) -> None:
-    """Write one leaf of a tournament tree, and its ancestors as far as anything changes."""
+    """Write one leaf of a tournament tree, and those of its ancestors that change."""
     tree[leaf] = value
     node = leaf >> 1
     while node >= 1:
@@ -149,10 +149,10 @@ def put(tree: Ints, leaf: int, value: int) -> None:
 
 @jit
 def slide(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, mode: int) -> int:
-    """Let label p - 1 into the window and the label that is too old out of it.
+    """Add label p - 1 to the window and remove the oldest label.
 
-    ``mode`` is the answer so far and the new one is returned, where answers depend on the path or
-    the window only grows; otherwise the tree knows.
+    Takes and returns the mode for the tie rule ``evalocl`` and for the unlimited window; in all
+    other cases the mode is read from the tree.
     """
     new = y[p - 1 - off]
     if window == 0:
@@ -182,7 +182,7 @@ def slide(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, mode:
 
 @jit
 def answer(y: Labels, off: int, p: int, window: int, ties: int, tree: Ints, mode: int) -> int:
-    """The mode of the window that ends with label p - 1; -1 while there is no full window."""
+    """The mode of the window that ends with label p - 1; -1 before the first full window."""
     if p == 0 or p < window:
         return -1
     if window == 0 or ties == EVALOCL:
@@ -212,10 +212,10 @@ def count_sliding(
 ) -> None:
     """Hits of one window of any length, for predictions at lo <= t < hi.
 
-    A tournament tree over the classes holds their standings; a slide of the window touches two
-    leaves. ``memory`` carries [mode, prediction of the current step] from piece to piece;
-    ``window`` 0 is the whole history, which needs no tree because it only grows (``tree`` then
-    holds plain counts). Hits are added to ``hits[block, i]`` for shift i.
+    A tournament tree holds the scores of the classes; sliding the window changes two leaves.
+    ``memory`` carries [mode, prediction of the current step] from piece to piece. ``window`` 0 is
+    the whole history, for which ``tree`` holds plain counts. Hits are added to ``hits[block, i]``
+    for shift i.
     """
     guess = np.empty(PIECE, np.int32)
     mode, current = int(memory[0]), int(memory[1])
@@ -237,7 +237,7 @@ def count_sliding(
             a = max(t, first[i])
             b = min(stop, end - shift)
             if b > a:
-                # Only slices tell the compiler that no index is negative, so that it can vectorise.
+                # With slices the compiler knows that no index is negative, and vectorises.
                 answers = guess[a - t : b - t]
                 targets = y[a + shift - off : b + shift - off]
                 n = np.int32(0)
@@ -250,7 +250,7 @@ def count_sliding(
 
 @jit
 def all_guesses(y: Labels, window: int, ties: int, tree: Ints, guess: Labels) -> None:
-    """What one window answers after every number of known labels: guess[t] knows y[:t]."""
+    """Predictions of one window after every number of known labels: guess[t] uses y[:t]."""
     mode = -1
     for p in range(y.size + 1):
         if p > 0:
@@ -259,26 +259,24 @@ def all_guesses(y: Labels, window: int, ties: int, tree: Ints, guess: Labels) ->
 
 
 @jit
-def count_known(
-    y: Labels, guess: Labels, known: Ints, first: int, block: int, hits: Ints, tries: Ints
-) -> None:
-    """Hits per block of targets j, where sample j is answered by whoever knows y[:known[j]]."""
-    for j in range(first, y.size):
-        answer_for = guess[known[j]]
-        if answer_for >= 0:
+def count_known(y: Labels, guess: Labels, known: Ints, block: int, hits: Ints, tries: Ints) -> None:
+    """Hits per block of targets j, where sample j is predicted from y[:known[j]]."""
+    for j in range(y.size):
+        prediction = guess[known[j]]
+        if prediction >= 0:
             tries[j // block] += 1
-            if answer_for == y[j]:
+            if prediction == y[j]:
                 hits[j // block] += 1
 
 
 @jit
 def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
-    """For every lag below matches.size: how many of y[at] equal the label that many later.
+    """For every lag below matches.size: how many of y[at] equal the label ``lag`` samples later.
 
-    Counts are 32 bits wide because the loop then runs twice as fast.
+    Counts have 32 bits because the loop then is twice as fast.
     """
     for i in range(at.size):
-        # Only a slice tells the compiler that no index is negative, so that it can vectorise.
+        # With a slice the compiler knows that no index is negative, and vectorises.
         later = y[at[i] : at[i] + matches.size]
         c = later[0]
         for lag in range(matches.size):
@@ -289,9 +287,9 @@ def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
 def count_matches_in_time(
     y: Labels, time: Ints, at: Ints, width: int, most: int, matches: Ints, pairs: Ints
 ) -> None:
-    """The same by time: bin b holds pairs whose times are b widths apart, rounded.
+    """Matches by time difference: bin b counts pairs whose times differ by b widths, rounded.
 
-    At most ``most`` later samples are looked at for each, evenly spread over those in reach.
+    For each sample at most ``most`` later samples are compared, evenly spaced within reach.
     """
     reach = width * matches.size - width // 2 - 1
     for i in range(at.size):
@@ -316,16 +314,16 @@ def guess_without_user(
     classes: int,
     guess: Labels,
 ) -> None:
-    """The mode of the last ``window`` labels of other users; -1 where ``most`` hold none.
+    """The mode of the last ``window`` labels of other users among the last ``most`` labels, or -1.
 
-    For target number i the labels before known[i] may be used. Ties go to the most recent.
+    Target number i uses the labels before known[i]. Ties go to the most recent class.
     """
-    standing = np.zeros(classes, np.int64)
+    score = np.zeros(classes, np.int64)
     unit = window + 2
     base = np.int64(0)
     for i in range(targets.size):
         base += unit * (window + 2)
-        own = users[targets[i]]
+        user = users[targets[i]]
         best = -1
         top = np.int64(0)
         used = 0
@@ -333,15 +331,15 @@ def guess_without_user(
             at = known[i] - back
             if at < 0 or used == window:
                 break
-            if users[at] == own:
+            if users[at] == user:
                 continue
             used += 1
             c = y[at]
-            v = standing[c]
+            v = score[c]
             if v < base:
                 v = base + window + 1 - used
             v += unit
-            standing[c] = v
+            score[c] = v
             if v > top:
                 top = v
                 best = c

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import TableReader
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import Codes, Ints, TimeParser, Vocabulary, refuse_missing
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
+from streamgauge.tables.values import Codes, Ints, Vocabulary
 from streamgauge.tables.values import numbers as as_numbers
 
 ROLES = ("label", "prediction", "time", "user", "album", "step", "shift", "age")
@@ -37,7 +39,7 @@ class Piece:
     features: NDArray[np.float32] | None = None
 
 
-class Log:
+class PredictionLog:
     """The log of some system: its columns, what they mean, and its rows in pieces.
 
     Every role (label, prediction, time, user, album, step, shift, age) may be given the name of its
@@ -65,8 +67,8 @@ class Log:
         name = self.source.row_name(row)
         return name[0].lower() + name[1:]
 
-    def _rows_from(self, first: int) -> Callable[[int], str]:
-        return lambda row: self.row_name(first + row)
+    def _rows(self, first: int, count: int) -> Rows:
+        return Rows(count, self.name, lambda row: self.row_name(first + row))
 
     def pieces(self) -> Iterator[Piece]:
         """The rows, a bounded number at a time, in the order of the file."""
@@ -99,8 +101,8 @@ class Log:
         if "album" in self.roles:
             read["album"] = self.albums.encode(table[self.roles["album"]])
         if "time" in self.roles:
-            column = table[self.roles["time"]]
-            read["time"] = self.times.whole_seconds(column, self.name, self._rows_from(row))
+            rows = self._rows(row, table.num_rows)
+            read["time"] = self.times.whole_seconds(table[self.roles["time"]], rows)
         for role in ("step", "shift", "age"):
             if role in self.roles:
                 read[role] = self._whole(role, table[self.roles[role]], row)
@@ -119,7 +121,8 @@ class Log:
             )
         labels = self.classes.encode(column)
         self._refuse_fractions("label", "write classes as whole numbers or names")
-        refuse_missing(labels < 0, "label", name, self.name, self._rows_from(row))
+        why = f"has no label in column '{name}': drop the rows without a label."
+        self._rows(row, len(labels)).refuse(labels < 0, "missing label", why)
         for key, code in self.classes.numbers.items():
             if isinstance(key, int) and key < 0 and (labels == code).any():
                 raise StreamgaugeError(
@@ -145,9 +148,8 @@ class Log:
                 f"column '{name}' is taken as the {role} but holds no numbers: name another column "
                 f"with --{role}, or leave it out with --{role} none"
             )
-        refuse_missing(
-            ~np.isfinite(numbers), role, name, self.name, self._rows_from(row), f"--{role}"
-        )
+        why = f"has no {role} in column '{name}': fill it in, or set --{role} none."
+        self._rows(row, len(numbers)).refuse(~np.isfinite(numbers), f"missing {role}", why)
         broken = np.flatnonzero(numbers != np.floor(numbers))
         if broken.size and role != "age":
             raise StreamgaugeError(

@@ -1,9 +1,8 @@
-"""Is it the inputs, or the people, that repeat?
+"""Whether repeated inputs, or repeated users and albums, explain a high blind accuracy.
 
-A high blind accuracy says that labels repeat. Two questions remain: whether the inputs repeat too
-(then a nearest neighbour among the last few samples does as well as one among all), and whether it
-is one person, or one album, that repeats (then it goes away when that person's other samples are
-left out).
+A high blind accuracy means that labels repeat. If inputs repeat too, a nearest neighbour among the
+last few samples is as accurate as one among all samples. If labels repeat within users or albums,
+the accuracy drops when the other samples of the same user or album are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ USER_TARGETS = 200_000
 
 
 class Level(NamedTuple):
-    """An accuracy with its 95 % interval and the number of samples behind it."""
+    """An accuracy with its 95 % interval and the number of scored samples."""
 
     value: float
     low: float
@@ -35,44 +34,44 @@ class Level(NamedTuple):
     samples: int
 
 
-NOTHING = Level(math.nan, math.nan, math.nan, 0)
+UNKNOWN_LEVEL = Level(math.nan, math.nan, math.nan, 0)
 
 
-def level(hits: Floats, tries: Floats, run: int) -> Level:
-    """The accuracy over small blocks, with an interval from blocks of ``run`` of them."""
+def level_from_blocks(hits: Floats, tries: Floats, run: int) -> Level:
+    """Accuracy from hits and tries per block; the interval uses runs of ``run`` blocks."""
     total = float(tries.sum())
     if total == 0:
-        return NOTHING
+        return UNKNOWN_LEVEL
     value = float(hits.sum()) / total
     error, blocks = ratio_error(hits, tries, run)
     low, high = interval(value, error, blocks)
-    # Hits that never vary, or a single block, leave the interval unknown and not empty.
+    # With constant hits or a single block, the interval is unknown.
     if math.isnan(error) or error < 1e-12:
         return Level(value, math.nan, math.nan, int(total))
     return Level(value, max(0.0, low), min(1.0, high), int(total))
 
 
-def level_of(right: NDArray[np.bool_], burst: int = 1) -> Level:
-    """The accuracy of answers in stream order; blocks of a hundredth, or longer than a burst."""
-    if right.size == 0:
-        return NOTHING
-    block = max(1, right.size // 2048)
-    edges = np.arange(0, right.size, block)
-    hits = np.add.reduceat(right.astype(np.float64), edges)
-    tries = np.diff(np.append(edges, right.size)).astype(np.float64)
-    return level(hits, tries, math.ceil(max(right.size / 100, burst) / block))
+def level_from_answers(correct: NDArray[np.bool_], burst: int = 1) -> Level:
+    """Accuracy of answers in stream order; bootstrap blocks of a hundredth, or of a burst."""
+    if correct.size == 0:
+        return UNKNOWN_LEVEL
+    block = max(1, correct.size // 2048)
+    edges = np.arange(0, correct.size, block)
+    hits = np.add.reduceat(correct.astype(np.float64), edges)
+    tries = np.diff(np.append(edges, correct.size)).astype(np.float64)
+    return level_from_blocks(hits, tries, math.ceil(max(correct.size / 100, burst) / block))
 
 
-def starts(step: ArrayLike, length: int) -> Ints:
-    """First sample of every sample's own step."""
+def step_starts(step: ArrayLike, length: int) -> Ints:
+    """For every sample, the first sample of its step."""
     steps, size = check_step(step, length)
-    at = np.arange(length, dtype=np.int64)
+    index = np.arange(length, dtype=np.int64)
     if np.ndim(step) == 0:
-        return at - at % size
+        return index - index % size
     if length == 0:
-        return at
-    begins = np.concatenate([[True], steps[1:] != steps[:-1]])
-    return np.maximum.accumulate(np.where(begins, at, 0))
+        return index
+    is_first = np.concatenate([[True], steps[1:] != steps[:-1]])
+    return np.maximum.accumulate(np.where(is_first, index, 0))
 
 
 def albums_of(users: ArrayLike) -> Ints:
@@ -81,21 +80,23 @@ def albums_of(users: ArrayLike) -> Ints:
     >>> albums_of(["a", "a", "b", "a"])
     array([0, 0, 1, 2])
     """
-    who, _ = encode(users)
-    new: Ints = np.concatenate([[0], np.cumsum(who[1:] != who[:-1])]).astype(np.int64)
-    return new[: who.size]
+    user_codes, _ = encode(users)
+    albums: Ints = np.concatenate([[0], np.cumsum(user_codes[1:] != user_codes[:-1])]).astype(
+        np.int64
+    )
+    return albums[: user_codes.size]
 
 
 def blind_without_album(
     labels: ArrayLike, albums: ArrayLike, window: float, step: ArrayLike = 1
 ) -> NDArray[np.int8]:
-    """Blind answers that know no label of the sample's own album: 1 right, 0 wrong, -1 none.
+    """Blind predictions without labels of the sample's own album: 1 correct, 0 wrong, -1 none.
 
-    ``albums`` are album numbers that never decrease. The mode of the last ``window`` labels before
-    the album began, or before the step began where that is earlier.
+    ``albums`` are album numbers that never decrease. The prediction is the mode of the last
+    ``window`` labels before the start of the album, or of the step if that is earlier.
     """
     codes, classes = encode(labels)
-    known = np.minimum(starts(step, codes.size), starts(albums, codes.size))
+    known = np.minimum(step_starts(step, codes.size), step_starts(albums, codes.size))
     predictions = running_modes(codes, classes, float(check_windows([window])[0]))[known]
     return np.where(predictions < 0, -1, predictions == codes).astype(np.int8)
 
@@ -107,25 +108,31 @@ def blind_without_user(
     step: ArrayLike = 1,
     targets: int = USER_TARGETS,
 ) -> tuple[Ints, NDArray[np.int8]]:
-    """Blind answers from the labels of other people: samples asked, and 1 right, 0 wrong, -1 none.
+    """Blind predictions from labels of other users: targets, and 1 correct, 0 wrong, -1 none.
 
-    The mode of the last ``window`` labels by anyone but the sample's own user; of a long stream
-    only ``targets`` evenly spread samples are asked.
+    The prediction is the mode of the last ``window`` labels of all users but the sample's own; in a
+    long stream only ``targets`` evenly spaced samples are predicted.
     """
     from streamgauge.audit import kernels
 
     codes, classes = encode(labels)
-    who, _ = encode(users)
-    asked = np.unique(np.linspace(0, codes.size - 1, min(targets, codes.size)).astype(np.int64))
-    known = starts(step, codes.size)[asked]
-    guess = np.empty(asked.size, np.int32)
+    user_codes, _ = encode(users)
+    target_index = np.unique(
+        np.linspace(0, codes.size - 1, min(targets, codes.size)).astype(np.int64)
+    )
+    known = step_starts(step, codes.size)[target_index]
+    predictions = np.empty(target_index.size, np.int32)
     reach = 50 * window + 10_000
-    kernels.guess_without_user(codes, who, known, asked, window, reach, max(1, classes), guess)
-    return asked, np.where(guess < 0, -1, guess == codes[asked]).astype(np.int8)
+    kernels.guess_without_user(
+        codes, user_codes, known, target_index, window, reach, max(1, classes), predictions
+    )
+    return target_index, np.where(predictions < 0, -1, predictions == codes[target_index]).astype(
+        np.int8
+    )
 
 
 class NeighbourLevels(NamedTuple):
-    """Accuracy of the label of the nearest earlier input, by how many of the last are searched."""
+    """Accuracy of the label of the nearest earlier input, per number of recent inputs searched."""
 
     windows: tuple[float, ...]
     levels: tuple[Level, ...]
@@ -142,46 +149,46 @@ def neighbour_accuracy(
     targets: int = TARGETS,
     burst: int = 1,
 ) -> NeighbourLevels:
-    """Is it the inputs that repeat? The covariate counterpart of the blind classifier.
+    """Accuracy of the nearest neighbour among recent inputs, to detect inputs that repeat.
 
-    Each of ``targets`` evenly spread samples behind the first fifth is given the label of its
-    nearest neighbour (Euclidean, features scaled by the first fifth) among the last k inputs whose
-    labels are known, for every window k; infinity is all of them. Where a short window does as
-    well as all, what helps is that the last inputs come again. With ``users``, samples of the
-    same user are left out; ``shift`` and ``step`` are as in :func:`blind_accuracy`.
+    Each of ``targets`` evenly spaced samples after the first fifth is predicted by the label of its
+    nearest neighbour (Euclidean, features scaled by the first fifth) among the last k inputs with
+    known labels, for every window k; infinity is all of them. If a short window is as accurate as
+    all inputs, recent inputs repeat. With ``users``, samples of the same user are left out;
+    ``shift`` and ``step`` are as in :func:`blind_accuracy`.
     """
     codes, _ = encode(labels)
     x = np.asarray(features, dtype=np.float32).reshape(len(codes), -1)
     if not np.isfinite(x).all():
-        raise StreamgaugeError("some features are missing or infinite: leave those columns out")
-    who = None if users is None else encode(users)[0]
-    cut = codes.size // 5
-    scale = x[: max(1, cut)].std(axis=0)
-    x = (x - x[: max(1, cut)].mean(axis=0)) / np.where(scale > 0, scale, 1)
-    length = (x**2).sum(axis=1)
-    first = cut + shift
+        raise StreamgaugeError("some features are missing or infinite: leave out those columns")
+    user_codes = None if users is None else encode(users)[0]
+    prefix = codes.size // 5
+    scale = x[: max(1, prefix)].std(axis=0)
+    x = (x - x[: max(1, prefix)].mean(axis=0)) / np.where(scale > 0, scale, 1)
+    squared_norm = (x**2).sum(axis=1)
+    first = prefix + shift
     if first >= codes.size:
-        return NeighbourLevels(tuple(windows), tuple(NOTHING for _ in windows))
-    spread = np.linspace(first, codes.size - 1, min(targets, codes.size - first))
-    asked = np.unique(spread.astype(np.int64))
-    known = starts(step, codes.size)[asked - shift]
-    right = np.full((len(windows), asked.size), -1, np.int8)
+        return NeighbourLevels(tuple(windows), tuple(UNKNOWN_LEVEL for _ in windows))
+    spaced = np.linspace(first, codes.size - 1, min(targets, codes.size - first))
+    target_index = np.unique(spaced.astype(np.int64))
+    known = step_starts(step, codes.size)[target_index - shift]
+    correct = np.full((len(windows), target_index.size), -1, np.int8)
     chunk = max(1, 16_000_000 // codes.size)
-    for a in range(0, asked.size, chunk):
-        rows = slice(a, a + chunk)
+    for begin in range(0, target_index.size, chunk):
+        rows = slice(begin, begin + chunk)
         end = int(known[rows].max(initial=0))
         if end == 0:
             continue
-        apart = length[:end] - 2 * (x[asked[rows]] @ x[:end].T)
-        for i, (j, k) in enumerate(zip(asked[rows], known[rows], strict=True)):
-            if who is not None:
-                apart[i, who[:end] == who[j]] = np.inf
+        distances = squared_norm[:end] - 2 * (x[target_index[rows]] @ x[:end].T)
+        for i, (j, k) in enumerate(zip(target_index[rows], known[rows], strict=True)):
+            if user_codes is not None:
+                distances[i, user_codes[:end] == user_codes[j]] = np.inf
             for w, window in enumerate(windows):
                 low = 0 if math.isinf(window) else max(0, int(k) - int(window))
                 if k > low:
-                    best = low + int(np.argmin(apart[i, low:k]))
-                    if np.isfinite(apart[i, best]):
-                        right[w, a + i] = codes[best] == codes[j]
-    thin = max(1, burst * asked.size // codes.size)
-    found = tuple(level_of(row[row >= 0] == 1, thin) for row in right)
-    return NeighbourLevels(tuple(windows), found)
+                    best = low + int(np.argmin(distances[i, low:k]))
+                    if np.isfinite(distances[i, best]):
+                        correct[w, begin + i] = codes[best] == codes[j]
+    burst_targets = max(1, burst * target_index.size // codes.size)
+    levels = tuple(level_from_answers(row[row >= 0] == 1, burst_targets) for row in correct)
+    return NeighbourLevels(tuple(windows), levels)

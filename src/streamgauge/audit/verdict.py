@@ -1,4 +1,4 @@
-"""Reading the shift off counts of hits: choose windows, compare with unlimited history, judge."""
+"""Choice of the shift: select windows, compare with unlimited history, test the excess."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MARGIN = 0.005
-# The scored part is cut in so many segments; each uses the window that was best before it.
+# Number of segments of the scored part; each uses the window that was best before it.
 SEGMENTS = 16
-# Chance that somewhere on the curve of a stream without correlation an excess passes for one.
-FALSE_ALARM = 0.001
-# The same once there is correlation somewhere on the curve, so that where it ends is the question.
-RETURN = 0.05
+# Chance that any shift of a stream without label correlation is called correlated.
+FALSE_ALARM_CHANCE = 0.001
+# The same chance once a correlation was detected, for the question at which shift it ends.
+RETURN_CHANCE = 0.05
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Hits of blind classifiers per small block of stream time; the last window is unlimited."""
+class BlindCounts:
+    """Hits of blind classifiers, [blocks, windows, shifts]; the last window is unlimited."""
 
     windows: Floats
     shifts: Floats
     hits: Ints
     tries: Ints
     block: int
-    """Samples in a small block."""
+    """Samples per block."""
     length: int
-    ahead: Floats
-    """How far a block's targets lie behind its predictions, in samples, per shift."""
+    target_offset: Floats
+    """Distance in samples from the predictions of a block to their targets, per shift."""
 
 
-def some_shifts(counts: Counts, keep: NDArray[np.bool_]) -> Counts:
-    """Counts of some of the shifts."""
+def select_shifts(counts: BlindCounts, keep: NDArray[np.bool_]) -> BlindCounts:
+    """The counts of a subset of the shifts."""
     return replace(
         counts,
         shifts=counts.shifts[keep],
-        ahead=counts.ahead[keep],
+        target_offset=counts.target_offset[keep],
         hits=counts.hits[:, :, keep],
         tries=counts.tries[:, :, keep],
     )
 
 
 @dataclass(frozen=True)
-class Rule:
-    """When an excess counts as gone, and on which part of the stream windows are chosen."""
+class ShiftRule:
+    """When an excess counts as zero, and on which part of the stream windows are chosen."""
 
     margin: float = MARGIN
     errors: float = 2.0
@@ -65,7 +65,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Span:
-    """The shift of one part of the stream."""
+    """The shift chosen for one part of the stream."""
 
     start: int
     stop: int
@@ -74,10 +74,11 @@ class Span:
 
 @dataclass(frozen=True)
 class ShiftChoice:
-    """The shift, why, and the whole curve it was read from.
+    """The chosen shift, the reason, and the curve of all shifts.
 
-    Arrays run over ``shifts``: accuracies of the chosen ``windows``, of the unlimited history, the
-    ``excess`` of the first over the second, its standard ``errors`` and the ``margins`` allowed.
+    Arrays have one entry per shift in ``shifts``: the ``accuracy`` of the chosen ``windows``, the
+    accuracy of ``unlimited`` history, the ``excess`` of the first over the second, its standard
+    ``errors`` and the ``margins`` allowed.
     """
 
     shift: float | None
@@ -96,21 +97,21 @@ class ShiftChoice:
     periods: list[Period] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     duration: float | None = None
-    """Typical time that the shift spans, in seconds, where there are times."""
+    """Typical duration of the shift in seconds, None without times."""
 
     def in_words(self) -> str:
-        """The shift as a person would say it."""
+        """The shift as text."""
         if self.shift is None:
             return "none"
         if self.unit == "seconds":
             return in_words(self.shift) if self.shift else "0"
-        text = counted(self.shift)
+        text = samples_text(self.shift)
         return text if not self.duration else f"{text} (about {in_words(self.duration)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, lists and strings."""
+        """The result as numbers, lists and strings, for JSON."""
         names = ("shifts", "windows", "accuracy", "unlimited", "excess", "errors", "margins")
-        plain = {name: [plain_number(v) for v in getattr(self, name)] for name in names}
+        curve = {name: [plain_number(v) for v in getattr(self, name)] for name in names}
         return {
             "shift": plain_number(self.shift),
             "unit": self.unit,
@@ -124,17 +125,17 @@ class ShiftChoice:
                 {"start": s.start, "stop": s.stop, "shift": plain_number(s.shift)}
                 for s in self.spans
             ],
-            "curve": plain,
+            "curve": curve,
         }
 
 
-def counted(samples: float) -> str:
-    """A number of samples in words."""
+def samples_text(samples: float) -> str:
+    """A number of samples as text."""
     return f"{samples:,.0f} sample{'' if samples == 1 else 's'}"
 
 
 def plain_number(value: float | None) -> float | int | None:
-    """A number that JSON can hold: None for what is undefined, whole numbers as such."""
+    """A number for JSON: None for undefined values, int for whole numbers."""
     if value is None or not math.isfinite(value):
         return None
     value = float(value)
@@ -142,281 +143,301 @@ def plain_number(value: float | None) -> float | int | None:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Per scored block and shift: hits of the chosen window, of unlimited history, and tries."""
+class PairedHits:
+    """Hits of the chosen window and of unlimited history on the same samples, [blocks, shifts]."""
 
-    own: Floats
-    every: Floats
-    tried: Floats
+    window_hits: Floats
+    history_hits: Floats
+    tries: Floats
     windows: Floats
-    """The window last chosen, per shift."""
+    """The window chosen last, per shift."""
     first: int
     """The first scored block."""
 
 
-def pair(counts: Counts, prefix: float, unlimited: bool = False) -> Paired:
-    """Choose windows on the past and line their hits up with those of unlimited history.
+def pair_hits(counts: BlindCounts, prefix: float, unlimited: bool = False) -> PairedHits:
+    """Choose windows on earlier samples and pair their hits with those of unlimited history.
 
-    Unlimited history is itself among the windows to choose from only with ``unlimited``.
-
-    Behind the prefix every segment of the stream uses, for each shift, the window that was best on
-    everything before the segment; what is scored never takes part in the choice.
+    After the prefix, every segment of the stream uses, per shift, the window with the highest
+    accuracy before the segment, so that scored samples never influence the choice. Unlimited
+    history is one of the windows to choose from only with ``unlimited``.
     """
-    able = np.flatnonzero(np.isfinite(counts.windows) | unlimited)
-    endless = int(np.flatnonzero(np.isinf(counts.windows))[0])
-    blocks, _, n = counts.hits.shape
-    cut = min(blocks - 1, max(1, round(prefix * blocks)))
-    edges = np.unique(np.linspace(cut, blocks, SEGMENTS + 1).astype(int))
+    candidates = np.flatnonzero(np.isfinite(counts.windows) | unlimited)
+    history = int(np.flatnonzero(np.isinf(counts.windows))[0])
+    blocks, _, shifts = counts.hits.shape
+    first = min(blocks - 1, max(1, round(prefix * blocks)))
+    edges = np.unique(np.linspace(first, blocks, SEGMENTS + 1).astype(int))
     hits, tries = np.cumsum(counts.hits, axis=0), np.cumsum(counts.tries, axis=0)
-    own = np.zeros((blocks - cut, n))
-    every, tried = np.zeros_like(own), np.zeros_like(own)
-    windows = np.full(n, np.nan)
-    for s in range(n):
-        # A prediction made before the segment may be about a sample inside it: leave those out.
-        late = math.ceil(counts.ahead[s] / counts.block)
-        for a, b in pairwise(edges):
-            last = max(a - late, 1) - 1
-            seen = tries[last, able, s]
-            rate = np.where(seen > 0, hits[last, able, s] / np.maximum(seen, 1), -1.0)
-            best = int(able[np.argmax(rate)])
-            rows = slice(a - cut, b - cut)
-            # Where the window is not full yet, neither side is scored.
-            fair = counts.tries[a:b, best, s] == counts.tries[a:b, endless, s]
-            own[rows, s] = np.where(fair, counts.hits[a:b, best, s], 0)
-            every[rows, s] = np.where(fair, counts.hits[a:b, endless, s], 0)
-            tried[rows, s] = np.where(fair, counts.tries[a:b, best, s], 0)
+    window_hits = np.zeros((blocks - first, shifts))
+    history_hits, paired_tries = np.zeros_like(window_hits), np.zeros_like(window_hits)
+    windows = np.full(shifts, np.nan)
+    for s in range(shifts):
+        # Leave out predictions made before the segment about samples inside it.
+        offset_blocks = math.ceil(counts.target_offset[s] / counts.block)
+        for start, stop in pairwise(edges):
+            last = max(start - offset_blocks, 1) - 1
+            candidate_tries = tries[last, candidates, s]
+            accuracy = np.where(
+                candidate_tries > 0,
+                hits[last, candidates, s] / np.maximum(candidate_tries, 1),
+                -1.0,
+            )
+            best = int(candidates[np.argmax(accuracy)])
+            rows = slice(start - first, stop - first)
+            # Blocks in which the window is not full yet are not scored for either.
+            comparable = counts.tries[start:stop, best, s] == counts.tries[start:stop, history, s]
+            window_hits[rows, s] = np.where(comparable, counts.hits[start:stop, best, s], 0)
+            history_hits[rows, s] = np.where(comparable, counts.hits[start:stop, history, s], 0)
+            paired_tries[rows, s] = np.where(comparable, counts.tries[start:stop, best, s], 0)
             windows[s] = counts.windows[best]
-    return Paired(own, every, tried, windows, cut)
+    return PairedHits(window_hits, history_hits, paired_tries, windows, first)
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Excess over unlimited history per shift, and what of it counts."""
+class ExcessTest:
+    """Excess over unlimited history per shift, and which of it is significant."""
 
     accuracy: Floats
     unlimited: Floats
     excess: Floats
     errors: Floats
     margins: Floats
-    loud: NDArray[np.bool_]
-    """Where the excess is beyond chance, all shifts taken together."""
-    quiet: NDArray[np.bool_]
+    correlated: NDArray[np.bool_]
+    """Where the excess is significant, corrected for the number of shifts."""
+    within_margin: NDArray[np.bool_]
     known: NDArray[np.bool_]
-    lasting: bool
-    """Whether there is an excess at the far end of the curve, its shifts taken together."""
+    persistent: bool
+    """Whether the shifts of the last octave, taken together, have an excess."""
     samples: int
 
 
-def run_length(counts: Counts, ahead: float, blocks: int, burst: int) -> int:
-    """Small blocks in a bootstrap block: longer than the shift, a burst, a hundredth of all."""
-    return math.ceil(max(blocks * counts.block / 100, ahead + 1, burst) / counts.block)
+def bootstrap_length(counts: BlindCounts, target_offset: float, blocks: int, burst: int) -> int:
+    """Blocks per bootstrap block: longer than the shift, a burst, and a hundredth of the stream."""
+    return math.ceil(max(blocks * counts.block / 100, target_offset + 1, burst) / counts.block)
 
 
-def whole_periods(counts: Counts, periods: list[Period], gap: int) -> NDArray[np.bool_]:
-    """Which shifts have the last known label whole periods before the target."""
-    found = np.zeros(counts.shifts.size, bool)
+def at_whole_periods(counts: BlindCounts, periods: list[Period], gap: int) -> NDArray[np.bool_]:
+    """At which shifts the last known label is a whole number of periods before the target."""
+    whole = np.zeros(counts.shifts.size, bool)
     for period in periods:
-        times = np.round((counts.shifts + gap) / period.length)
-        off = np.abs(times * period.length - (counts.shifts + gap))
-        found |= (times >= 1) & (off < 0.02 * period.length)
-    return found
+        multiples = np.round((counts.shifts + gap) / period.length)
+        distance = np.abs(multiples * period.length - (counts.shifts + gap))
+        whole |= (multiples >= 1) & (distance < 0.02 * period.length)
+    return whole
 
 
-def judge(
-    counts: Counts,
-    pairs: Paired,
+def excess_test(
+    counts: BlindCounts,
+    pairs: PairedHits,
     rows: slice,
     burst: int,
-    rule: Rule,
+    rule: ShiftRule,
     expected: NDArray[np.bool_] | None = None,
-) -> Judgement:
-    """Judge the excess of every shift on some of the scored blocks.
+) -> ExcessTest:
+    """Test the excess of every shift on some of the scored blocks.
 
-    At ``expected`` shifts, the multiples of a period that was found in the labels, an excess is no
-    surprise, and the margin of a single look is enough.
+    At ``expected`` shifts, the multiples of a period of the labels, the margin is not corrected for
+    the number of shifts.
     """
-    gain, tried = (pairs.own - pairs.every)[rows], pairs.tried[rows]
-    n = counts.shifts.size
-    total = tried.sum(axis=0)
+    gain, tries = (pairs.window_hits - pairs.history_hits)[rows], pairs.tries[rows]
+    number = counts.shifts.size
+    total = tries.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy = pairs.own[rows].sum(axis=0) / total
-        unlimited = pairs.every[rows].sum(axis=0) / total
+        accuracy = pairs.window_hits[rows].sum(axis=0) / total
+        unlimited = pairs.history_hits[rows].sum(axis=0) / total
     excess = accuracy - unlimited
-    errors, margins, alarms, returns = (np.full(n, np.nan) for _ in range(4))
-    quiet = np.zeros(n, bool)
-    far = gain[:, far_end(counts)].sum(axis=1), tried[:, far_end(counts)].sum(axis=1)
+    errors, margins, alarm_limits, return_limits = (np.full(number, np.nan) for _ in range(4))
+    within_margin = np.zeros(number, bool)
+    octave = gain[:, last_octave(counts)].sum(axis=1), tries[:, last_octave(counts)].sum(axis=1)
     for s in np.flatnonzero(total > 0):
-        run = run_length(counts, counts.ahead[s], tried.shape[0], burst)
-        own = influence(gain[:, s], tried[:, s])
-        errors[s], blocks = run_error(own, run)
+        run = bootstrap_length(counts, counts.target_offset[s], tries.shape[0], burst)
+        influences = influence(gain[:, s], tries[:, s])
+        errors[s], blocks = run_error(influences, run)
         margins[s] = max(rule.margin, critical(rule.errors, blocks) * errors[s])
-        # The next sample is a question of its own; all the other shifts are asked together.
-        looks = 1 if counts.shifts[s] == 0 else n
+        # Shift 0 is tested alone; all other shifts are tested together.
+        comparisons = 1 if counts.shifts[s] == 0 else number
         single = not rule.together or (expected is not None and expected[s])
-        for limits, chance in ((alarms, FALSE_ALARM), (returns, RETURN)):
-            wide = rule.errors if single else max(rule.errors, errors_for(chance, looks))
-            limits[s] = max(rule.margin, critical(wide, blocks) * errors[s])
-        quiet[s] = excess[s] <= margins[s]
-        if not quiet[s] and far[1].sum() > 0:
-            # Luck with the majority class lifts the whole curve alike; against the far end of the
-            # curve it cancels.
-            above = excess[s] - far[0].sum() / far[1].sum()
-            error, _ = run_error(own - influence(*far), run)
-            quiet[s] = above <= max(rule.margin, critical(rule.errors, blocks) * error)
-    known = ~np.isnan(alarms)
-    loud = known & (excess > alarms)
-    if loud.any():  # a stream without correlation hardly ever comes here
-        loud = known & (excess > returns)
-    lasting = False
-    if far[1].sum() > 0:
-        run = run_length(counts, counts.ahead[-1], tried.shape[0], burst)
-        error, blocks = ratio_error(*far, run)
-        wide = max(rule.errors, errors_for(FALSE_ALARM, 1)) if rule.together else rule.errors
-        limit = max(rule.margin, critical(wide, blocks) * error)
-        lasting = bool(far[0].sum() / far[1].sum() > limit)
+        for limits, chance in ((alarm_limits, FALSE_ALARM_CHANCE), (return_limits, RETURN_CHANCE)):
+            corrected = 0.0 if single else errors_for(chance, comparisons)
+            width = critical(max(rule.errors, corrected), blocks)
+            limits[s] = max(rule.margin, width * errors[s])
+        within_margin[s] = excess[s] <= margins[s]
+        if not within_margin[s] and octave[1].sum() > 0:
+            # An error in the level of unlimited history raises the whole curve; it cancels in the
+            # difference to the last octave.
+            excess_over_octave = excess[s] - octave[0].sum() / octave[1].sum()
+            error, _ = run_error(influences - influence(*octave), run)
+            within_margin[s] = excess_over_octave <= max(
+                rule.margin, critical(rule.errors, blocks) * error
+            )
+    known = ~np.isnan(alarm_limits)
+    correlated = known & (excess > alarm_limits)
+    if correlated.any():  # rare for a stream without correlation
+        correlated = known & (excess > return_limits)
+    persistent = False
+    if octave[1].sum() > 0:
+        run = bootstrap_length(counts, counts.target_offset[-1], tries.shape[0], burst)
+        error, blocks = ratio_error(*octave, run)
+        corrected = errors_for(FALSE_ALARM_CHANCE, 1) if rule.together else 0.0
+        limit = max(rule.margin, critical(max(rule.errors, corrected), blocks) * error)
+        persistent = bool(octave[0].sum() / octave[1].sum() > limit)
     samples = int(total.max(initial=0))
-    return Judgement(
-        accuracy, unlimited, excess, errors, margins, loud, quiet, known, lasting, samples
+    return ExcessTest(
+        accuracy,
+        unlimited,
+        excess,
+        errors,
+        margins,
+        correlated,
+        within_margin,
+        known,
+        persistent,
+        samples,
     )
 
 
-def far_end(counts: Counts) -> Ints:
-    """The shifts of the last octave."""
+def last_octave(counts: BlindCounts) -> Ints:
+    """Indices of the shifts of the last octave."""
     return np.flatnonzero(counts.shifts >= counts.shifts[-1] / 2)
 
 
-def first_quiet(found: Judgement, shifts: Floats) -> float | None:
-    """Smallest shift where the excess is within its margin, and no alarm from there on."""
-    if found.lasting:
+def first_uncorrelated(test: ExcessTest, shifts: Floats) -> float | None:
+    """Smallest shift with an excess within its margin and no significant excess after it."""
+    if test.persistent:
         return None
-    loud = np.flatnonzero(found.loud)
-    quiet = np.flatnonzero(found.known & found.quiet)
-    quiet = quiet[quiet > loud[-1]] if loud.size else np.flatnonzero(found.known)
-    if quiet.size == 0:
+    correlated = np.flatnonzero(test.correlated)
+    candidates = np.flatnonzero(test.known & test.within_margin)
+    candidates = (
+        candidates[candidates > correlated[-1]] if correlated.size else np.flatnonzero(test.known)
+    )
+    if candidates.size == 0:
         return None
-    value = float(shifts[quiet[0]])
+    value = float(shifts[candidates[0]])
     return int(value) if value == int(value) else value
 
 
-def comes_back(
-    counts: Counts, pairs: Paired, period: Period, gap: int, burst: int, rule: Rule
+def returns_with_period(
+    counts: BlindCounts, pairs: PairedHits, period: Period, gap: int, burst: int, rule: ShiftRule
 ) -> bool:
-    """Whether the multiples of a period in the far half of the shifts, taken together, are loud.
+    """Whether the multiples of a period among the shifts of the last octave have an excess.
 
-    Each multiple alone may be too noisy to tell; together they are a single look.
+    They are tested together, since each multiple alone may be too noisy.
     """
-    chosen = whole_periods(counts, [period], gap) & (counts.shifts >= counts.shifts[-1] / 2)
+    chosen = at_whole_periods(counts, [period], gap) & (counts.shifts >= counts.shifts[-1] / 2)
     if not chosen.any():
         return False
-    gain = (pairs.own - pairs.every)[:, chosen].sum(axis=1)
-    tried = pairs.tried[:, chosen].sum(axis=1)
-    run = run_length(counts, float(counts.ahead[chosen].max()), gain.size, burst)
-    error, blocks = ratio_error(gain, tried, run)
+    gain = (pairs.window_hits - pairs.history_hits)[:, chosen].sum(axis=1)
+    tries = pairs.tries[:, chosen].sum(axis=1)
+    run = bootstrap_length(counts, float(counts.target_offset[chosen].max()), gain.size, burst)
+    error, blocks = ratio_error(gain, tries, run)
     if math.isnan(error):
         return False
-    return bool(gain.sum() / tried.sum() > max(rule.margin, critical(rule.errors, blocks) * error))
+    return bool(gain.sum() / tries.sum() > max(rule.margin, critical(rule.errors, blocks) * error))
 
 
-def decide(
-    counts: Counts,
+def choose_shift(
+    counts: BlindCounts,
     *,
     burst: int,
     periods: list[Period],
-    rule: Rule,
+    rule: ShiftRule,
     unit: str = "samples",
     step: int = 1,
 ) -> ShiftChoice:
-    """Read the shift off the counts."""
-    pairs = pair(counts, rule.prefix)
-    scored = pairs.own.shape[0]
+    """Choose the smallest shift without label correlation."""
+    pairs = pair_hits(counts, rule.prefix)
+    scored = pairs.window_hits.shape[0]
     gap = (step + 1) // 2 if unit == "samples" else 0
-    own = [p for p in periods if p.unit == unit]
-    expected = whole_periods(counts, own, gap)
-    found = judge(counts, pairs, slice(0, scored), burst, rule, expected)
-    shift = first_quiet(found, counts.shifts)
-    returning = [p for p in own if comes_back(counts, pairs, p, gap, burst, rule)]
+    same_unit = [p for p in periods if p.unit == unit]
+    expected = at_whole_periods(counts, same_unit, gap)
+    test = excess_test(counts, pairs, slice(0, scored), burst, rule, expected)
+    shift = first_uncorrelated(test, counts.shifts)
+    returning = [p for p in same_unit if returns_with_period(counts, pairs, p, gap, burst, rule)]
     if returning:
         shift = None
     choice = ShiftChoice(
         shift,
         unit,
-        explain(found, counts.shifts, shift, periods, returning, unit),
+        explain(test, counts.shifts, shift, periods, returning, unit),
         counts.shifts,
         pairs.windows,
-        found.accuracy,
-        found.unlimited,
-        found.excess,
-        found.errors,
-        found.margins,
-        found.samples,
+        test.accuracy,
+        test.unlimited,
+        test.excess,
+        test.errors,
+        test.margins,
+        test.samples,
         pairs.first * counts.block,
         burst,
         periods,
     )
-    return replace(choice, spans=over_time(counts, pairs, burst, rule))
+    return replace(choice, spans=shift_per_part(counts, pairs, burst, rule))
 
 
-def over_time(counts: Counts, pairs: Paired, burst: int, rule: Rule) -> list[Span]:
-    """The same, for consecutive parts of the stream by themselves."""
-    scored = pairs.own.shape[0]
+def shift_per_part(
+    counts: BlindCounts, pairs: PairedHits, burst: int, rule: ShiftRule
+) -> list[Span]:
+    """The shift chosen for each of several consecutive parts of the stream."""
+    scored = pairs.window_hits.shape[0]
     if rule.parts < 2 or scored < 32 * rule.parts:
         return []
-    near = counts.ahead <= scored * counts.block / rule.parts / 20
+    near = counts.target_offset <= scored * counts.block / rule.parts / 20
     if not near.any():
         return []
-    local = some_shifts(counts, near)
-    some = replace(
+    near_counts = select_shifts(counts, near)
+    near_pairs = replace(
         pairs,
-        own=pairs.own[:, near],
-        every=pairs.every[:, near],
-        tried=pairs.tried[:, near],
+        window_hits=pairs.window_hits[:, near],
+        history_hits=pairs.history_hits[:, near],
+        tries=pairs.tries[:, near],
         windows=pairs.windows[near],
     )
     edges = np.linspace(0, scored, rule.parts + 1).astype(int)
     spans = []
-    for a, b in pairwise(edges):
-        part = judge(local, some, slice(a, b), burst, rule)
-        start = (pairs.first + a) * counts.block
-        stop = min((pairs.first + b) * counts.block, counts.length)
-        spans.append(Span(int(start), int(stop), first_quiet(part, local.shifts)))
+    for first, last in pairwise(edges):
+        test = excess_test(near_counts, near_pairs, slice(first, last), burst, rule)
+        start = (pairs.first + first) * counts.block
+        stop = min((pairs.first + last) * counts.block, counts.length)
+        spans.append(Span(int(start), int(stop), first_uncorrelated(test, near_counts.shifts)))
     return spans
 
 
 def explain(
-    found: Judgement,
+    test: ExcessTest,
     shifts: Floats,
     shift: float | None,
     periods: list[Period],
     returning: list[Period],
     unit: str,
 ) -> str:
-    """One sentence on why the shift is what it is."""
+    """The reason for the chosen shift, in one sentence."""
 
-    def say(value: float) -> str:
-        return in_words(value) if unit == "seconds" else counted(value)
+    def text(value: float) -> str:
+        return in_words(value) if unit == "seconds" else samples_text(value)
 
     if shift == 0:
         return (
-            "recent labels say no more about the next one than all labels so far: there is no "
-            "label correlation to shift away"
+            "recent labels do not predict the next label better than all labels so far: there is "
+            "no label correlation"
         )
     if shift is not None:
         return (
-            f"from {say(shift)} on, recent labels in the window chosen on earlier ones predict no "
-            "better than all labels so far"
+            f"from a shift of {text(shift)} on, recent labels predict no better than all labels so "
+            "far"
         )
-    loud = np.flatnonzero(found.known & (found.excess > found.margins))
-    last = int(loud[-1]) if loud.size else int(np.flatnonzero(found.known)[-1])
+    beyond_margin = np.flatnonzero(test.known & (test.excess > test.margins))
+    last = int(beyond_margin[-1]) if beyond_margin.size else int(np.flatnonzero(test.known)[-1])
     still = (
-        f"at a shift of {say(shifts[last])} recent labels still give "
-        f"{100 * found.excess[last]:.1f} points more than all labels so far"
+        f"at a shift of {text(shifts[last])} the accuracy from recent labels is still "
+        f"{100 * test.excess[last]:.1f} points higher than from all labels so far"
     )
     if returning:
         names = " and ".join(dict.fromkeys(p.name for p in periods if p.unit == unit))
         return (
-            f"the labels are periodic ({names}): the correlation comes back each time, and {still}"
+            f"the labels are periodic ({names}): the correlation returns with each period, and "
+            f"{still}"
         )
-    furthest = f"the largest shift looked at is {say(shifts[-1])}"
-    if found.lasting:
-        return f"{still}, and {furthest}: the labels drift, and no shift undoes that"
-    return f"{still}, and {furthest}: where the correlation ends, a longer stream would show"
+    furthest = f"the largest shift tested is {text(shifts[-1])}"
+    if test.persistent:
+        return f"{still}, and {furthest}: the labels drift, and no shift removes that"
+    return f"{still}, and {furthest}: a longer stream is needed to find where the correlation ends"

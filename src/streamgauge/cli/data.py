@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson
-from streamgauge.cli.streams import classes, print_json, shift, stream_of
+from streamgauge.cli.options import AsJson, print_json
+from streamgauge.cli.streams import classes, shift, stream_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def pack(
         str, typer.Option(help="A bad image stops the packing (fatal) or is left out (skip).")
     ] = "fatal",
     workers: Annotated[
-        int | None, typer.Option(help="Processes [one a core]; any number packs the same.")
+        int | None, typer.Option(help="Processes [one per core]; any number packs the same.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

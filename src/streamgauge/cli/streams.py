@@ -1,24 +1,20 @@
 """`streamgauge data classes` and `streamgauge data shift`: commands that look at a stream one has.
 
-They are plain functions; `cli_data` makes commands of them.
+They are plain functions; `cli.data` makes commands of them.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson
+from streamgauge.cli.options import AsJson, Column, print_json, settings_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
     from streamgauge.streams import Stream
-
-Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
 
 
 def classes(
@@ -170,30 +166,9 @@ def stream_of(name: str, context: typer.Context) -> Stream:
     """The stream of a command, with its settings --stream.X."""
     from streamgauge import catalogue
 
-    settings = {}
-    for dotted, value in context.obj.items():
-        group, _, setting = dotted.partition(".")
-        if group != "stream":
-            raise StreamgaugeError(f"--{dotted} has no meaning here; settings are --stream.X.")
-        settings[setting] = value
-    return catalogue.stream(name, **settings)
+    return catalogue.stream(name, **settings_of(context, "stream")["stream"])
 
 
 def _no_settings(context: typer.Context) -> None:
     if context.obj:
         raise StreamgaugeError(f"--{next(iter(context.obj))} has no meaning here.")
-
-
-def print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=1, allow_nan=False, default=str))
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it: an undefined number becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.cli.cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli.options import (
+    Address,
     AsJson,
     Checkpoint,
+    Cpus,
     Deterministic,
     Device,
     Engine,
     EvaluationPrecision,
+    Gpus,
+    On,
     ReadAhead,
     SideBySide,
+    StoreAt,
     Threads,
+    execution_of,
+    no_settings,
+    print_json,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import RUNS
 
 if TYPE_CHECKING:
     from streamgauge.suites.measured import Measured
@@ -49,16 +55,14 @@ Runs = Annotated[
 
 
 def _no_settings(context: typer.Context) -> None:
-    if context.obj:
-        name = next(iter(context.obj))
-        raise StreamgaugeError(
-            f"--{name} has no meaning here: a suite's settings are what it reproduces. For others, "
-            f"use `streamgauge run`."
-        )
+    no_settings(
+        context,
+        ": a suite's settings are what it reproduces. For others, use `streamgauge run`.",
+    )
 
 
 def _folder(suite: Suite, out: Path | None) -> Path:
-    return out or Path("runs") / (f"{suite.name}-generated" if suite.generated else suite.name)
+    return out or Path(RUNS) / (f"{suite.name}-generated" if suite.generated else suite.name)
 
 
 @app.command("list")
@@ -70,7 +74,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     if as_json:
         suites = [load(name) for name in names()]
-        _print_json(
+        print_json(
             [
                 {
                     "name": s.name,
@@ -108,16 +112,16 @@ def plan(
     _no_settings(context)
     from streamgauge.models.features import device_named
     from streamgauge.suites import load
-    from streamgauge.suites.finding import find, gather, jobs, parse_seeds
+    from streamgauge.suites.finding import find, gather, parse_seeds, plan_rows
     from streamgauge.suites.planning import estimate
     from streamgauge.suites.text import plan_text
 
     suite = load(name, generated)
-    rows, chosen = suite.choose(only or (), both), parse_seeds(seeds)
-    found = find(jobs(rows, chosen), gather([_folder(suite, out), *(runs or ())]))
-    estimates = estimate(rows, found, chosen, device, measure)
+    planned = plan_rows(suite.choose(only or (), both), parse_seeds(seeds))
+    stored = find(planned, gather([_folder(suite, out), *(runs or ())]))
+    estimates = estimate(planned, stored, device, measure)
     if as_json:
-        _print_json(
+        print_json(
             [
                 {
                     "row": one.row.title,
@@ -189,11 +193,6 @@ def run(
 
     suite = load(name, generated)
     folder = _folder(suite, out)
-    cluster = cluster_of(on, address, gpus, cpus, store)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(max(1, threads))
     with Watcher() as watcher:
         for _ in run_suite(
             suite,
@@ -203,17 +202,8 @@ def run(
             out=folder,
             runs=runs or (),
             weights=_weights(weights or []),
-            device=device,
-            checkpoint=checkpoint,
-            workers=workers,
-            engine=engine,
-            precision=precision,
-            deterministic=deterministic,
-            side_by_side=side_by_side,
-            on=on,
-            cluster=cluster,
             watch=watcher.watch,
-            said=watcher.say,
+            execution=execution_of(context, log=watcher.say),
         ):
             pass
     from streamgauge.suites.comparing import table as compare
@@ -226,13 +216,13 @@ def run(
 
 
 def _weights(given: list[str]) -> dict[str, str]:
-    found = {}
-    for one in given:
-        backbone, equals, file = one.partition("=")
+    files = {}
+    for text in given:
+        backbone, equals, file = text.partition("=")
         if not equals or not file:
-            raise StreamgaugeError(f"'{one}' is no BACKBONE=FILE, such as imagenet1k=resnet50.pt.")
-        found[backbone] = file
-    return found
+            raise StreamgaugeError(f"'{text}' is no BACKBONE=FILE, such as imagenet1k=resnet50.pt.")
+        files[backbone] = file
+    return files
 
 
 def _measured(
@@ -275,7 +265,7 @@ def table(
     suite = load(name, generated)
     cells = compare(suite, _measured(suite, _folder(suite, out), runs))
     if as_json:
-        _print_json([as_dict(cell) for cell in cells])
+        print_json([as_dict(cell) for cell in cells])
     else:
         print(table_text(suite, cells))
 
@@ -348,17 +338,3 @@ def ledger(
     except OSError as error:
         raise StreamgaugeError(f"Cannot write {to}: {error.strerror}.") from None
     print(f"Ledger: {to}")
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=1, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # NaN is not JSON
-    return value

@@ -8,21 +8,27 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli.cluster import Address, Cpus, Gpus, On, StoreAt, cluster_of
 from streamgauge.cli.options import (
+    Address,
     AsJson,
     Checkpoint,
+    Cpus,
     Device,
     Engine,
     EvaluationPrecision,
+    Gpus,
+    On,
     ReadAhead,
+    StoreAt,
+    StreamName,
+    execution_of,
 )
 from streamgauge.errors import StreamgaugeError
 
 
 def tune(
     context: typer.Context,
-    stream: Annotated[str, typer.Option(help="Name of a stream, or FILE.py.")],
+    stream: StreamName,
     learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")],
     search: Annotated[
         list[str] | None,
@@ -90,7 +96,7 @@ def tune(
     from streamgauge.tuning.study import tune as search_for
     from streamgauge.tuning.text import summary_text
 
-    def say(sentence: str) -> None:
+    def log(sentence: str) -> None:
         if not as_json:
             print(sentence, flush=True)
 
@@ -107,24 +113,12 @@ def tune(
         trials,
         seed,
     )
-    found = search_for(
-        ask,
-        out=out,
-        storage=storage,
-        study=study,
-        device=device,
-        engine=engine,
-        precision=precision,
-        checkpoint=checkpoint,
-        workers=workers,
-        side_by_side=side_by_side,
-        on=on,
-        cluster=cluster_of(on, address, gpus, cpus, store),
-        said=say,
+    summary = search_for(
+        ask, out=out, storage=storage, study=study, execution=execution_of(context, log=log)
     )
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(summary, indent=1))
     else:
-        print(f"\n{summary_text(found)}")
-    if found["choice"] is None:
+        print(f"\n{summary_text(summary)}")
+    if summary["choice"] is None:
         raise StreamgaugeError("The search found nothing to choose: no trial gave a value.")

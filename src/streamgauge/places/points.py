@@ -18,8 +18,10 @@ from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
 from streamgauge.tables.columns import choose, require
 from streamgauge.tables.read import open_table
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import load_arrays
-from streamgauge.tables.values import TimeParser, numbers
+from streamgauge.tables.values import numbers
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -82,9 +84,6 @@ class Points:
             degrees.append(values)
         return degrees[0], degrees[1]
 
-    def _row_name(self, first: int, row: int) -> str:
-        return self.source.row_name(first + row)
-
     def times(self) -> Ints | None:
         """Seconds of all rows, or None where there is no column of times."""
         if "time" not in self.roles:
@@ -93,8 +92,8 @@ class Points:
         parser = TimeParser(name)
         parts = []
         for row, table in self.tables("time"):
-            names = partial(self._row_name, row)
-            parts.append(parser.whole_seconds(table[name], self.name, names))
+            names = partial(lambda first, row: self.source.row_name(first + row), row)
+            parts.append(parser.whole_seconds(table[name], Rows(len(table), self.name, names)))
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)

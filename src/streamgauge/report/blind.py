@@ -1,7 +1,7 @@
-"""The level that comes free: what a classifier gets that knows recent labels and no input.
+"""The blind level of a report: the accuracy of a classifier that knows recent labels and no input.
 
-Like the learner it is drawn beside, it knows no label of the step that it answers, and is scored on
-the same samples: all of them, from the first on.
+Like the learners, it does not know the labels of the step that it answers, and it is scored on the
+same samples: all of them, from the first on.
 """
 
 from __future__ import annotations
@@ -38,89 +38,89 @@ class BlindLevel:
 
 
 def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel | None:
-    """The blind classifier on the streams of these runs, each stream taken once; None where the
-    logs hold no predictions, and so no labels."""
+    """The blind classifier on the streams of these runs, each stream counted once; None if the logs
+    hold no predictions, and so no labels."""
     distinct = {(run.stream["data_hash"], run.stream["order_hash"]): run for run in runs}
-    known = [_Known(Run(run.path)) for run in distinct.values()]
-    known = [one for one in known if len(one.label)]
-    if not known:
+    streams = [_Labels(Run(run.path)) for run in distinct.values()]
+    streams = [labels for labels in streams if len(labels.label)]
+    if not streams:
         return None
-    window = _choose([one.tenth() for one in known])
-    retained = [one.retained(window) for one in known]
-    average = [one.average(window) for one in known]
+    window = _choose([labels.tenth() for labels in streams])
+    retained = [labels.retained(window) for labels in streams]
+    average = [labels.average(window) for labels in streams]
     return BlindLevel(
         window=window,
-        accuracy=np.mean([one.accuracy(window, shifts) for one in known], axis=0),
+        accuracy=np.mean([labels.accuracy(window, shifts) for labels in streams], axis=0),
         retained=float(np.mean(retained)),
         average=np.mean(average, axis=0) if len(set(map(len, average))) == 1 else np.empty(0),
     )
 
 
 def _choose(accuracies: list[Floats]) -> int:
-    """The best window on the first tenths: those that every tenth is long enough for."""
+    """The best window on the first tenths, among those that every tenth is long enough for."""
     mean = np.mean(accuracies, axis=0)
     return 1 if np.isnan(mean).all() else WINDOWS[int(np.nanargmax(mean))]
 
 
-class _Known:
-    """What the blind classifier may use of a run, and what it is asked."""
+class _Labels:
+    """The labels of a run that the blind classifier may use, and the samples it is scored on."""
 
     def __init__(self, run: Run) -> None:
         table = run.predictions
-        live = np.flatnonzero(table["shift"] == 0)
-        self.label, self.step = table["label"][live], table["step"][live]
-        self.task = table["task"][live] if "task" in table else None
+        online = np.flatnonzero(table["shift"] == 0)
+        self.label, self.step = table["label"][online], table["step"][online]
+        self.task = table["task"][online] if "task" in table else None
         self.begin = np.flatnonzero(np.diff(self.step, prepend=-1))  # first sample of each step
         self.delay = int(run.header["config"]["protocol"].get("label_delay", 0))
         self.answers = _last_answers(run)
 
     def tenth(self) -> Floats:
         count = len(self.label) // 10
-        # A window that half of the tenth would only fill is not tried on enough.
+        # Half of the tenth fills the window; the other half must be as long to test it.
         windows = [k for k in WINDOWS if 2 * k <= count]
-        found = np.full(len(WINDOWS), np.nan)
+        accuracies = np.full(len(WINDOWS), np.nan)
         if windows:
             levels = blind_accuracy(self.label[:count], windows, [0], step=self.step[:count])
-            found[: len(windows)] = levels[:, 0]
-        return found
+            accuracies[: len(windows)] = levels[:, 0]
+        return accuracies
 
     def accuracy(self, window: int, shifts: Sequence[int]) -> Floats:
         """Over the samples that a learner answers at each shift; exactly what the blind learner of
         this window gets where learning takes one step."""
         guess = guesses(self.label, window)[self.begin]
         size = np.diff(self.begin, append=len(self.label))
-        found = np.full(len(shifts), np.nan)
-        for place, shift in enumerate(shifts):
-            # As the loop does: the latest step that began at least so many samples before.
+        accuracies = np.full(len(shifts), np.nan)
+        for number, shift in enumerate(shifts):
+            # As in the loop: the latest step that began at least `shift` samples before.
             ready = np.searchsorted(self.begin, self.begin - shift, side="right") - 1
             answer = np.repeat(guess[np.maximum(ready - self.delay, 0)], size)
             asked = np.repeat(ready >= 0, size)
             if asked.any():
-                found[place] = np.mean(answer[asked] == self.label[asked])
-        return found
+                accuracies[number] = np.mean(answer[asked] == self.label[asked])
+        return accuracies
 
     def retained(self, window: int) -> float:
-        asked, _ = self.answers
-        return float(np.mean(asked == mode(self.label[-window:]))) if len(asked) else np.nan
+        label, _ = self.answers
+        return float(np.mean(label == mode(self.label[-window:]))) if len(label) else np.nan
 
     def average(self, window: int) -> Floats:
-        asked, home = self.answers
-        if self.task is None or home is None or not len(asked):
+        label, task_of = self.answers
+        if self.task is None or task_of is None or not len(label):
             return np.empty(0)
-        tasks = int(max(self.task.max(), home.max())) + 1
+        tasks = int(max(self.task.max(), task_of.max())) + 1
         ends = np.searchsorted(self.task, np.arange(tasks), side="right")
         matrix = np.full((tasks, tasks), np.nan)
         for now, end in enumerate(ends):
-            right = asked == mode(self.label[max(0, end - window) : end])
+            correct = label == mode(self.label[max(0, end - window) : end])
             for task in range(now + 1):
-                if (home == task).any():
-                    matrix[now, task] = right[home == task].mean()
+                if (task_of == task).any():
+                    matrix[now, task] = correct[task_of == task].mean()
         return average_accuracy(matrix)
 
 
 def guesses(labels: NDArray[Any], window: int) -> NDArray[Any]:
-    """What the blind learner answers after each number of known labels: entry n knows labels[:n].
-    A window that is not full yet is used as it is; with no label known the answer is class 0.
+    """Answers of the blind learner after each number of known labels: entry n knows labels[:n]. A
+    window that is not full yet is used as it is; with no label known the answer is class 0.
 
     >>> guesses(np.array([3, 3, 1, 1]), window=3)
     array([0, 3, 3, 3, 1], dtype=int32)

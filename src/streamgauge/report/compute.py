@@ -1,4 +1,4 @@
-"""Accuracy over compute: what each learner's training took, and which are worth it."""
+"""Accuracy over compute: the FLOPs of each learner's training, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WIDE = 50  # points further apart than this many times are drawn on a logarithmi
 @dataclass(frozen=True)
 class Point:
     learner: str
-    colour: int  # the place of its row, as in the other figures
+    colour: int  # number of its row, as in the other figures
     flops: Spread
     accuracy: Spread
     relative: float  # to ER's FLOPs; NaN where there is no ER
-    front: bool  # whether nothing is as accurate for fewer FLOPs
+    front: bool  # whether no other learner is as accurate for fewer FLOPs
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class Compute:
     """A board's learners by the FLOPs of their training, cheapest first."""
 
     points: tuple[Point, ...]
-    accuracy: str  # what it is that is drawn over FLOPs
+    accuracy: str  # title of the accuracy that is drawn over FLOPs
     missing: tuple[str, ...]  # learners whose logs have no FLOPs
-    reference: str  # the ER that FLOPs are relative to, or nothing
-    tuning: tuple[str, ...] = ()  # what tuning took, which is in no point
+    reference: str  # the ER that FLOPs are relative to, or ""
+    tuning: tuple[str, ...] = ()  # sentences on the cost of tuning, which the points leave out
 
     @property
     def sentence(self) -> str:
-        """What is not shown."""
-        told = list(self.tuning)
+        """Sentences on everything that the points leave out."""
+        sentences = list(self.tuning)
         if self.missing:
-            named = ", ".join(self.missing)
-            told.append(f"Without FLOPs in their logs, and so not shown: {named}.")
-        return " ".join(told)
+            names = ", ".join(self.missing)
+            sentences.append(f"Without FLOPs in their logs, and so not shown: {names}.")
+        return " ".join(sentences)
 
 
 def compute(board: Board) -> Compute | None:
-    """None where fewer than two learners can be shown, or none of them multiplied anything."""
+    """None if fewer than two learners can be shown, or none of them used any FLOPs."""
     order = next((c.score for c in board.columns if c.title == board.ordered_by), "")
     rows = [(i, row) for i, row in enumerate(r for r in board.rows if r.runs)]
     known = [(i, row) for i, row in rows if _known(row, FLOPS) and _known(row, order)]
@@ -72,23 +72,22 @@ def compute(board: Board) -> Compute | None:
 
 
 def charged(runs: Iterable[Run]) -> list[str]:
-    """What choosing a learner's settings took, beside the training of its runs: a sentence for each
-    learner that was tuned."""
-    told = {}
+    """A sentence for each tuned learner: the FLOPs of its tuning, which its runs do not include."""
+    sentences = {}
     for run in runs:
         note = run.header["config"].get("tuned")
-        if note is None or run.learner in told or not run.done:
+        if note is None or run.learner in sentences or not run.done:
             continue
-        words = f"{run.learner} was tuned in {note['trials']} trials on {note['prefix']}"
-        one, spent = training_flops(run), note["flops"]
-        if spent is None or not one > 0:
-            told[run.learner] = f"{words}; what that took in FLOPs is not known."
+        beginning = f"{run.learner} was tuned in {note['trials']} trials on {note['prefix']}"
+        own, spent = training_flops(run), note["flops"]
+        if spent is None or not own > 0:
+            sentences[run.learner] = f"{beginning}; what that took in FLOPs is not known."
         else:
-            told[run.learner] = (
-                f"{words}, which took {scaled(spent)}FLOP of training, {_short(spent / one)} times"
-                f" a run of it; with them, a run costs {scaled(one + spent)}FLOP."
+            sentences[run.learner] = (
+                f"{beginning}, which took {scaled(spent)}FLOP of training, {_short(spent / own)} "
+                f"times a run of it; with them, a run costs {scaled(own + spent)}FLOP."
             )
-    return list(told.values())
+    return list(sentences.values())
 
 
 def _known(row: Row, name: str) -> bool:

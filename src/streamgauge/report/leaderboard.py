@@ -1,4 +1,4 @@
-"""Who did how well on which stream: plain data, from which text and HTML are made alike."""
+"""Leaderboards: the scores of learners on a stream, as data for text and HTML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamgauge.report.ties import NO_TIES, Ties, ties
 
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
-# Streams whose name says nothing of their data: the content tells them apart, wherever it lies.
+# Streams of users' data: told apart by the hash of their content, not by their path.
 OWN_DATA = frozenset(
     {"arrays", "folder", "huggingface", "manifest", "packed", "tabular", "webdataset"}
 )
-# How the protocol times learning and labels unless it is told otherwise.
+# Default timing of training and labels.
 TIMING = {
     "cost": "1",
     "costs": [],
@@ -29,9 +29,9 @@ TIMING = {
     "preempt": False,
     "label_delay": 0,
 }
-# Of these, what belongs to a learner: methods that cost differently meet on one board.
+# Of these, settings of a learner: methods with different costs share a board.
 COSTS = ("cost", "costs")
-# Built-in learners that never look at an input, for runs that do not say it themselves.
+# Built-in learners that ignore inputs, for runs whose header does not record it.
 UNSEEING = ("blind", "majority", "random")
 NOTE = "Accuracies in %, mean ± sample deviation over seeds."
 
@@ -62,8 +62,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Board:
-    """Learners that were measured on one stream in one way. `stream` is what the first run knows
-    of it, `timing` a sentence where the protocol's is not the ordinary one."""
+    """Learners that were measured on one stream with one protocol. `stream` is the description in
+    the first run, `timing` a sentence if the timing is not the default."""
 
     title: str
     stream: Mapping[str, Any]
@@ -85,15 +85,15 @@ class Board:
 
 
 def leaderboard(runs: Iterable[Run]) -> list[Board]:
-    """One board a stream (name, settings but for seeds, protocol but for costs), one row a learner
-    (name, settings, code, device, engine, cost of its jobs). A run that is given twice counts once,
-    the copy that is furthest."""
-    # The name is no part of the id: one learner may run under two.
+    """One board per stream (name, settings without seeds, protocol without costs), one row per
+    learner (name, settings, code, device, engine, cost of its jobs). Of several copies of a run the
+    most complete one counts."""
+    # A run's id does not include the name: one learner may run under two names.
     in_order = sorted(runs, key=lambda run: (run.done, run.step))
     distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, _stream_key)
     titles = told_apart(
-        [(run.stream["name"], _stream_key(run) | _places(run)) for run, *_ in groups]
+        [(run.stream["name"], _stream_key(run) | _paths(run)) for run, *_ in groups]
     )
     return [_board(title, group) for title, group in zip(titles, groups, strict=True)]
 
@@ -130,7 +130,7 @@ def told_apart(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def _stream_key(run: Run) -> dict[str, Any]:
-    left_out = {*SEEDS, *_places(run)}
+    left_out = {*SEEDS, *_paths(run)}
     settings = {k: v for k, v in run.stream["settings"].items() if k not in left_out}
     protocol = run.header["config"]["protocol"]
     key = {"name": run.stream["name"], **settings}
@@ -140,26 +140,26 @@ def _stream_key(run: Run) -> dict[str, Any]:
     return key
 
 
-def _places(run: Run) -> dict[str, Any]:
-    """Where one's own data lie: said in a title, but no reason for a board."""
+def _paths(run: Run) -> dict[str, Any]:
+    """Paths of users' data: part of a title, but not of what tells boards apart."""
     settings = run.stream["settings"] if _is_own(run) else {}
     return {k: v for k, v in settings.items() if k in PLACES}
 
 
 def _is_own(run: Run) -> bool:
-    # Features are of a network, too, which may be another for each seed.
-    known = {run.stream["name"], run.header["config"].get("stream", {}).get("origin")}
-    return bool(known & OWN_DATA) and "features" not in run.stream["settings"]
+    # Features also depend on a network, which may differ between seeds.
+    names = {run.stream["name"], run.header["config"].get("stream", {}).get("origin")}
+    return bool(names & OWN_DATA) and "features" not in run.stream["settings"]
 
 
 def _learner_key(run: Run) -> dict[str, Any]:
     config = run.header["config"]
     learner, protocol = config["learner"], config["protocol"]
     engine = config.get("engine", {"name": "eager"})
-    rest = {f"protocol.{name}": str(protocol.get(name, TIMING[name])) for name in COSTS}
-    rest |= {"code": learner["code"][:6], "device": config["device"]}
-    rest["engine"] = " ".join(map(str, engine.values()))
-    return {"name": learner["name"], **learner["settings"], **rest}
+    execution = {f"protocol.{name}": str(protocol.get(name, TIMING[name])) for name in COSTS}
+    execution |= {"code": learner["code"][:6], "device": config["device"]}
+    execution["engine"] = " ".join(map(str, engine.values()))
+    return {"name": learner["name"], **learner["settings"], **execution}
 
 
 def _grouped(runs: Iterable[Run], key: Any) -> list[list[Run]]:
@@ -173,46 +173,47 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
     groups = _grouped(runs, _learner_key)
     names = told_apart([(run.learner, _learner_key(run)) for run, *_ in groups])
     rows = [_row(name, group) for name, group in zip(names, groups, strict=True)]
-    found = {name for row in rows for name in row.scores}
-    columns = _columns(found)
-    # The number that is hardest to get by repeating recent labels decides the order.
+    scores = {name for row in rows for name in row.scores}
+    columns = _columns(scores)
+    # Ordered by the score that recent labels help least with.
     shifts = [c.score for c in columns if c.score.startswith(NEAR_FUTURE)]
     candidates = [*shifts[-1:], "average_accuracy", "retained_accuracy", "online_accuracy"]
-    order = next((name for name in candidates if name in found), "")
+    order = next((name for name in candidates if name in scores), "")
 
     def height(row: Row) -> float:
         mean = row.scores[order].mean if order in row.scores else math.nan
         return math.inf if math.isnan(mean) else -mean
 
     rows.sort(key=height)
-    by = next((c.title for c in columns if c.score == order), "")
+    title_of_order = next((c.title for c in columns if c.score == order), "")
     timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
-    tied = ties(rows, order, by)
-    return Board(title, groups[0][0].stream, columns, tuple(rows), by, timing, tied)
+    tied = ties(rows, order, title_of_order)
+    return Board(title, groups[0][0].stream, columns, tuple(rows), title_of_order, timing, tied)
 
 
 def _timing(learners: Sequence[tuple[str, Run]]) -> str:
-    """What is not the ordinary timing: of all learners, and of each where they differ."""
-    told, differing = [], []
-    for name, ordinary in TIMING.items():
-        values = [run.header["config"]["protocol"].get(name, ordinary) for _, run in learners]
+    """Timing settings that are not the default: shared ones, then ones that differ by learner."""
+    shared, differing = [], []
+    for name, default in TIMING.items():
+        values = [run.header["config"]["protocol"].get(name, default) for _, run in learners]
         shown = [",".join(value) if isinstance(value, list) else str(value) for value in values]
         if len(set(shown)) > 1:
-            each = (
-                f"{who} {value or '–'}" for (who, _), value in zip(learners, shown, strict=True)
+            parts = (
+                f"{learner} {value or '–'}"
+                for (learner, _), value in zip(learners, shown, strict=True)
             )
-            differing.append(f"protocol.{name} by learner: {', '.join(each)}")
-        elif str(values[0]) != str(ordinary):
-            told.append(f"protocol.{name}={shown[0]}")
-    sentences = [f"Timing is not the ordinary one: {', '.join(told)}."] if told else []
+            differing.append(f"protocol.{name} by learner: {', '.join(parts)}")
+        elif str(values[0]) != str(default):
+            shared.append(f"protocol.{name}={shown[0]}")
+    sentences = [f"Timing is not the default: {', '.join(shared)}."] if shared else []
     return " ".join([*sentences, *(f"{text}." for text in differing)])
 
 
 def _row(name: str, runs: list[Run]) -> Row:
     done = sorted((run for run in runs if run.done), key=lambda run: run.seed)
-    # Scored through a reader of its own, so that no more than one log is in memory.
+    # Scored through a new reader, so that only one log is in memory at a time.
     scores = [score(Run(run.path)) for run in done]
-    names = dict.fromkeys(key for one in scores for key in one)
+    names = dict.fromkeys(key for values in scores for key in values)
     learner = runs[0].header["config"]["learner"]
     return Row(
         learner=name,
@@ -220,13 +221,13 @@ def _row(name: str, runs: list[Run]) -> Row:
         sees_input=bool(learner.get("sees_input", learner["where"] not in UNSEEING)),
         runs=tuple(done),
         incomplete=tuple(run for run in runs if not run.done),
-        scores={key: spread([one.get(key, math.nan) for one in scores]) for key in names},
+        scores={key: spread([values.get(key, math.nan) for values in scores]) for key in names},
         each=tuple(scores),
     )
 
 
-def _columns(found: set[str]) -> tuple[Column, ...]:
-    shifts = sorted(int(name.removeprefix(NEAR_FUTURE)) for name in found if NEAR_FUTURE in name)
+def _columns(scores: set[str]) -> tuple[Column, ...]:
+    shifts = sorted(int(name.removeprefix(NEAR_FUTURE)) for name in scores if NEAR_FUTURE in name)
     wanted = [
         Column("online_accuracy", "online"),
         *(Column(f"{NEAR_FUTURE}{s}", f"near future, {s} ahead") for s in shifts),
@@ -234,4 +235,4 @@ def _columns(found: set[str]) -> tuple[Column, ...]:
         Column("average_accuracy", "average over tasks"),
         Column("average_forgetting", "forgetting"),
     ]
-    return tuple(column for column in wanted if column.score in found)
+    return tuple(column for column in wanted if column.score in scores)

@@ -1,4 +1,4 @@
-"""What the terminal shows: tables as plain text, and how far a run has come."""
+"""Terminal output: tables as plain text, and the progress of runs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
 if TYPE_CHECKING:
     from streamgauge.running.loop import Loop
-    from streamgauge.running.runner import Planned
+    from streamgauge.running.plan import PlannedRun
     from streamgauge.streams import Stream
 
-# Scores whose names hold one of these are shares of one.
+# Scores whose names contain one of these are fractions, shown in percent.
 SHARES = ("accuracy", "forgetting", "transfer", "near_future", "worst_window", "calibration",
           "smoothed", "depth", "recovered")  # fmt: skip
-# Showing progress may cost a step this many seconds, unless nothing was shown for a second.
+# Seconds per step that drawing progress may take, unless nothing was drawn for a second.
 STEP_COST = 4e-6
 
 
@@ -51,45 +51,47 @@ def board_text(board: Board) -> str:
         table.add_column("needs")
     for row in board.rows:
         cells = [percent(row.scores.get(column.score)) for column in board.columns]
-        told = [", ".join(row.needs)] if needs else []
+        needed = [", ".join(row.needs)] if needs else []
         mark = ["=" if row.learner in tied else ""] if tied else []
-        table.add_row(*map(Text, [row.learner, *mark, *cells, row.seeds, *told]))
-    by = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
+        table.add_row(*map(Text, [row.learner, *mark, *cells, row.seeds, *needed]))
+    order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
     tie = [board.ties.sentence] if board.ties.sentence else []
-    return "\n".join([board.title, _as_text(table), NOTE + by, *tie, *_told(board)])
+    return "\n".join([board.title, _as_text(table), NOTE + order, *tie, *_warnings(board)])
 
 
-def _told(board: Board) -> list[str]:
+def _warnings(board: Board) -> list[str]:
     return [*([board.timing] if board.timing else []), *board.left_out]
 
 
 def compute_text(boards: Iterable[Board]) -> str:
-    """Accuracy over the FLOPs of training, for each stream; nothing where logs do not hold them."""
-    found = ((board.title, compute(board)) for board in boards)
-    return "\n\n".join(_compute_text(title, one) for title, one in found if one is not None)
+    """Accuracy over the FLOPs of training for each stream; "" if the logs hold no FLOPs."""
+    computed = ((board.title, compute(board)) for board in boards)
+    return "\n\n".join(
+        _compute_text(title, points) for title, points in computed if points is not None
+    )
 
 
-def _compute_text(title: str, found: Compute) -> str:
+def _compute_text(title: str, computed: Compute) -> str:
     table = _table()
     table.add_column("learner", overflow="fold")
     table.add_column("FLOPs", justify="right")
-    if found.reference:
-        table.add_column(Text(f"x {found.reference}"), justify="right")
-    table.add_column(found.accuracy, justify="right")
+    if computed.reference:
+        table.add_column(Text(f"x {computed.reference}"), justify="right")
+    table.add_column(computed.accuracy, justify="right")
     table.add_column("")
-    most = max(point.accuracy.mean for point in found.points) or 1.0
-    for point in found.points:
-        times = [f"{point.relative:.3g}"] if found.reference else []
+    most = max(point.accuracy.mean for point in computed.points) or 1.0
+    for point in computed.points:
+        times = [f"{point.relative:.3g}"] if computed.reference else []
         length = round(30 * point.accuracy.mean / most)
         bar = ("#" if point.front else "-") * length
         table.add_row(*map(Text, [point.learner, scaled(point.flops.mean), *times,
                                   percent(point.accuracy), bar]))  # fmt: skip
     note = (
         "FLOPs of training over the whole stream, mean over seeds; answers are not counted.\n"
-        "# the Pareto front: nothing else is as accurate for as few FLOPs; - the others."
+        "# the Pareto front: no other learner is as accurate for as few FLOPs; - the others."
     )
-    words = [f"{title}: accuracy over compute", _as_text(table), note]
-    return "\n".join([*words, *([found.sentence] if found.sentence else [])])
+    parts = [f"{title}: accuracy over compute", _as_text(table), note]
+    return "\n".join([*parts, *([computed.sentence] if computed.sentence else [])])
 
 
 def scores_text(runs: Iterable[Run]) -> str:
@@ -103,16 +105,16 @@ def scores_text(runs: Iterable[Run]) -> str:
         fitting = max(1, (_width() - max(map(len, names), default=0)) // (widest + 3))
         parts.append(board.title)
         for first in range(0, len(columns), fitting):
-            some = columns[first : first + fitting]
+            group = columns[first : first + fitting]
             table = _table()
             table.add_column("")
-            for title, *_ in some:
+            for title, *_ in group:
                 table.add_column(Text(title), justify="right")
-            table.add_row("seeds", *(seeds for _, seeds, _ in some))
+            table.add_row("seeds", *(seeds for _, seeds, _ in group))
             for name in names:
-                table.add_row(name, *(_score(name, scores.get(name)) for *_, scores in some))
+                table.add_row(name, *(_score(name, scores.get(name)) for *_, scores in group))
             parts += [_as_text(table), ""]
-        parts += [f"{NOTE} What is no accuracy has its own unit.", *_told(board), ""]
+        parts += [f"{NOTE} Other scores are in their own units.", *_warnings(board), ""]
     return "\n".join(parts).rstrip()
 
 
@@ -140,28 +142,29 @@ def _score(name: str, value: Spread | None) -> str:
     return f"{value.mean:.4g}{spread}"
 
 
-def differences_text(found: Mapping[str, Any]) -> str:
-    """What `record.diff.differences` found, in words."""
+def differences_text(differences: Mapping[str, Any]) -> str:
+    """The result of `record.diff.differences` as text."""
     parts = []
-    for what in ("configuration", "environment", "data"):
-        if not found[what]:
-            parts.append(f"{what}: the same")
+    for kind in ("configuration", "environment", "data"):
+        if not differences[kind]:
+            parts.append(f"{kind}: the same")
             continue
         table = _table()
-        for title in (what, "first", "second"):
+        for title in (kind, "first", "second"):
             table.add_column(title, overflow="fold")
-        for name, values in found[what].items():
+        for name, values in differences[kind].items():
             table.add_row(*(Text(str(cell)) for cell in (name, *values)))
         parts.append(_as_text(table))
-    if found["same"]:
+    if differences["same"]:
         return "\n".join([*parts, "The logs are identical, times apart."])
-    parts.append(f"The logs part at step {found['first_step']}:")
-    for table_name, at in found["logs"].items():
-        if "rows" in at:
-            why = f"one ends after {min(at['rows'])} rows, the other after {max(at['rows'])}"
+    parts.append(f"The logs differ first at step {differences['first_step']}:")
+    for table_name, first in differences["logs"].items():
+        if "rows" in first:
+            rows = sorted(first["rows"])
+            reason = f"one ends after {rows[0]} rows, the other after {rows[1]}"
         else:
-            why = f"row {at['row']} differs in {', '.join(at['columns'])}"
-        parts.append(f"  {table_name}, step {at['step']}: {why}")
+            reason = f"row {first['row']} differs in {', '.join(first['columns'])}"
+        parts.append(f"  {table_name}, step {first['step']}: {reason}")
     return "\n".join(parts)
 
 
@@ -174,23 +177,23 @@ def _width() -> int:
 
 
 def _as_text(table: Table) -> str:
-    page = io.StringIO()
-    Console(file=page, width=_width(), color_system=None, force_terminal=False).print(table)
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+    stream = io.StringIO()
+    Console(file=stream, width=_width(), color_system=None, force_terminal=False).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
 class Watcher:
-    """Shows how runs get on: a bar on a terminal, one line a run when it ends, nothing if quiet."""
+    """Shows the progress of runs: a bar on a terminal, one line per finished run, or nothing."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Console(quiet=quiet, highlight=False, soft_wrap=True)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
-            TextColumn("{task.completed}/{task.total}  {task.fields[told]}"),
+            TextColumn("{task.completed}/{task.total}  {task.fields[text]}"),
             TimeRemainingColumn(),
             console=self.console,
-            auto_refresh=False,  # its thread would take the interpreter away from the run
+            auto_refresh=False,  # its thread would compete with the run for the interpreter
             transient=True,
             expand=True,
             disable=quiet or not self.console.is_terminal,
@@ -206,17 +209,17 @@ class Watcher:
     def say(self, text: str) -> None:
         self.console.print(Text(text))
 
-    def watch(self, planned: Planned, stream: Stream) -> Callable[[Loop], None]:
+    def watch(self, planned: PlannedRun, stream: Stream) -> Callable[[Loop], None]:
         return self._watch(planned.recipe.name, planned.learner_seed)
 
     def watch_run(self, run: Run) -> Callable[[Loop], None]:
         return self._watch(run.learner, run.seed)
 
     def _watch(self, learner: str, seed: int) -> Callable[[Loop], None]:
-        """A callback for every step. It looks at the clock and returns, but for a few times a
-        second: rarer on a terminal that is slow to draw on, and where steps are slow."""
+        """A callback for every step. It draws at most a few times per second, and less often on a
+        slow terminal or where steps are slow."""
         began = shown = time.perf_counter()
-        first = shown_at = -1  # a run taken up again does not begin at step 0
+        first = shown_at = -1  # a resumed run does not begin at step 0
         cost = 0.0
         bar: TaskID | None = None
 
@@ -232,17 +235,17 @@ class Watcher:
             ):
                 return
             online = f"online {100 * loop.right / loop.asked:.1f} %, " if loop.asked else ""
-            told = f"{online}{(step - shown_at) / max(since, 1e-9):.0f} steps/s"
+            text = f"{online}{(step - shown_at) / max(since, 1e-9):.0f} steps/s"
             if bar is None:
                 name = f"{learner}, seed {seed}"
-                bar = self._bar.add_task(name, total=steps, completed=step, told=told)
-            self._bar.update(bar, completed=step, told=told)
+                bar = self._bar.add_task(name, total=steps, completed=step, text=text)
+            self._bar.update(bar, completed=step, text=text)
             if step == steps:
                 self._bar.remove_task(bar)
             self._bar.refresh()
             if step == steps:
-                made = f"{steps - first} steps in {now - began:.1f} s"
-                self.say(f"{learner}, seed {seed}: {online}{made}")
+                taken = f"{steps - first} steps in {now - began:.1f} s"
+                self.say(f"{learner}, seed {seed}: {online}{taken}")
             shown, shown_at = time.perf_counter(), step
             cost = shown - now
 

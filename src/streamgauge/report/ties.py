@@ -1,4 +1,4 @@
-"""Which learners of a board cannot be told apart from its best."""
+"""Learners of a board that cannot be told apart from its best."""
 
 from __future__ import annotations
 
@@ -33,57 +33,61 @@ NO_TIES = Ties()
 def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     """Compare all pairs of rows by the score that orders them, on the seeds that all of them have
     and the samples that all of them answered (`metrics.compare`, corrected by Holm)."""
-    there = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
-    if len(there) < 2:
+    scored = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
+    if len(scored) < 2:
         return NO_TIES
-    known = {
+    by_pair = {
         row.learner: {_pair(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
-        for row in there
+        for row in scored
     }
-    shared = sorted(set.intersection(*(set(of) for of in known.values())))
+    shared = sorted(set.intersection(*(set(of) for of in by_pair.values())))
     if not shared:
         return Ties(sentence="The learners share no seed, so they cannot be compared pair by pair.")
-    each = {name: [of[pair] for pair in shared] for name, of in known.items()}
+    each = {name: [of[pair] for pair in shared] for name, of in by_pair.items()}
     shift = _shift(order)
     if shift is None and len(shared) == 1:
         return Ties(sentence=f"By {title} one seed cannot tell which learners differ.")
     results: dict[str, Any]
     if shift is None:
-        results, blocks = {n: [of[order] for _, of in one] for n, one in each.items()}, 1
+        results, blocks = {n: [of[order] for _, of in runs] for n, runs in each.items()}, 1
     else:
-        results, blocks = _stretches({n: [run for run, _ in one] for n, one in each.items()}, shift)
+        results, blocks = _stretches(
+            {n: [run for run, _ in runs] for n, runs in each.items()}, shift
+        )
     if not results:
         return Ties(
             sentence="The learners answered no samples in common, so they are not compared."
         )
     board = leaderboard(results, blocks, LEVEL)
-    best = max(there, key=lambda row: _mean(row, order)).learner
+    best = max(scored, key=lambda row: _mean(row, order)).learner
     tied = next(line.tied_with for line in board if line.name == best)
     seeds = f"{len(shared)} seed{'s' if len(shared) > 1 else ''}"
     over = seeds if shift is None else f"{seeds} and {blocks} stretches of the stream"
-    how = f"by {title}, paired over {over}, all pairs, Holm's correction, 5 %"
+    method = f"by {title}, paired over {over}, all pairs, Holm's correction, 5 %"
     if len(shared) == 1:
-        how += "; other seeds may differ"
+        method += "; other seeds may differ"
     if not tied:
-        return Ties(sentence=f"{best} differs from every other learner ({how}).")
-    # Where two seeds differ more than stretches do, their one difference is all there is to judge
-    # by: 27 points may be no proof then, and a mark that reads as "equal" would mislead.
-    unknown = {name for name in tied if _hangs_on_one(results[best], results[name], blocks)}
+        return Ties(sentence=f"{best} differs from every other learner ({method}).")
+    # Where two seeds differ more than stretches, the test has one degree of freedom: even 27 points
+    # may not be significant then, and a mark that reads as "equal" would mislead.
+    unknown = {name for name in tied if _undecided(results[best], results[name], blocks)}
     marked = [name for name in tied if name not in unknown]
-    told = [f"= cannot be told apart from the best ({how})."] if marked else []
+    sentences = [f"= cannot be told apart from the best ({method})."] if marked else []
     if unknown:
-        names = [row.learner for row in there if row.learner in unknown]
-        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(there) - 1} others"]
+        names = [row.learner for row in scored if row.learner in unknown]
+        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(scored) - 1} others"]
         why = "two seeds are too few" if len(shared) == 2 else "this is too little"
-        said = f"Whether {best} differs from {', '.join(others)} is not known"
-        told.append(f"{said}: {why}{'' if marked else f' ({how})'}; run three or more.")
-    return Ties(frozenset({best, *marked} if marked else ()), " ".join(told))
+        beginning = f"Whether {best} differs from {', '.join(others)} is not known"
+        sentences.append(
+            f"{beginning}: {why}{'' if marked else f' ({method})'}; run three or more."
+        )
+    return Ties(frozenset({best, *marked} if marked else ()), " ".join(sentences))
 
 
-def _hangs_on_one(best: Any, other: Any, blocks: int) -> bool:
-    """Whether a difference that was found is judged by less than two degrees of freedom."""
-    found = compare(best, other, blocks)
-    return found.freedom < 2 and abs(found.difference) > 1e-13
+def _undecided(best: Any, other: Any, blocks: int) -> bool:
+    """Whether a difference is tested with fewer than two degrees of freedom."""
+    comparison = compare(best, other, blocks)
+    return comparison.freedom < 2 and abs(comparison.difference) > 1e-13
 
 
 def _mean(row: Row, order: str) -> float:
@@ -114,21 +118,21 @@ def _stretches(
     blocks = min(BLOCKS, *(int(keep.sum()) for keep in common))
     if blocks == 0:
         return {}, 0
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    shares: dict[str, list[NDArray[np.float64]]] = {}
     for name, of_seed in hits.items():
-        found[name] = []
+        shares[name] = []
         for keep, (right, count) in zip(common, of_seed, strict=True):
             right, count = right[: len(keep)][keep], count[: len(keep)][keep]
-            place = np.arange(len(count)) * blocks // len(count)
-            share = np.bincount(place, right) / np.bincount(place, count)
-            found[name].append(share)
-    return found, blocks
+            stretch = np.arange(len(count)) * blocks // len(count)
+            share = np.bincount(stretch, right) / np.bincount(stretch, count)
+            shares[name].append(share)
+    return shares, blocks
 
 
 def _steps(run: Run, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How many samples of each step were answered right, and how many were answered."""
     table = run.predictions
-    mine = np.flatnonzero(table["shift"] == shift)
-    step = table["step"][mine]
-    right = (table["label"][mine] == table["prediction"][mine]).astype(np.float64)
-    return np.bincount(step, right).astype(np.float64), np.bincount(step).astype(np.float64)
+    rows = np.flatnonzero(table["shift"] == shift)
+    step = table["step"][rows]
+    correct = (table["label"][rows] == table["prediction"][rows]).astype(np.float64)
+    return np.bincount(step, correct).astype(np.float64), np.bincount(step).astype(np.float64)

@@ -17,9 +17,9 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record.tables import TABLES, RowBuffer, columns_of
 from streamgauge.record.writer import from_plain, to_plain
+from streamgauge.running.determinism import make_deterministic
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.runner import make_deterministic
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
 if TYPE_CHECKING:

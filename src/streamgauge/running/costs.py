@@ -7,9 +7,9 @@ real-time paper (Ghunaim et al. 2023) rounded it to, `measured` what `streamgaug
 FLOPs. The speed of the stream turns it into the time that a job lasts in stream steps, which is
 what the clock goes by:
 
-    fast     as fast as ER trains       c steps a job
-    faster   twice as fast              2 c steps a job (any number s: s c)
-    slow     as slow as the method      1 step a job, so that every batch is trained
+    fast     as fast as ER trains       c steps per job
+    faster   twice as fast              2 c steps per job (any number s: s c)
+    slow     as slow as the method      1 step per job, so that every batch is trained
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEAST = Fraction(1, 1000)
 # A job's FLOPs depend on what is recalled, not on what else is remembered: a memory of more batches
 # than this need not be filled to measure them.
 FILLED = 50
-# ER with another number of steps a batch: it is told how many, and has no use for passes.
+# ER with another number of steps per batch: set by `steps`, not by `passes`.
 STEPPED = ("er_plus", "er_minus")
 # What a method shares with the ER beside it if there is no ER in the experiment to take it from.
 _SHARED = ("lr", "momentum", "weight_decay", "memory", "policy", "recall", "wait", "augment",
@@ -65,22 +65,24 @@ class Timed:
 
     recipe: Recipe
     protocol: Protocol
-    relative: Relative | None = None  # None where nobody asked
+    relative: Relative | None = None  # None where the experiment does not need it
     steps: Fraction | None = None  # of ER that the same compute a trained batch pays for
     baseline_of: tuple[str, ...] = ()
     like: str = ""  # the ER of the experiment that a baseline takes its settings from
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for about time and compute; None where it was not."""
+class CostRequest:
+    """The options of an experiment about time and compute; None where not given."""
 
     cost: Cost | None = None
     speed: Cost | None = None
     budget: Cost | None = None
     gradient_steps: int | None = None
     baselines: bool = False
-    factor: Fraction | None = field(init=False, default=None)  # steps a job of cost 1; None = slow
+    factor: Fraction | None = field(
+        init=False, default=None
+    )  # stream steps per job of cost 1; None = slow
 
     def __post_init__(self) -> None:
         if self.budget is not None:
@@ -100,35 +102,35 @@ class Asked:
             factor = SPEEDS["fast"]
         object.__setattr__(self, "factor", factor)
 
-    def settings(self, recipe: Recipe, own: Mapping[str, Any]) -> dict[str, Any]:
-        """A learner's settings with the gradient steps asked for."""
-        settings, name = dict(own), recipe.name
-        if "passes" in own and (self.budget is not None or self.gradient_steps is not None):
+    def settings(self, recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A learner's settings with the requested number of gradient steps."""
+        settings, name = dict(given), recipe.name
+        if "passes" in given and (self.budget is not None or self.gradient_steps is not None):
             raise StreamgaugeError(
-                f"{name}.passes and a budget or gradient steps both say how many steps a batch "
-                "gets; leave one of them out."
+                f"{name}.passes and a budget or gradient steps both set the steps per batch"
+                "; leave one of them out."
             )
         if self.gradient_steps is None:
             return settings
         settings["passes"] = _passes(recipe, self.gradient_steps)
-        # With several steps a batch, what is replayed is chosen once (real-time paper).
+        # With several steps per batch, replayed samples are chosen once (real-time paper).
         if "select" in _settings_of(recipe):
             settings.setdefault("select", "batch")
         return settings
 
     def timed(
-        self, recipe: Recipe, own: Mapping[str, Any], protocol: Protocol, measure: Measure
+        self, recipe: Recipe, given: Mapping[str, Any], protocol: Protocol, measure: Measure
     ) -> Timed:
-        """Find what a learner costs and what follows from it; `own` are the settings that it was
-        given, among them perhaps a `cost` of its own, which goes before everybody's."""
-        asked = own.get("cost", self.cost) if takes_cost(recipe) else self.cost
+        """A learner's cost, and the recipe and protocol that follow from it. A `cost` in its
+        `given` settings overrides the experiment's cost."""
+        cost = given.get("cost", self.cost) if takes_cost(recipe) else self.cost
         factor = self.factor
-        if asked is not None and self.speed is None and self.budget is None:
+        if cost is not None and self.speed is None and self.budget is None:
             factor = SPEEDS["fast"]
         relative = None
-        if factor is not None or self.budget is not None or self.baselines or asked is not None:
-            relative = _relative(recipe, "paper" if asked is None else asked, measure)
-        timed = protocol  # the ordinary protocol, in which a job lasts one step unless it is told
+        if factor is not None or self.budget is not None or self.baselines or cost is not None:
+            relative = _relative(recipe, "paper" if cost is None else cost, measure)
+        timed = protocol  # by default a job lasts one step
         if factor is not None and relative is not None:
             timed = _on_clock(protocol, relative, factor)
         elif self.speed is not None or self.budget is not None:
@@ -169,7 +171,7 @@ def as_budget(budget: Cost) -> Fraction:
         return as_cost(budget)
     except StreamgaugeError:
         raise StreamgaugeError(
-            f"A budget is a number of ER's updates a batch, such as 1, 5 or 10, not {budget!r}."
+            f"A budget is a number of ER's updates per batch, such as 1, 5 or 10, not {budget!r}."
         ) from None
 
 
@@ -179,7 +181,7 @@ def takes_cost(recipe: Recipe) -> bool:
 
 
 def published(recipe: Recipe) -> Fraction:
-    """The real-time paper's rounded cost of a method, at one or two gradient steps a batch.
+    """The real-time paper's rounded cost of a method, at one or two gradient steps per batch.
 
     >>> published(catalogue.learner("mir"))
     Fraction(5, 2)
@@ -199,9 +201,9 @@ def published(recipe: Recipe) -> Fraction:
         return as_cost(about["paper"], zero=True)
     if passes == 2 and getattr(recipe.config, "select", "batch") == "batch":
         return as_cost(about["paper_two_steps"])
-    how = "2 steps with one selection a batch (--gradient-steps 2)" if passes == 2 else "1 or 2"
+    steps = "2 steps with one selection per batch (--gradient-steps 2)" if passes == 2 else "1 or 2"
     raise StreamgaugeError(
-        f"{name} takes {passes} gradient steps a batch, and its published costs are for {how}; "
+        f"{name} takes {passes} gradient steps per batch, and its published costs are for {steps}; "
         f"measure it (--{name}.cost measured) or give a number."
     )
 
@@ -227,14 +229,14 @@ def measured(recipe: Recipe, stream: Stream) -> Relative:
         same = {s: getattr(like.config, s) for s in ("model", "head", "augment")
                 if hasattr(like.config, s)}  # fmt: skip
         recipes.append(catalogue.learner("er", memory=FILLED * batch, recall=batch, **same))
-    found, *er = measure(recipes, input_shape=shape, classes=spec.classes, batch=batch)
+    cost, *er = measure(recipes, input_shape=shape, classes=spec.classes, batch=batch)
     unit = 1.0
-    if er and found.flops:
-        unit = er[0].flops * found.relative_flops / found.flops
-    kinds = found.by_kind if len(found.by_kind) > 1 else {}
+    if er and cost.flops:
+        unit = er[0].flops * cost.relative_flops / cost.flops
+    kinds = cost.by_kind if len(cost.by_kind) > 1 else {}
     return Relative(
-        as_cost(found.relative_flops / unit, zero=True),
-        {kind: as_cost(cost / unit, zero=True) for kind, cost in kinds.items()},
+        as_cost(cost.relative_flops / unit, zero=True),
+        {kind: as_cost(flops / unit, zero=True) for kind, flops in kinds.items()},
         measured=True,
     )
 
@@ -262,7 +264,7 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
 def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]:
     """ER++ and ER-- beside every method of cost c, with the settings of the experiment's ER.
 
-    ER++ takes c gradient steps a batch without delay. ER-- is held back to the method's trained
+    ER++ takes c gradient steps per batch without delay. ER-- is limited to the method's trained
     batches and versions, and takes c steps on each. What is equal is there once, under the names of
     all whom it belongs to; so where the method is not delayed there is ER++ only, and where a
     method costs as much as the experiment's ER, that ER is its baseline.
@@ -270,7 +272,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
     from streamgauge.learners.replay.er_plus import PUBLISHED
 
     ers = [method for method in methods if method.recipe.where == "er"]
-    found: dict[tuple[Any, Protocol], Timed] = {}
+    by_settings: dict[tuple[Any, Protocol], Timed] = {}
     for method in methods:
         steps, name = method.steps, method.recipe.name
         if not steps or method.recipe.where in STEPPED:
@@ -293,12 +295,12 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
         ):
             if any(_is_same(er, config, protocol) for er in ers):
                 continue  # it stands there already, as ER
-            known = found.get((config, protocol))
+            known = by_settings.get((config, protocol))
             if known is not None:
                 kind, _, _ = known.recipe.name.partition("(")
                 where = known.recipe.where
             owners = tuple(dict.fromkeys((*(known.baseline_of if known else ()), name)))
-            found[config, protocol] = Timed(
+            by_settings[config, protocol] = Timed(
                 catalogue.learner(f"{kind}({','.join(owners)})={where}", **settings),
                 protocol,
                 Relative(steps),
@@ -306,16 +308,16 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
                 owners,
                 "" if like is None else like.recipe.name,
             )
-    return list(found.values())
+    return list(by_settings.values())
 
 
-def _relative(recipe: Recipe, asked: Cost, measure: Measure) -> Relative:
-    if asked == "paper":
+def _relative(recipe: Recipe, cost: Cost, measure: Measure) -> Relative:
+    if cost == "paper":
         return Relative(published(recipe))
-    if asked == "measured":
+    if cost == "measured":
         return measure(recipe)
     try:
-        return Relative(as_cost("" if isinstance(asked, bool) else asked))
+        return Relative(as_cost("" if isinstance(cost, bool) else cost))
     except StreamgaugeError as error:
         raise StreamgaugeError(f"{str(error)[:-1]}, nor is it paper or measured.") from None
 
@@ -336,14 +338,14 @@ def _updates(recipe: Recipe, budget: Fraction, cost: Fraction) -> int:
     updates = updates_within(budget, cost)
     if updates < 1:
         raise StreamgaugeError(
-            f"A budget of {budget} of ER's updates a batch is too small for {recipe.name}, one of "
-            f"whose updates costs {cost} of them."
+            f"A budget of {budget} of ER's updates per batch is too small for {recipe.name}: one "
+            f"of its updates costs {cost} of them."
         )
     return updates
 
 
 def _passes(recipe: Recipe, number: int) -> int:
-    """So many gradient steps a batch, if the learner can be told."""
+    """So many gradient steps per batch, if the learner can be told."""
     name = recipe.name
     if recipe.where in STEPPED:
         raise StreamgaugeError(
@@ -352,7 +354,7 @@ def _passes(recipe: Recipe, number: int) -> int:
         )
     if "passes" not in _settings_of(recipe):
         raise StreamgaugeError(
-            f"{name} has no setting 'passes', so it cannot take {number} steps a batch."
+            f"{name} has no setting 'passes', so it cannot take {number} steps per batch."
         )
     return number
 
@@ -383,10 +385,11 @@ def _er_settings(method: Timed, like: Timed | None, text: str) -> dict[str, Any]
         if name in known:
             return dict(known[name])
     er = setting_types(type(catalogue.learner("er").config))
-    own = {s: getattr(method.recipe.config, s) for s in _SHARED if hasattr(method.recipe.config, s)}
-    if own.get("policy", "reservoir") not in get_args(er["policy"]):
-        del own["policy"]
-    return own
+    config = method.recipe.config
+    shared = {name: getattr(config, name) for name in _SHARED if hasattr(config, name)}
+    if shared.get("policy", "reservoir") not in get_args(er["policy"]):
+        del shared["policy"]
+    return shared
 
 
 def _plain_clock(protocol: Protocol) -> Protocol:
@@ -399,9 +402,11 @@ def _plain_clock(protocol: Protocol) -> Protocol:
 
 def _is_same(er: Timed, config: Any, protocol: Protocol) -> bool:
     """Whether an ER of the experiment is this baseline: as many steps, at the same time."""
-    own = vars(er.recipe.config)
+    settings = vars(er.recipe.config)
     return (
-        str(own["passes"]) == config.steps
-        and all(getattr(config, name) == value for name, value in own.items() if name != "passes")
+        str(settings["passes"]) == config.steps
+        and all(
+            getattr(config, name) == value for name, value in settings.items() if name != "passes"
+        )
         and _plain_clock(er.protocol) == protocol
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST_CYCLE = 100  # jobs; a longer cycle is measured in part
 TIMED = 8  # jobs that are timed at least
+WARM_UP = 2  # jobs before any is counted
+MOST_FILLED = 20_000  # samples of a memory that is filled to measure a job
 # Settings that a method shares with the ER it is measured against.
 _SHARED = ("model", "memory", "recall", "batch", "head", "augment")
 
@@ -69,19 +72,17 @@ def measure(
     for what, number in (("batch", batch), ("jobs", jobs)):
         if number < 1:
             raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
-    place = device_named(device)
-    found = []
+    torch_device = device_named(device)
+    costs = []
     references: dict[str, _Measured] = {}
     for recipe in recipes:
         reference = _reference(recipe)
         key = repr(reference.config)
         if key not in references:
-            references[key] = _measure(reference, input_shape, classes, batch, jobs, place)
-        er, mine = (
-            references[key],
-            _measure(recipe, input_shape, classes, batch, jobs, place),
-        )
-        found.append(
+            references[key] = _measure(reference, input_shape, classes, batch, jobs, torch_device)
+        er = references[key]
+        mine = _measure(recipe, input_shape, classes, batch, jobs, torch_device)
+        costs.append(
             Cost(
                 recipe.name,
                 mine.flops,
@@ -96,17 +97,7 @@ def measure(
                 {kind: flops / er.flops for kind, flops in mine.by_kind.items()},
             )
         )
-    return found
-
-
-@dataclasses.dataclass
-class _Measured:
-    flops: float
-    seconds: float
-    memory_bytes: float
-    sample_bytes: float
-    energy: Energy
-    by_kind: dict[str, float]
+    return costs
 
 
 def _reference(recipe: Recipe) -> Recipe:
@@ -119,6 +110,119 @@ def _reference(recipe: Recipe) -> Recipe:
     return catalogue.learner("er", **{k: v for k, v in settings.items() if hasattr(known, k)})
 
 
+class JobBenchmark:
+    """A learner on generated samples with its memory filled: counts and times its work."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        input_shape: tuple[int, ...],
+        classes: int,
+        batch: int,
+        device: torch.device,
+        jobs: int,  # at most so many are counted or timed
+    ) -> None:
+        capacity = int(getattr(recipe.config, "memory", 0) or 0)
+        if capacity > MOST_FILLED:
+            raise StreamgaugeError(
+                f"To fill a memory of {capacity} takes long; measure with a smaller one, such as "
+                f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
+            )
+        self._filling = -(-capacity // batch)
+        self._stream = _stream(input_shape, classes, batch, self._filling + WARM_UP + jobs)
+        self._gate = Gate(self._stream.source, self._stream.preparation, device)
+        self._step, self._device, self._needs = 0, device, recipe.needs
+        self._tasks = np.array_split(np.arange(classes), 2)
+        self.learner = recipe.build(self._stream.spec, self._gate, 0, device)
+        self.adapter = LearnerAdapter(self.learner)
+        if "boundaries" in self._needs:
+            self.adapter.tell_facts(boundary=0, classes=self._tasks[0])
+        if "horizon" in self._needs:
+            self.adapter.tell_facts(horizon=len(self._stream))
+
+    def _next_batch(self) -> Batch:
+        index = self._stream.index(self._step).astype(np.int64)
+        self._step += 1
+        self._gate.reveal(index)
+        self._gate.label_due(index)
+        self._batch = Batch(self._gate.read(index), self._gate.label(index), index)
+        return self._batch
+
+    def fill(self) -> None:
+        """Fill the memory, where possible without training, take a few jobs, and end a task, so
+        that a method with a teacher has one."""
+        store = self.adapter.store
+        for step in range(self._filling + WARM_UP):
+            batch = self._next_batch()
+            if step < self._filling and store is not None:
+                store(batch)
+            else:
+                self.learner.learn(batch, self.learner.predict(batch.x))
+        if "boundaries" in self._needs:
+            self.adapter.tell_facts(boundary=1, classes=self._tasks[1])
+
+    def count_job(self) -> tuple[str, float, float]:
+        """Kind and FLOPs of the next job, and FLOPs of answering one sample."""
+        batch = self._next_batch()
+        answer_flops, scores = _counted(lambda: self.learner.predict(batch.x))
+        kind = self.adapter.job_kind()
+        flops, _ = _counted(lambda: self.learner.learn(batch, scores))
+        return kind, flops, answer_flops / len(batch.index)
+
+    def time_job(self) -> float:
+        """Seconds of the next job."""
+        batch = self._next_batch()
+        self._scores = self.learner.predict(batch.x)
+        return self._seconds(self.repeat_job)
+
+    def repeat_job(self) -> None:
+        """The last timed job once more."""
+        self.learner.learn(self._batch, self._scores)
+        _wait(self._device)
+
+    def time_answer(self, samples: int) -> float:
+        """Seconds per sample of an answer to so many samples or a few more."""
+        x = self._batch.x
+        x = x.repeat(-(-samples // len(x)), *[1] * (x.dim() - 1))
+        return self._seconds(lambda: self.learner.predict(x)) / len(x)
+
+    def prepare(self) -> tuple[float, float]:
+        """FLOPs and seconds of the work before an evaluation; 0 where a learner has none."""
+        prepare = self.adapter.prepare
+        if prepare is None:
+            return 0.0, 0.0
+        start = time.perf_counter()
+        flops, _ = _counted(prepare)
+        _wait(self._device)
+        return flops, time.perf_counter() - start
+
+    def _seconds(self, work: Callable[[], Any]) -> float:
+        _wait(self._device)
+        start = time.perf_counter()
+        work()
+        _wait(self._device)
+        return time.perf_counter() - start
+
+
+def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
+    """FLOPs of some work, and its result."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = work()
+    return float(counter.get_total_flops()), result
+
+
+@dataclasses.dataclass
+class _Measured:
+    flops: float
+    seconds: float
+    memory_bytes: float
+    sample_bytes: float
+    energy: Energy
+    by_kind: dict[str, float]
+
+
 def _measure(
     recipe: Recipe,
     input_shape: tuple[int, ...],
@@ -127,65 +231,24 @@ def _measure(
     jobs: int,
     device: torch.device,
 ) -> _Measured:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    capacity = int(getattr(recipe.config, "memory", 0) or 0)
-    if capacity > 20_000:
-        raise StreamgaugeError(
-            f"To fill a memory of {capacity} takes long; measure with a smaller one, such as "
-            f"--{recipe.name}.memory 100: the cost of a job does not depend on it."
-        )
-    filling = -(-capacity // batch) + 2
     cycle = _cycle(recipe, input_shape, classes, batch, device)
     jobs = -(-jobs // cycle) * cycle
     timed = max(jobs, -(-TIMED // cycle) * cycle)
-    stream = _stream(input_shape, classes, batch, filling + jobs + timed)
-    gate = Gate(stream.source, stream.preparation, device)
-    learner = recipe.build(stream.spec, gate, 0, device)
-    adapter = LearnerAdapter(learner)
-    tasks = np.array_split(np.arange(classes), 2)
-    if "boundaries" in recipe.needs:
-        adapter.tell_facts(boundary=0, classes=tasks[0])
-    if "horizon" in recipe.needs:
-        adapter.tell_facts(horizon=len(stream))
+    bench = JobBenchmark(recipe, input_shape, classes, batch, device, jobs + timed)
+    bench.fill()
     kinds: dict[str, list[float]] = {}
-    times: list[float] = []
-    for step in range(len(stream)):
-        index = stream.index(step).astype(np.int64)
-        gate.reveal(index)
-        gate.label_due(index)
-        given = Batch(gate.read(index), gate.label(index), index)
-        if step == filling and "boundaries" in recipe.needs:  # a task is over: a teacher is there
-            adapter.tell_facts(boundary=1, classes=tasks[1])
-        if step < filling - 2 and adapter.store is not None:
-            adapter.store(given)  # fills the memory without paying for training
-        elif step < filling:
-            learner.learn(given, learner.predict(given.x))
-        elif step < filling + jobs:
-            predicted = learner.predict(given.x)
-            kind = adapter.job_kind()
-            with FlopCounterMode(display=False) as counter:
-                learner.learn(given, predicted)
-            kinds.setdefault(kind, []).append(float(counter.get_total_flops()))
-        else:
-            predicted = learner.predict(given.x)
-            start = time.perf_counter()
-            learner.learn(given, predicted)
-            _wait(device)
-            times.append(time.perf_counter() - start)
-
-    def again() -> None:
-        learner.learn(given, predicted)
-        _wait(device)
-
-    memory = adapter.memory
+    for _ in range(jobs):
+        kind, flops, _ = bench.count_job()
+        kinds.setdefault(kind, []).append(flops)
+    times = [bench.time_job() for _ in range(timed)]
+    memory = bench.adapter.memory
     return _Measured(
         flops=statistics.fmean(f for flops in kinds.values() for f in flops),
         # The least: whatever else the machine does only adds.
         seconds=min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle)),
-        memory_bytes=adapter.memory_bytes(),
+        memory_bytes=bench.adapter.memory_bytes(),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
-        energy=of_job(again, device),
+        energy=of_job(bench.repeat_job, device),
         by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
     )
 
@@ -221,24 +284,24 @@ def as_dict(cost: Cost) -> dict[str, Any]:
 
 def cost_text(costs: list[Cost]) -> str:
     """A table for the terminal, and what could not be measured."""
-    wide = max([14, *(len(one.learner) + 1 for one in costs)])
-    lines = [f"{'learner':<{wide}}{'FLOPs':>10}{'time':>9}{'GFLOP a job':>14}{'ms a job':>11}"
+    width = max([14, *(len(cost.learner) + 1 for cost in costs)])
+    lines = [f"{'learner':<{width}}{'FLOPs':>10}{'time':>9}{'GFLOP per job':>15}{'ms per job':>12}"
              f"{'memory held':>14}{'samples':>12}"]  # fmt: skip
-    for one in costs:
+    for cost in costs:
         lines.append(
-            f"{one.learner:<{wide}}{one.relative_flops:>9.3f}x{one.relative_seconds:>8.2f}x"
-            f"{one.flops / 1e9:>14.3f}{1e3 * one.seconds:>11.1f}"
-            f"{_bytes(one.memory_bytes):>14}{_bytes(one.sample_bytes):>12}"
+            f"{cost.learner:<{width}}{cost.relative_flops:>9.3f}x{cost.relative_seconds:>8.2f}x"
+            f"{cost.flops / 1e9:>15.3f}{1e3 * cost.seconds:>12.1f}"
+            f"{_bytes(cost.memory_bytes):>14}{_bytes(cost.sample_bytes):>12}"
         )
-        if len(one.by_kind) > 1:
-            kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in one.by_kind.items())
-            lines.append(f"{'':<{wide}}by kind of job: {kinds}")
+        if len(cost.by_kind) > 1:
+            kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in cost.by_kind.items())
+            lines.append(f"{'':<{width}}by kind of job: {kinds}")
     lines.append("FLOPs and time relative to er with the same network, batch and memory.")
-    for one in costs:
-        if one.joules is not None and one.joules_above_idle is not None:
+    for cost in costs:
+        if cost.joules is not None and cost.joules_above_idle is not None:
             lines.append(
-                f"{one.learner}: {one.joules:.3g} J a job, {one.joules_above_idle:.3g} J above "
-                f"idle ({one.energy_source})"
+                f"{cost.learner}: {cost.joules:.3g} J per job, {cost.joules_above_idle:.3g} J "
+                f"above idle ({cost.energy_source})"
             )
     if costs and costs[0].joules is None:
         lines.append(f"Energy is not available: {costs[0].energy_source}.")

@@ -133,7 +133,9 @@ class Profile:
         lines = [f"Where the time went: {self.steps:,} steps in {self.total:.1f} s."]
         for name, share in shares.items():
             each = 1e3 * share * self.total / self.steps
-            lines.append(f"  {name:<9}{share:>7.1%}{each:>11.3f} ms a step   {WHAT.get(name, '')}")
+            lines.append(
+                f"  {name:<9}{share:>7.1%}{each:>11.3f} ms per step   {WHAT.get(name, '')}"
+            )
         largest = next(iter(shares))
         if largest in ADVICE:
             lines.append(f"To spend less on {largest}: {ADVICE[largest]}.")

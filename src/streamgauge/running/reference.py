@@ -1,7 +1,7 @@
 """The ceiling: a model trained offline on the whole stream, shuffled, and then evaluated.
 
-It is no learner. It sees every sample before it answers any, as often as it likes and in any order,
-which is just what a learner must not; so it has no place in the loop, and no online accuracy.
+It is no learner: it sees every sample before it answers any, several times and in any order. So it
+does not run in the loop, and has no online accuracy.
 
     python -m streamgauge.running.reference blobs epochs=5 lr=0.1 stream.classes=20
 """
@@ -23,6 +23,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.adaptive import er_cosine
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
+from streamgauge.models.features import device_named
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import fetch
@@ -40,10 +41,10 @@ class Config(er.Config):
 
 
 class Reference(NamedTuple):
-    """What came out. `accuracy` and `answers` have one entry for each held-out split."""
+    """`accuracy` and `answers` have one entry per held-out split."""
 
     accuracy: dict[str, float]
-    answers: dict[str, NDArray[np.int64]]  # by place in the split
+    answers: dict[str, NDArray[np.int64]]  # by position in the split
     loss: list[float]  # mean training loss of each epoch
     steps: int  # gradient steps taken
 
@@ -63,28 +64,30 @@ def offline(
         )
     if config.epochs < 1 or config.batch < 1:
         raise StreamgaugeError("epochs and batch must be 1 or more.")
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    place = torch.device(found if device == "auto" else device)
-    gate = Gate(stream.source, stream.preparation, place)
+    torch_device = device_named(device)
+    gate = Gate(stream.source, stream.preparation, torch_device)
     gate.reveal(stream.order)
     gate.label_due(stream.order)
     shared = {f.name: getattr(config, f.name) for f in fields(er.Config)}
     learner: er.ER
     if config.schedule == "cosine":
-        learner = er_cosine.ERCosine(stream.spec, gate, seed, place, er_cosine.Config(**shared))
+        learner = er_cosine.ERCosine(
+            stream.spec, gate, seed, torch_device, er_cosine.Config(**shared)
+        )
         learner.tell(horizon=config.epochs * -(-stream.samples // config.batch))
     else:
-        learner = er.ER(stream.spec, gate, seed, place, er.Config(**shared))
+        learner = er.ER(stream.spec, gate, seed, torch_device, er.Config(**shared))
     rng = np.random.default_rng(seed)
     losses, steps = [], 0
     for _ in range(config.epochs):
-        said = [learner.learn(batch, None)["loss"] for batch in _epoch(stream, gate, config, rng)]
-        losses.append(float(torch.stack(said).mean()))
-        steps += len(said) * config.passes
+        batches = _epoch(stream, gate, config, rng)
+        epoch_losses = [learner.learn(batch, None)["loss"] for batch in batches]
+        losses.append(float(torch.stack(epoch_losses).mean()))
+        steps += len(epoch_losses) * config.passes
     answers = {name: _answers(learner, stream, split.index) for name, split in
                stream.splits.items()}  # fmt: skip
-    accuracy = {name: float(np.mean(said == stream.source.label[stream.splits[name].index]))
-                for name, said in answers.items()}  # fmt: skip
+    accuracy = {name: float(np.mean(answer == stream.source.label[stream.splits[name].index]))
+                for name, answer in answers.items()}  # fmt: skip
     return Reference(accuracy, answers, losses, steps)
 
 
@@ -97,8 +100,8 @@ def _epoch(stream: Stream, gate: Gate, config: Config, rng: np.random.Generator)
 
 def _answers(learner: er.ER, stream: Stream, index: NDArray[Any]) -> NDArray[np.int64]:
     blocks = (index[start : start + BLOCK] for start in range(0, len(index), BLOCK))
-    said = [learner.predict(fetch(stream.source, block, learner.device)) for block in blocks]
-    answers: NDArray[np.int64] = torch.cat(said).argmax(1).cpu().numpy()
+    scores = [learner.predict(fetch(stream.source, block, learner.device)) for block in blocks]
+    answers: NDArray[np.int64] = torch.cat(scores).argmax(1).cpu().numpy()
     return answers
 
 
@@ -114,16 +117,17 @@ def main(
     known = catalogue.presets().get("offline", {})
     if preset is not None and preset not in known:
         raise StreamgaugeError(f"There is no preset 'offline@{preset}'; {nearest(preset, known)}")
-    own: dict[str, Any] = dict(known[preset]) if preset is not None else {}
-    of_stream: dict[str, Any] = {}
+    offline_settings: dict[str, Any] = dict(known[preset]) if preset is not None else {}
+    stream_settings: dict[str, Any] = {}
     for setting in settings or []:
         name, equals, value = setting.partition("=")
         if not equals:
             raise StreamgaugeError(f"'{setting}' is no setting: write NAME=VALUE.")
-        (of_stream if name.startswith("stream.") else own)[name.removeprefix("stream.")] = value
-    data = catalogue.stream(stream, **of_stream)
-    found = offline(data, configure(Config, own, "offline"), seed, device)
-    print(json.dumps({"accuracy": found.accuracy, "loss": found.loss, "steps": found.steps}))
+        group = stream_settings if name.startswith("stream.") else offline_settings
+        group[name.removeprefix("stream.")] = value
+    data = catalogue.stream(stream, **stream_settings)
+    result = offline(data, configure(Config, offline_settings, "offline"), seed, device)
+    print(json.dumps({"accuracy": result.accuracy, "loss": result.loss, "steps": result.steps}))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamgauge.streams import Stream
 
 SET_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Under this many FLOPs a batch, forward, threads wait for each other longer than they compute.
+# Below this many forward FLOPs per batch, threads wait for each other longer than they compute.
 WORTH_SHARING = 1e8
 
 
@@ -34,6 +34,25 @@ def threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def user_threads(number: int | None) -> Iterator[None]:
+    """Run with the number of threads that the user chose, here and in child processes; None: no
+    choice was made."""
+    if number is None:
+        yield
+        return
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(number)
+    try:
+        with threads(number):
+            yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
 
 
 def suitable_threads(build: Callable[[Gate], Learner], stream: Stream, device: torch.device) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.tables.values import are_days, scale_times, time_unit
+from streamgauge.tables.times import are_days, scale_times, time_unit
 
 Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]

@@ -1,4 +1,4 @@
-"""Published beside ours: a number of a paper, what we measured, and whether the two agree."""
+"""Compare published numbers with measured ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamgauge.suites.measured import Measured, command
 from streamgauge.suites.published import Published
 from streamgauge.suites.spec import Row, Suite
 
-ENOUGH = 3  # seeds that a verdict wants
+ENOUGH = 3  # seeds that a verdict needs
 LIMIT = 2.0  # deviations
 EARLIER = "earlier, runs not kept"
 Verdict = Literal["verified", "not verified", "cannot be verified", ""]
@@ -42,9 +42,9 @@ class Cell:
         return f"{self.part}: {self.row}" if self.part else self.row
 
 
-def table(suite: Suite, found: Iterable[Measured]) -> list[Cell]:
-    """Every cell of a suite: what is published, what is ours, and what to make of it."""
-    by_row = {one.key: one for one in found}
+def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
+    """Every cell of the tables of a suite, with its verdict."""
+    by_row = {row.key: row for row in rows}
     cells = [
         _cell(suite, row, column, by_row.get(row.key))
         for row in suite.rows
@@ -55,25 +55,25 @@ def table(suite: Suite, found: Iterable[Measured]) -> list[Cell]:
 
 
 def _shown(row: Row, column: str, by_row: Mapping[tuple[str, str], Measured]) -> bool:
-    """A column that is neither published nor measured says nothing."""
+    """Whether a column is published or measured for a row."""
     if _number(row, column) is not None:
         return True
-    found = by_row.get(row.key)
-    return found is not None and any(v == v for v in found.values.get(column, ()))
+    measured = by_row.get(row.key)
+    return measured is not None and any(v == v for v in measured.values.get(column, ()))
 
 
 def _number(row: Row, column: str) -> Published | None:
     return published.number(row.table, row.published, column) if row.table else None
 
 
-def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
+def _cell(suite: Suite, row: Row, column: str, measured: Measured | None) -> Cell:
     number = _number(row, column)
-    values = () if found is None else found.values.get(column, ())
+    values = () if measured is None else measured.values.get(column, ())
     verdict, why, difference, deviations = judge(number, values)
     if number is not None and row.defined:
         # The published number is of the code, so only the row that does as the code did is checked.
         verdict, why = "", "as defined" if values else "as defined, not run"
-    elif number is not None and found is not None and found.earlier and len(values):
+    elif number is not None and measured is not None and measured.earlier and len(values):
         verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
     return Cell(
         part=row.part,
@@ -86,42 +86,42 @@ def _cell(suite: Suite, row: Row, column: str, found: Measured | None) -> Cell:
         deviations=deviations,
         verdict=verdict,
         why=why,
-        command=command(suite, [row]) if found is None else found.command,
-        runs=() if found is None else found.runs,
-        remarks=() if found is None else found.remarks,
+        command=command(suite, [row]) if measured is None else measured.command,
+        runs=() if measured is None else measured.runs,
+        remarks=() if measured is None else measured.remarks,
     )
 
 
 def judge(number: Published | None, values: Iterable[float]) -> tuple[Verdict, str, float, float]:
-    """Verdict, why, ours - published, and the same in published deviations.
+    """Verdict, reason, ours - published, and the same in published deviations.
 
     Verified: at least 3 seeds, and our mean within 2 published deviations of the published one.
-    Where a paper has one run and no deviation, what can be asked is whether that run could have
-    been one of ours: |difference| <= 2 s sqrt(1 + 1/n) + half a unit of its last digit, s the
+    Where a paper has one run and no deviation, the question is whether that run could have been
+    one of ours: |difference| <= 2 s sqrt(1 + 1/n) + half a unit of its last digit, where s is the
     deviation of our n seeds.
 
     >>> number = published.number("survey-table2-cifar100", "ER", "Acc")
     >>> judge(number, [29.0, 30.0, 28.0])[0]
     'verified'
     """
-    mine = list(values)
+    seeds = list(values)
     nan = float("nan")
     if number is None:
-        return "", "" if mine else "not run", nan, nan
-    if not mine:
+        return "", "" if seeds else "not run", nan, nan
+    if not seeds:
         return "not verified", "not run", nan, nan
-    found = spread(mine)
-    difference = found.mean - number.value
+    ours = spread(seeds)
+    difference = ours.mean - number.value
     deviations = difference / number.deviation if number.deviation else nan
-    if math.isnan(found.mean):
+    if math.isnan(ours.mean):
         return "not verified", "our runs do not have this number", nan, nan
-    if found.seeds < ENOUGH:
-        return "not verified", f"{found.seeds} of {ENOUGH} seeds", difference, deviations
+    if ours.seeds < ENOUGH:
+        return "not verified", f"{ours.seeds} of {ENOUGH} seeds", difference, deviations
     if number.deviation:
         close = abs(deviations) <= LIMIT
         why = "" if close else f"{abs(deviations):.1f} published deviations away"
     else:
-        reach = LIMIT * found.deviation * math.sqrt(1 + 1 / found.seeds)
+        reach = LIMIT * ours.deviation * math.sqrt(1 + 1 / ours.seeds)
         close = abs(difference) <= reach + 0.5 * 10**-number.digits
         why = "one published run" if close else f"one published run, more than {reach:.2g} away"
     return ("verified" if close else "not verified"), why, difference, deviations
@@ -130,26 +130,30 @@ def judge(number: Published | None, values: Iterable[float]) -> tuple[Verdict, s
 def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[Cell]:
     cells = []
     rows = {row.key: row for row in suite.rows}
-    for one in suite.differences:
-        number = None if suite.generated else published.number(one.table, one.name, one.column)
-        pair = [(one.part, one.of), (one.part, one.minus)]
-        found = [by_row[key] for key in pair if key in by_row]
+    for pairing in suite.differences:
+        number = (
+            None
+            if suite.generated
+            else published.number(pairing.table, pairing.name, pairing.column)
+        )
+        keys = [(pairing.part, pairing.of), (pairing.part, pairing.minus)]
+        measured = [by_row[key] for key in keys if key in by_row]
         values: list[float] = []
-        if len(found) == 2:
+        if len(measured) == 2:
             first, second = (
-                dict(zip(m.seeds, m.values.get(one.column, ()), strict=False)) for m in found
+                dict(zip(m.seeds, m.values.get(pairing.column, ()), strict=False)) for m in measured
             )
             values = [first[seed] - second[seed] for seed in first if seed in second]
         elif number is None:
             continue
         verdict, why, difference, deviations = judge(number, values)
-        if number is not None and values and any(m.earlier for m in found):
+        if number is not None and values and any(m.earlier for m in measured):
             verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
         cells.append(
             Cell(
-                part=one.part,
-                row=one.name,
-                column=one.column,
+                part=pairing.part,
+                row=pairing.name,
+                column=pairing.column,
                 defined=False,
                 published=number,
                 ours=spread(values) if values else None,
@@ -157,9 +161,9 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
                 deviations=deviations,
                 verdict=verdict,
                 why=why,
-                command=command(suite, [rows[key] for key in pair]),
-                runs=tuple(name for m in found for name in m.runs) if values else (),
-                remarks=tuple(dict.fromkeys(r for m in found for r in m.remarks)),
+                command=command(suite, [rows[key] for key in keys]),
+                runs=tuple(name for m in measured for name in m.runs) if values else (),
+                remarks=tuple(dict.fromkeys(r for m in measured for r in m.remarks)),
             )
         )
     return cells

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from streamgauge.report import Board, leaderboard, write_report
 from streamgauge.report.leaderboard import NEAR_FUTURE
 from streamgauge.report.terminal import Watcher, board_text
-from streamgauge.running.runner import Experiment, run_all
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import Experiment
+from streamgauge.running.runner import run_all
 from streamgauge.streams.named import albums
 
 LEARNERS = ("blind", "majority", "newest=finetune", "er", "ncm")
@@ -22,8 +24,6 @@ SMALL = 0.05  # a loss of less than five points is no fall
 def demo(out: Path, seeds: int) -> Path:
     """Run five learners on the generated photo stream; print a table and what it means; write the
     report, and return its path."""
-    import torch
-
     shift = shift_past_correlation(albums.Config())
     # A window of one label: the blind classifier whose accuracy on this stream has a closed form.
     experiment = Experiment(
@@ -32,17 +32,11 @@ def demo(out: Path, seeds: int) -> Path:
         seeds=seeds,
         settings={"blind.window": 1, "newest.passes": 3, "protocol.shifts": (shift,)},
     )
-    threads = torch.get_num_threads()
-    # These networks are too small for a second thread to help, and where another program keeps a
-    # core busy, two threads that wait for each other are fifty times slower than one.
-    torch.set_num_threads(1)
-    try:
-        with Watcher() as watcher:
-            runs = list(
-                run_all(experiment, out=out, device="cpu", watch=watcher.watch, said=watcher.say)
-            )
-    finally:
-        torch.set_num_threads(threads)
+    with Watcher() as watcher:
+        # These networks are too small for a second thread to help, and where another program keeps
+        # a core busy, two threads that wait for each other are fifty times slower than one.
+        execution = Execution(device="cpu", threads=1, log=watcher.say)
+        runs = list(run_all(experiment, out=out, watch=watcher.watch, execution=execution))
     (board,) = leaderboard(runs)
     sentence = meaning(accuracies(board, shift), shift)
     width = min(100, shutil.get_terminal_size((100, 24)).columns)

@@ -1,6 +1,6 @@
-"""The papers' figures from stored runs. A suite names those it has; each is a function here.
+"""The papers' figures from stored runs. A suite lists its figures by name; each is a function here.
 
-A figure is drawn from the rows that have complete runs; what is missing is said on the page.
+A figure shows the rows that have complete runs; the page names the missing ones.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from streamgauge.pages.figures import Trace, thin, ticks
 from streamgauge.pages.palette import COLOURS
 from streamgauge.record import Run
 from streamgauge.report.figures import NO_CURVE, Curve, curve_figure, mean_lines
-from streamgauge.suites.finding import find, jobs
+from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
 
 Floats = NDArray[np.float64]
-NEAR = 60  # evaluations on each side of a change of tasks, in a close-up
+NEAR = 60  # evaluations on each side of a task change, in a close-up
 WINDOWS = (1, 2, 5, 10, 20, 50, 100, 250, 1000)
 
 
 @dataclass(frozen=True)
 class PartRuns:
-    """A part of a suite: its rows that have complete runs."""
+    """A part of a suite: its rows with complete runs, and these runs."""
 
     name: str
     rows: Sequence[tuple[Row, Sequence[Run]]]
@@ -67,10 +67,10 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     """Write all figures of a suite that these runs have data for to one HTML file."""
     runs = list(runs)
     seeds = sorted({run.seed for run in runs})
-    found = find(jobs(suite.rows, seeds or [0]), runs)
+    stored = find(plan_rows(suite.rows, seeds or [0]), runs)
     # The papers' figures are of their code; a second curve for every method would hide them.
     rows = [row for row in suite.rows if not row.defined]
-    complete = {row.key: found.of(row) for row in rows}
+    complete = {row.key: stored.of(row) for row in rows}
     parts = [
         PartRuns(name, [(r, complete[r.key]) for r in rows if r.part == name and complete[r.key]])
         for name in suite.parts
@@ -136,18 +136,18 @@ def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
 
 
 def _overall(run: Run) -> Curve:
-    """A stream without tasks: all that was evaluated, at each evaluation."""
+    """A stream without tasks: accuracy on all held-out samples at each evaluation."""
     table = run.evaluations
     names, counts = np.unique(table["split"], return_counts=True)
-    plain = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
-    if not plain:
+    splits = [(count, name) for name, count in zip(names, counts, strict=True) if name != "probe"]
+    if not splits:
         return NO_CURVE
-    rows = np.flatnonzero(table["split"] == max(plain)[1])
+    rows = np.flatnonzero(table["split"] == max(splits)[1])
     if "within" in table:
         rows = rows[table["within"][rows] < 0]
-    step, place = np.unique(table["step"][rows], return_inverse=True)
-    correct = np.bincount(place, weights=table["correct"][rows])
-    return step.astype(np.float64), correct / np.bincount(place, weights=table["count"][rows])
+    step, position = np.unique(table["step"][rows], return_inverse=True)
+    correct = np.bincount(position, weights=table["correct"][rows])
+    return step.astype(np.float64), correct / np.bincount(position, weights=table["count"][rows])
 
 
 def forgetting(part: PartRuns) -> list[Figure | None]:
@@ -176,7 +176,7 @@ def _full_and_dotted(
     what: str,
     scale: float = 100.0,
 ) -> list[Trace]:
-    """Two curves a name in one colour, and one entry in the legend for both."""
+    """Two curves per name in one colour, with one entry in the legend for both."""
     traces = mean_lines(full, scale=scale)
     names = {trace["name"] for trace in traces if "name" in trace}
     second = mean_lines(dotted, scale=scale, colours=[COLOURS + n for n in range(len(dotted))])
@@ -194,13 +194,13 @@ def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float =
     a = accuracy_matrix(run)
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
         return NO_CURVE
-    found = scale * value(a, cumulative_matrix(run))
-    task = np.arange(1, len(found) + 1, dtype=np.float64)
-    return task[~np.isnan(found)], found[~np.isnan(found)]
+    values = scale * value(a, cumulative_matrix(run))
+    task = np.arange(1, len(values) + 1, dtype=np.float64)
+    return task[~np.isnan(values)], values[~np.isnan(values)]
 
 
 def zoom(part: PartRuns) -> list[Figure | None]:
-    """Figure 3, middle: what happens when task 5 begins, to tasks 1 to 4 (dotted) and to it."""
+    """Figure 3, middle: tasks 1 to 4 (dotted) and task 5, around the beginning of task 5."""
 
     def around(run: Run, old: bool) -> Curve:
         acc, task, step = _continual(run)
@@ -212,13 +212,13 @@ def zoom(part: PartRuns) -> list[Figure | None]:
         with np.errstate(invalid="ignore"):
             value = acc[chosen, :4].mean(axis=1) if old else acc[chosen, 4]
         x = step[chosen].astype(np.float64) - float(step[start - 1])
-        keep = ~np.isnan(value)
-        return x[keep], value[keep]
+        known = ~np.isnan(value)
+        return x[known], value[known]
 
     chosen = [(row, runs) for row, runs in part.rows if row.name in ("ER", "SCR")] or part.rows
-    few = PartRuns(part.name, chosen)
-    old = few.curves(lambda run: around(run, True))
-    new = few.curves(lambda run: around(run, False))
+    shown = PartRuns(part.name, chosen)
+    old = shown.curves(lambda run: around(run, True))
+    new = shown.curves(lambda run: around(run, False))
     return [
         curve_figure(
             "From task 4 to task 5",
@@ -233,7 +233,7 @@ def online(part: PartRuns) -> list[Figure | None]:
     """Running online accuracy."""
 
     def curve(run: Run) -> Curve:
-        label, prediction = _live(run)
+        label, prediction = _online(run)
         if not len(label):
             return NO_CURVE
         return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
@@ -244,41 +244,46 @@ def online(part: PartRuns) -> list[Figure | None]:
     ]
 
 
-def _live(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
+def _online(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
     table = run.predictions
-    live = np.flatnonzero(table["shift"] == 0)
-    live = live[np.argsort(table["step"][live], kind="stable")]
-    return table["label"][live], table["prediction"][live]
+    online_rows = np.flatnonzero(table["shift"] == 0)
+    online_rows = online_rows[np.argsort(table["step"][online_rows], kind="stable")]
+    return table["label"][online_rows], table["prediction"][online_rows]
 
 
 def transfer(part: PartRuns) -> list[Figure | None]:
     """Backward transfer at H, and forward transfer at H/3 and 2H/3 (CLOC, equations 2 and 3)."""
-    asked = [
+    curves = [
         ("Backward transfer at the end", backward_transfer_curve, 1.0, "back"),
         ("Backward transfer at 2H/3", backward_transfer_curve, 2 / 3, "back"),
         ("Forward transfer at 2H/3", forward_transfer_curve, 2 / 3, "on"),
         ("Backward transfer at H/3", backward_transfer_curve, 1 / 3, "back"),
         ("Forward transfer at H/3", forward_transfer_curve, 1 / 3, "on"),
     ]
-    made = []
-    for title, of, share, way in asked:
+    figures = []
+    for title, of, share, direction in curves:
 
         def curve(run: Run, of: Any = of, share: float = share) -> Curve:
             if not len(run.answers["evaluation"]):
                 return NO_CURVE
-            (found,) = of(run, at=[share])
-            # The first few samples are one or two answers, right or wrong.
-            return thin(found.lag[9:], found.accuracy[9:]) if len(found.lag) > 9 else NO_CURVE
+            (transfer_curve,) = of(run, at=[share])
+            # The first points are means of one or two answers.
+            return (
+                thin(transfer_curve.lag[9:], transfer_curve.accuracy[9:])
+                if len(transfer_curve.lag) > 9
+                else NO_CURVE
+            )
 
-        text = (
-            f"Held-out samples up to so many samples {'before' if way == 'back' else 'after'} it."
+        side = "before" if direction == "back" else "after"
+        text = f"Held-out samples up to this many samples {side} it."
+        figures.append(
+            curve_figure(title, text, mean_lines(part.curves(curve)), f"samples {direction}")
         )
-        made.append(curve_figure(title, text, mean_lines(part.curves(curve)), f"samples {way}"))
-    return made
+    return figures
 
 
 def shift(part: PartRuns) -> list[Figure | None]:
-    """Online accuracy, near-future accuracy and retention side by side."""
+    """Near-future accuracy over the shift."""
 
     def curve(run: Run) -> Curve:
         shifts = np.unique(run.predictions["shift"]).astype(np.int64)
@@ -286,25 +291,27 @@ def shift(part: PartRuns) -> list[Figure | None]:
             return NO_CURVE
         return shifts.astype(np.float64), near_future_accuracy(run, [int(s) for s in shifts])
 
-    caption = "At 0, online accuracy; further on, the same samples asked that much earlier."
-    found = mean_lines(part.curves(curve), markers=True)
-    return [curve_figure("Near-future accuracy", caption, found, "shift, in samples")]
+    caption = (
+        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier."
+    )
+    traces = mean_lines(part.curves(curve), markers=True)
+    return [curve_figure("Near-future accuracy", caption, traces, "shift, in samples")]
 
 
 def retention(part: PartRuns) -> list[Figure | None]:
-    """What the final model knows of the stream, and that against adaptation."""
+    """Accuracy of the final model along the stream, and over online and near-future accuracy."""
 
     def curve(run: Run) -> Curve:
         if not len(run.answers["evaluation"]):
             return NO_CURVE
-        kept = retention_curve(run)
-        return thin(kept.position, kept.accuracy)
+        curve_of_run = retention_curve(run)
+        return thin(curve_of_run.position, curve_of_run.accuracy)
 
     caption = "The final model on held-out samples from the beginning of the stream up to here."
-    found = [curve_figure("Retention", caption, mean_lines(part.curves(curve)), "samples")]
+    figures = [curve_figure("Retention", caption, mean_lines(part.curves(curve)), "samples")]
     for title, name in (("online", "online_accuracy"), ("near-future", "near_future_accuracy@")):
-        found.append(_against(part, title, name))
-    return found
+        figures.append(_against(part, title, name))
+    return figures
 
 
 def _against(part: PartRuns, title: str, score: str) -> Figure | None:
@@ -320,7 +327,7 @@ def _against(part: PartRuns, title: str, score: str) -> Figure | None:
     ]
     return curve_figure(
         f"Retention against {title} accuracy",
-        "A point a method: to the right adapts better, above keeps more.",
+        "One point per method: further right adapts better, higher retains more.",
         [{**trace, "mode": "markers"} for trace in traces],
         f"{title} accuracy, %",
         "retention, %",
@@ -328,26 +335,26 @@ def _against(part: PartRuns, title: str, score: str) -> Figure | None:
 
 
 def training(part: PartRuns) -> list[Figure | None]:
-    """What learners say of themselves: learning rate, size of memory, loss."""
+    """Scalars that learners report: learning rate, size of memory, loss."""
     names = sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])})
-    made = []
+    figures = []
     for name in names:
 
         def curve(run: Run, name: str = name) -> Curve:
-            mine = np.flatnonzero(run.training["name"] == name)
-            if not len(mine):
+            rows = np.flatnonzero(run.training["name"] == name)
+            if not len(rows):
                 return NO_CURVE
-            return thin(run.training["step"][mine], run.training["value"][mine].astype(np.float64))
+            return thin(run.training["step"][rows], run.training["value"][rows].astype(np.float64))
 
         traces = mean_lines(part.curves(curve), scale=1.0)
         caption = "As the learners report it, step by step."
         title = f"Training: {name}"
-        made.append(curve_figure(title, caption, traces, "step", name, from_zero=False))
-    return made
+        figures.append(curve_figure(title, caption, traces, "step", name, from_zero=False))
+    return figures
 
 
 def sensitivity(part: PartRuns) -> list[Figure | None]:
-    """Accuracy over a setting in which the rows of a part differ alone."""
+    """Accuracy over the one setting in which the rows of a part differ."""
     for setting in ("lr", "weight_decay"):
         values = [getattr(_config(row), setting, None) for row, _ in part.rows]
         methods = {row.method for row, _ in part.rows}
@@ -357,16 +364,16 @@ def sensitivity(part: PartRuns) -> list[Figure | None]:
 
 
 def _config(row: Row) -> Any:
-    own = {
+    settings = {
         k.removeprefix("learner."): v for k, v in row.settings.items() if k.startswith("learner.")
     }
-    return catalogue.learner(row.method, **own).config
+    return catalogue.learner(row.method, **settings).config
 
 
 def _over(part: PartRuns, setting: str) -> Figure | None:
     ordered = sorted(
         ((float(getattr(_config(row), setting)), row, runs) for row, runs in part.rows),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
     )
     named = []
     for column in part.rows[0][0].columns:
@@ -389,27 +396,29 @@ def _score(run: Run, names: Sequence[str]) -> float:
 
 
 def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
-    """Curves over rows from the values of each row: one a seed where all rows have equally many;
-    else the one of their means, so that no seed is left out."""
+    """Curves over rows from the values of each row: one per seed if all rows have equally many
+    seeds, else one curve of means, so that no seed is left out."""
     if len({len(values) for values in each}) > 1:
         each = [[float(np.mean(values))] for values in each]
     return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
-def places(part: PartRuns) -> list[Figure | None]:
-    """Figure 8, right, of CLOC: how far from the photo the predicted place lies."""
+def location_error(part: PartRuns) -> list[Figure | None]:
+    """Figure 8, right, of CLOC: distance between a photo and the predicted location."""
     grid = np.concatenate([[0.1], np.logspace(0, np.log10(20_037), 120)])
     cache: dict[str, tuple[Floats, Floats]] = {}
 
     def curve(run: Run) -> Curve:
-        where = _places(run, cache)
-        if where is None:
+        locations = _locations(run, cache)
+        if locations is None:
             return NO_CURVE
-        location, centre = where
+        location, centre = locations
         table = run.predictions
-        live = np.flatnonzero(table["shift"] == 0)
+        online_rows = np.flatnonzero(table["shift"] == 0)
         error = geolocation_error(
-            location[table["sample"][live]], centre[table["prediction"][live]], grid.tolist()
+            location[table["sample"][online_rows]],
+            centre[table["prediction"][online_rows]],
+            grid.tolist(),
         )
         return np.log10(grid), error.within
 
@@ -426,8 +435,8 @@ def places(part: PartRuns) -> list[Figure | None]:
     ]
 
 
-def _places(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
-    """Where each sample is, and the mean place of each class, from the stream itself."""
+def _locations(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+    """Location of each sample and mean location of each class, from the stream itself."""
     config = run.header["config"]["stream"]
     key = repr((config["origin"], sorted(config["settings"].items(), key=str)))
     if key not in cache:
@@ -449,7 +458,7 @@ def blind(parts: Sequence[PartRuns]) -> list[Figure | None]:
     """Figure 2 of the near-future paper: labels alone, over windows and shifts."""
     figures: list[Figure | None] = []
     for name, runs in _streams(parts).items():
-        labels = [_live(run)[0] for run in runs]
+        labels = [_online(run)[0] for run in runs]
         labels = [label for label in labels if len(label) > 2 * WINDOWS[0]]
         if not labels:
             continue
@@ -474,11 +483,11 @@ def blind(parts: Sequence[PartRuns]) -> list[Figure | None]:
 
 def _streams(parts: Sequence[PartRuns]) -> dict[str, list[Run]]:
     """One run for each distinct stream, by its name."""
-    found: dict[str, dict[str, Run]] = {}
+    streams: dict[str, dict[str, Run]] = {}
     for part in parts:
         for run in part.runs:
-            found.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
-    return {name: list(runs.values()) for name, runs in found.items()}
+            streams.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
+    return {name: list(runs.values()) for name, runs in streams.items()}
 
 
 def memory(parts: Sequence[PartRuns]) -> list[Figure | None]:
@@ -488,9 +497,11 @@ def memory(parts: Sequence[PartRuns]) -> list[Figure | None]:
     named = []
     for name in ("ER", "i.i.d.", "GDumb"):
         rows = [{row.name: runs for row, runs in parts[n].rows}.get(name, ()) for n in order]
-        there = [place for place, runs in enumerate(rows) if runs]
-        each = [[_score(run, ("retained_accuracy",)) for run in rows[place]] for place in there]
-        named.append((name, _by_seed(np.array(there), each)))
+        present = [position for position, runs in enumerate(rows) if runs]
+        each = [
+            [_score(run, ("retained_accuracy",)) for run in rows[position]] for position in present
+        ]
+        named.append((name, _by_seed(np.array(present), each)))
     return [
         curve_figure(
             "Accuracy over the size of memory",
@@ -506,11 +517,11 @@ def rescaled(part: PartRuns) -> list[Figure | None]:
     """Figures 3 and 4 of the metrics paper: plain (full) and rescaled (dotted)."""
 
     def seen(run: Run) -> NDArray[Any]:
-        found = classes_seen(run)
-        assert found is not None
-        return np.asarray(found)
+        classes = classes_seen(run)
+        assert classes is not None
+        return np.asarray(classes)
 
-    made = []
+    figures = []
     # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
     for title, axis, plain, scaled, scale in (
         ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy, 1.0),
@@ -527,12 +538,12 @@ def rescaled(part: PartRuns) -> list[Figure | None]:
         first, second = part.curves(full), part.curves(dotted)
         caption = "Dotted: rescaled by what a random guess over the classes so far would get."
         traces = _full_and_dotted(first, second, "rescaled", scale=100.0 / scale)
-        made.append(curve_figure(title, caption, traces, "tasks learnt", axis, whole=True))
-    return made
+        figures.append(curve_figure(title, caption, traces, "tasks learnt", axis, whole=True))
+    return figures
 
 
 def coefficients(part: PartRuns) -> list[Figure | None]:
-    """Figure 2 of the metrics paper: what accuracy and forgetting are multiplied with."""
+    """Figure 2 of the metrics paper: the factors of accuracy and forgetting."""
     run = Run(part.runs[0].path)
     classes = classes_seen(run)
     if classes is None or len(classes) < 2:
@@ -544,7 +555,7 @@ def coefficients(part: PartRuns) -> list[Figure | None]:
         ("accuracy", [(task, classes / classes[-1])]),
         ("forgetting", [(task[known], np.nanmin(chance) / chance[known])]),
     ]
-    made = curve_figure(
+    drawn = curve_figure(
         "Coefficients of the rescaled metrics",
         "After each task; both end at 1 where tasks have equally many classes.",
         mean_lines(named, scale=1.0, markers=True),
@@ -553,7 +564,7 @@ def coefficients(part: PartRuns) -> list[Figure | None]:
         from_zero=False,
         whole=True,
     )
-    return [made]
+    return [drawn]
 
 
 WITHIN: dict[str, Callable[[PartRuns], list[Figure | None]]] = {
@@ -566,7 +577,7 @@ WITHIN: dict[str, Callable[[PartRuns], list[Figure | None]]] = {
     "retention": retention,
     "training": training,
     "sensitivity": sensitivity,
-    "places": places,
+    "places": location_error,
     "rescaled": rescaled,
     "coefficients": coefficients,
 }

@@ -1,4 +1,5 @@
-"""Which stored runs belong to which row: by what was configured, wherever the folder lies.
+"""The runs that a suite's rows ask for, and which stored runs they are: by what was configured,
+wherever the folder lies.
 
 A run's identity also holds the kind of device and the hash of the code; a row asks for neither, so
 parts that were run on different machines add up when their folders are brought together.
@@ -8,75 +9,86 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.behaviour import stored_code
-from streamgauge.record import Run
-from streamgauge.running import runner
+from streamgauge.models.pretrain import pretrain
+from streamgauge.record import PLACES, Run
+from streamgauge.running.plan import PlannedRun, plan
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row
 
-# Where files lie on a machine: not what a row asks for. What is in them has hashes of its own;
-# of first weights a row says only that there are some.
-PLACES = frozenset({"root", "folder", "path", "data", "cache", "weights"})
+# Settings that say where files lie on a machine: not part of what a row asks for. The content of
+# the files has hashes of its own; of first weights a row says only that there are some.
+FILE_SETTINGS = PLACES | {"folder", "data", "weights"}
+EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 
 
-class Resolved(NamedTuple):
-    """All settings of one run, checked."""
+@dataclass(frozen=True, eq=False)
+class PlannedRow(PlannedRun):
+    """One run of a row of a suite."""
 
-    planned: runner.Planned
-    stream: dict[str, Any]
-    protocol: Protocol
+    row: Row = field(kw_only=True)
+    seed: int = field(kw_only=True)
 
+    @property
+    def title(self) -> str:
+        return f"{self.row.title}, seed {self.seed}"
 
-def build_stream(row: Row, settings: Mapping[str, Any]) -> Stream:
-    """The stream of a row; on the preparation part, that part alone, in its order, as a stream."""
-    stream = catalogue.stream(row.stream, **settings)
-    if row.on == "stream":
-        return stream
-    count = len(stream.preparation)
-    if count == 0:
-        raise StreamgaugeError(f"The stream '{row.stream}' has no preparation part to run on.")
-    starts = np.append(np.arange(0, count, stream.size), count)
-    return replace(
-        stream,
-        name=f"{stream.name}-{row.on}",
-        order=stream.preparation,
-        starts=starts,
-        task=None,
-        class_task=None,
-        albums=False,
-        splits={},
-        preparation=stream.preparation[:0],
-        settings={**stream.settings, "on": row.on},
-    )
+    @property
+    def origin(self) -> str:
+        return self.stream
 
+    def build_stream(self) -> Stream:
+        """The stream of a row; on the preparation part, that part alone."""
+        stream = super().build_stream()
+        if not self.part:
+            return stream
+        settings = {k: v for k, v in stream.settings.items() if k != "prefix"}
+        name = f"{stream.name}-{self.part}"
+        return replace(stream, name=name, settings={**settings, "on": self.part})
 
-@dataclass(frozen=True)
-class Job:
-    """One run of a row; what a worker is handed."""
-
-    row: Row
-    seed: int
-
-    def resolve(self, weights: str = "") -> Resolved:
-        planned, of_stream = runner.plan(self.row.experiment(self.seed + 1, weights))
-        one = planned[self.seed]
-        return Resolved(one, {**of_stream, "seed": one.stream_seed}, one.protocol)
+    def prepared(self, out: Path) -> PlannedRow:
+        """With first weights: on generated data, `pretrain` makes them of the part of the stream
+        that is never scored."""
+        row = self.row
+        if not row.weights or not row.generated:
+            return self
+        stream = catalogue.stream(self.stream, **self.stream_settings)  # also where a part runs
+        embedding = EMBEDDING if row.weights == "embedding" else 0
+        folder = out.resolve() / "backbones"
+        file = pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain)
+        config = replace(self.recipe.config, weights=str(file))
+        return replace(self, recipe=replace(self.recipe, config=config))
 
 
-def jobs(rows: Iterable[Row], seeds: Sequence[int] | None = None) -> list[Job]:
-    """Row by row, in the order of the file, where cheap ones come first."""
-    return [Job(row, seed) for row in rows for seed in (seeds or range(row.seeds))]
+def plan_rows(
+    rows: Iterable[Row],
+    seeds: Sequence[int] | None = None,
+    weights: Mapping[str, str] | None = None,
+) -> list[PlannedRow]:
+    """The runs of rows, row by row in the order of the file, where cheap ones come first. `weights`
+    are files of first weights by the name of the backbone."""
+    # Where first weights lie is part of a run's configuration: the same from any folder.
+    files = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
+    planned_rows = []
+    for row in rows:
+        row_seeds = seeds or range(row.seeds)
+        file = "" if row.generated else files.get(row.weights, "")
+        planned = plan(row.experiment(max(row_seeds) + 1, file))
+        part = "" if row.on == "stream" else row.on
+        planned_rows += [
+            PlannedRow(**{**vars(planned[seed]), "part": part}, row=row, seed=seed)
+            for seed in row_seeds
+        ]
+    return planned_rows
 
 
 def parse_seeds(text: str | None) -> list[int] | None:
@@ -89,17 +101,17 @@ def parse_seeds(text: str | None) -> list[int] | None:
         return None
     try:
         if "," in text:
-            found = [int(part) for part in text.split(",") if part.strip()]
+            seeds = [int(part) for part in text.split(",") if part.strip()]
         elif "-" in text:
             first, last = text.split("-")
-            found = list(range(int(first), int(last) + 1))
+            seeds = list(range(int(first), int(last) + 1))
         else:
-            found = list(range(int(text)))
+            seeds = list(range(int(text)))
     except ValueError:
-        found = []
-    if not found or min(found) < 0:
+        seeds = []
+    if not seeds or min(seeds) < 0:
         raise StreamgaugeError(f"'{text}' names no seeds: write 5 (for 0 to 4), 3-4 or 0,2.")
-    return found
+    return seeds
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -118,53 +130,53 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def gather(folders: Iterable[str | Path]) -> list[Run]:
     """All runs in these folders, however deep; a folder that is not there has none."""
-    found = {}
+    runs = {}
     for folder in map(Path, folders):
         for header in sorted(folder.rglob("run.json")):
-            found[header.parent.resolve()] = Run(header.parent)
-    return list(found.values())
+            runs[header.parent.resolve()] = Run(header.parent)
+    return list(runs.values())
 
 
-def wanted(job: Job) -> dict[str, Any]:
-    """What a run of this job has in its configuration."""
-    planned, of_stream, protocol = job.resolve()
-    settings = catalogue.full_stream_settings(job.row.stream, of_stream)
-    if job.row.on != "stream":
-        settings["on"] = job.row.on
-    learner = planned.recipe
+def configured(planned: PlannedRow) -> dict[str, Any]:
+    """What a run of this row has in its configuration."""
+    settings = catalogue.full_stream_settings(planned.stream, dict(planned.stream_settings))
+    if planned.part:
+        settings["on"] = planned.part
+    recipe = planned.recipe
     return {
-        "stream": {"name": job.row.stream, "settings": _without_places(settings)},
+        "stream": {"name": planned.stream, "settings": _without_files(settings)},
         "learner": {
-            "where": learner.where,
-            "settings": _without_places(as_plain(learner.config)),
-            "trained": bool(job.row.weights),
+            "where": recipe.where,
+            "settings": _without_files(as_plain(recipe.config)),
+            "trained": bool(planned.row.weights),
         },
-        "protocol": as_plain(protocol),
-        "seed": job.seed,
+        "protocol": as_plain(planned.protocol),
+        "seed": planned.seed,
     }
 
 
-def distinct(some: Iterable[Job]) -> list[Job]:
+def distinct(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
     """The first of those that ask for the same run, as rows of different parts may do."""
-    found: dict[tuple[str, str], Job] = {}
-    for job in some:
-        found.setdefault((_as_text(wanted(job)), job.row.weights), job)
-    return list(found.values())
+    by_config: dict[tuple[str, str], PlannedRow] = {}
+    for planned_row in planned:
+        key = (_as_text(configured(planned_row)), planned_row.row.weights)
+        by_config.setdefault(key, planned_row)
+    return list(by_config.values())
 
 
-def as_wanted(run: Run) -> dict[str, Any]:
-    """The same of a stored run, in the same form. A setting that the run knows nothing of came
-    later, and has its default; that the code is another is said beside the row."""
+def configuration(run: Run) -> dict[str, Any]:
+    """The configuration of a stored run, in the form of `configured`. A setting that the run does
+    not have came later, and has its default; that the code is another is said beside the row."""
     config = run.header["config"]
     stream, learner = config["stream"], config["learner"]
     return {
         "stream": {
             "name": stream["origin"] or stream["name"],
-            "settings": _without_places(stream["settings"]),
+            "settings": _without_files(stream["settings"]),
         },
         "learner": {
             "where": learner["where"],
-            "settings": _without_places({**_defaults(learner["where"]), **learner["settings"]}),
+            "settings": _without_files({**_defaults(learner["where"]), **learner["settings"]}),
             "trained": bool(learner["settings"].get("weights")),
         },
         "protocol": {**as_plain(Protocol()), **config["protocol"]},
@@ -179,13 +191,13 @@ def _defaults(where: str) -> Mapping[str, Any]:
     return as_plain(catalogue.learner(where).config) if known else {}
 
 
-def _without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in PLACES}
+def _without_files(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in FILE_SETTINGS}
 
 
-def fits(run: Run, job: Job) -> bool:
-    """Whether a run is what a job asks for."""
-    return _as_text(as_wanted(run)) == _as_text(wanted(job))
+def fits(run: Run, planned: PlannedRow) -> bool:
+    """Whether a stored run is what a row asks for."""
+    return _as_text(configuration(run)) == _as_text(configured(planned))
 
 
 def _as_text(value: Any) -> str:
@@ -193,8 +205,8 @@ def _as_text(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The runs of a suite's jobs: complete ones, one a seed, and what is begun."""
+class StoredRuns:
+    """The stored runs of a suite's rows, one per seed: complete ones, and begun ones."""
 
     complete: Mapping[tuple[str, str], Mapping[int, Run]]  # row -> seed -> run
     begun: Mapping[tuple[str, str], Mapping[int, Run]]
@@ -202,31 +214,35 @@ class Found:
     def of(self, row: Row) -> list[Run]:
         return [run for _, run in sorted(self.complete.get(row.key, {}).items())]
 
+    def has(self, planned: PlannedRow) -> bool:
+        return planned.seed in self.complete.get(planned.row.key, {})
 
-def find(wanted_jobs: Sequence[Job], runs: Iterable[Run]) -> Found:
-    """Sort runs to jobs. Of several for one job (two machines did the same) the one whose code
-    behaves as today's counts, then the first by path."""
+
+def find(planned: Sequence[PlannedRow], runs: Iterable[Run]) -> StoredRuns:
+    """Match stored runs to planned ones. Of several for one (two machines did the same) the one
+    whose code behaves as today's counts, then the first by path."""
     by_config: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda one: str(one.path)):
-        by_config.setdefault(_as_text(as_wanted(run)), []).append(run)
+    for run in sorted(runs, key=lambda run: str(run.path)):
+        by_config.setdefault(_as_text(configuration(run)), []).append(run)
     complete: dict[tuple[str, str], dict[int, Run]] = {}
     begun: dict[tuple[str, str], dict[int, Run]] = {}
-    for job in wanted_jobs:
-        candidates = by_config.get(_as_text(wanted(job)), [])
+    for planned_row in planned:
+        key, seed = planned_row.row.key, planned_row.seed
+        candidates = by_config.get(_as_text(configured(planned_row)), [])
         if not candidates:
             continue
         candidates = sorted(candidates, key=lambda run: not of_current_code(run))
         done = [run for run in candidates if run.done]
         if done:
-            complete.setdefault(job.row.key, {})[job.seed] = done[0]
+            complete.setdefault(key, {})[seed] = done[0]
         else:
-            begun.setdefault(job.row.key, {})[job.seed] = candidates[0]
-    return Found(complete, begun)
+            begun.setdefault(key, {})[seed] = candidates[0]
+    return StoredRuns(complete, begun)
 
 
 def of_current_code(run: Run) -> bool:
-    """Whether the learner's code now behaves as the code that made a run; what is no longer to be
-    found does not."""
+    """Whether the learner's code now behaves as the code that made a run; False where that learner
+    is not here any more."""
     learner = run.header["config"]["learner"]
     try:
         return stored_code(learner) == catalogue.current_code(learner)

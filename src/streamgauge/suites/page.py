@@ -1,14 +1,14 @@
-"""The ledger as a page: every published number, ours beside it, and what to make of the two."""
+"""The ledger page: every published number with ours and the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from streamgauge.suites import published
-from streamgauge.suites.comparing import Cell, difference_text, ours_text, table
+from streamgauge.suites import comparing, published
+from streamgauge.suites.comparing import Cell, difference_text, ours_text
 from streamgauge.suites.measured import RESULTS, Measured, recorded
-from streamgauge.suites.published import Plotted, Table
+from streamgauge.suites.published import Plotted, PublishedTable
 from streamgauge.suites.spec import Suite, load, names
 
 HEAD = """# The ledger
@@ -31,21 +31,21 @@ number, did something else; it is shown beside and not judged.
 
 
 def ledger_page(results: Path = RESULTS) -> str:
-    """The whole page, from data alone: no run folder is read."""
+    """The whole page in Markdown, from stored results: no run folder is read."""
     suites = [load(name) for name in names()]
-    found = {suite.name: recorded(suite.name, results) for suite in suites}
-    cells = {suite.name: table(suite, found[suite.name]) for suite in suites}
+    measured = {suite.name: recorded(suite.name, results) for suite in suites}
+    cells = {suite.name: comparing.table(suite, measured[suite.name]) for suite in suites}
     parts = [HEAD, _summary(suites, cells)]
     for suite in suites:
-        # What nobody ran as defined is no line of its own here; `suite table` names it.
+        # A row "as defined" that was not run is left out; `suite table` names it.
         shown = [
             cell
             for cell in cells[suite.name]
             if cell.published is not None and (cell.ours is not None or not cell.defined)
         ]
         if shown:
-            parts.append(_suite(suite, shown, found[suite.name]))
-    given = [one for one in published.tables().values() if one.given or one.closed_form]
+            parts.append(_suite(suite, shown, measured[suite.name]))
+    given = [table for table in published.tables().values() if table.given or table.closed_form]
     parts += [_given(given), _plotted()]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -56,29 +56,31 @@ def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
         "|---|---|---|---|",
     ]
     for suite in suites:
-        known = [c for c in cells[suite.name] if c.published is not None and not c.defined]
-        good = sum(cell.verdict == "verified" for cell in known)
-        if known:
-            lines.append(f"| {suite.name} | {len(known)} | {good} | {len(known) - good} |")
+        judged = [c for c in cells[suite.name] if c.published is not None and not c.defined]
+        verified = sum(cell.verdict == "verified" for cell in judged)
+        if judged:
+            lines.append(
+                f"| {suite.name} | {len(judged)} | {verified} | {len(judged) - verified} |"
+            )
     return "\n".join([*lines, ""])
 
 
-def _suite(suite: Suite, cells: list[Cell], found: Iterable[Measured]) -> str:
+def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str:
     lines = [f"## {suite.name}", "", f"{suite.title}. {suite.what}", ""]
     lines += [f"- {note}" for note in suite.notes]
     for part in dict.fromkeys(cell.part for cell in cells):
-        mine = [cell for cell in cells if cell.part == part]
+        of_part = [cell for cell in cells if cell.part == part]
         sources = dict.fromkeys(
-            f"{c.published.paper}, {c.published.table}" for c in mine if c.published
+            f"{c.published.paper}, {c.published.table}" for c in of_part if c.published
         )
-        seeds = {c.published.seeds for c in mine if c.published}
+        seeds = {c.published.seeds for c in of_part if c.published}
         runs = ", ".join("one run" if n == 1 else f"{n} seeds" for n in sorted(filter(None, seeds)))
         heading = f"{part}: " if part else ""
         lines += ["", f"### {heading}{'; '.join(sources)} ({runs})", ""]
         lines += ["| row | column | published | ours | seeds | difference | verdict |",
                   "|---|---|---|---|---|---|---|"]  # fmt: skip
-        lines += [_line(cell) for cell in mine]
-    lines += ["", *_how(suite, found)]
+        lines += [_line(cell) for cell in of_part]
+    lines += ["", *_origins(suite, measured)]
     return "\n".join(lines)
 
 
@@ -86,38 +88,38 @@ def _line(cell: Cell) -> str:
     number = cell.published.text if cell.published else "–"
     seeds = str(cell.ours.seeds) if cell.ours else ""
     verdict = ": ".join(t for t in (cell.verdict, cell.why) if t)
-    shown = [cell.row, cell.column, number, ours_text(cell), seeds, difference_text(cell), verdict]
-    return "| " + " | ".join(shown) + " |"
+    texts = [cell.row, cell.column, number, ours_text(cell), seeds, difference_text(cell), verdict]
+    return "| " + " | ".join(texts) + " |"
 
 
-def _how(suite: Suite, found: Iterable[Measured]) -> list[str]:
+def _origins(suite: Suite, measured: Iterable[Measured]) -> list[str]:
     lines = []
-    for one in found:
-        title = f"{one.part}: {one.row}" if one.part else one.row
-        facts = [one.device, one.versions, f"runs {' '.join(one.runs)}" if one.runs else ""]
-        said = "; ".join(fact for fact in (one.earlier, *facts, *one.remarks) if fact)
-        command = f"`{one.command}`" if one.command else ""
+    for row in measured:
+        title = f"{row.part}: {row.row}" if row.part else row.row
+        facts = [row.device, row.versions, f"runs {' '.join(row.runs)}" if row.runs else ""]
+        details = "; ".join(fact for fact in (row.earlier, *facts, *row.remarks) if fact)
+        command = f"`{row.command}`" if row.command else ""
         lines.append(
-            "- " + ": ".join(t for t in (title, " – ".join(filter(None, (command, said)))) if t)
+            "- " + ": ".join(t for t in (title, " – ".join(filter(None, (command, details)))) if t)
         )
     if not lines:
         return [f"Not run yet. All of it: `streamgauge suite run {suite.name}`.", ""]
     return ["How ours were made:", "", *lines, ""]
 
 
-def _given(tables: Iterable[Table]) -> str:
+def _given(tables: Iterable[PublishedTable]) -> str:
     lines = ["## Numbers that are no results of a run", ""]
-    for one in tables:
-        lines += [f"### {one.paper}, {one.table}", "", f"{one.about}.", ""]
-        columns = list(dict.fromkeys(column for _, column in one.numbers))
+    for table in tables:
+        lines += [f"### {table.paper}, {table.table}", "", f"{table.about}.", ""]
+        columns = list(dict.fromkeys(column for _, column in table.numbers))
         lines += ["| | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
-        for row in dict.fromkeys(row for row, _ in one.numbers):
-            numbers = (one.numbers.get((row, column)) for column in columns)
+        for row in dict.fromkeys(row for row, _ in table.numbers):
+            numbers = (table.numbers.get((row, column)) for column in columns)
             lines.append(f"| {row} | " + " | ".join(n.text if n else "" for n in numbers) + " |")
         verdict = (
-            f"**verified**: {one.closed_form}."
-            if one.closed_form
-            else f"**cannot be verified**: {one.given}."
+            f"**verified**: {table.closed_form}."
+            if table.closed_form
+            else f"**cannot be verified**: {table.given}."
         )
         lines += ["", verdict, ""]
     return "\n".join(lines)
@@ -133,6 +135,6 @@ def _plotted() -> str:
         "| paper | where | what | ours |",
         "|---|---|---|---|",
     ]
-    every: list[Plotted] = [p for one in published.tables().values() for p in one.plotted]
-    lines += [f"| {p.paper} | {p.where} | {p.what} | {p.suite}, {p.figure} |" for p in every]
+    curves: list[Plotted] = [p for table in published.tables().values() for p in table.plotted]
+    lines += [f"| {p.paper} | {p.where} | {p.what} | {p.suite}, {p.figure} |" for p in curves]
     return "\n".join([*lines, ""])

@@ -10,31 +10,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
+import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import as_cost
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.adapter import LearnerAdapter, class_prepares
-from streamgauge.learners.base import Batch
+from streamgauge.learners.adapter import class_prepares
 from streamgauge.models.features import device_named
 from streamgauge.running.evaluation import Due, Heldout
+from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import setting_types
-from streamgauge.streams import ArraySource, Gate, Stream, arrange
-from streamgauge.streams.stream import Arrangement
-from streamgauge.suites.finding import Found, Job, build_stream, distinct
+from streamgauge.streams import Stream
+from streamgauge.suites.finding import PlannedRow, StoredRuns, distinct
 from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring, or twice what a job draws if that is more
 MOST = 10  # samples of a batch while measuring; the rest is proportion
+TIMED = 3  # jobs that are timed
 BLOCK = 64  # samples answered at once while measuring; a run answers up to 512
 SIDE = 64  # pixels a side while measuring networks that average over any size
 
@@ -107,33 +104,29 @@ class Estimate:
 
 
 def estimate(
-    rows: Sequence[Row],
-    found: Found,
-    seeds: Sequence[int] | None = None,
+    planned: Sequence[PlannedRow],
+    stored: StoredRuns,
     device: str = "auto",
     measure: bool = True,
 ) -> list[Estimate]:
-    """One for each row; the same network in the same stream is measured once."""
+    """One per row; the same network in the same stream is measured once."""
     prices: dict[str, Price | str] = {}
     streams: dict[str, Stream | None] = {}
-    out = []
-    missing_jobs = [
-        Job(row, seed)
-        for row in rows
-        for seed in sorted(set(seeds or range(row.seeds)))
-        if seed not in found.complete.get(row.key, {})
-    ]
-    first = Counter(job.row.key for job in distinct(missing_jobs))
-    for row in rows:
-        wanted = set(seeds or range(row.seeds))
-        complete = len(wanted & set(found.complete.get(row.key, {})))
-        begun = len(wanted & set(found.begun.get(row.key, {})))
-        planned, of_stream, protocol = Job(row, 0).resolve()
-        key = repr((row.stream, row.on, sorted(of_stream.items())))
-        if key not in streams:
-            streams[key] = _stream_if_here(row, of_stream)
-        stream = streams[key]
-        recipe, work = planned.recipe, _work(row, stream, protocol)
+    by_row: dict[tuple[str, str], dict[int, PlannedRow]] = {}
+    for planned_row in planned:
+        by_row.setdefault(planned_row.row.key, {})[planned_row.seed] = planned_row
+    missing_runs = [p for seeds in by_row.values() for p in seeds.values() if not stored.has(p)]
+    to_run = Counter(planned_row.row.key for planned_row in distinct(missing_runs))
+    estimates = []
+    for key, by_seed in by_row.items():
+        planned_row = next(iter(by_seed.values()))
+        row, recipe = planned_row.row, planned_row.recipe
+        complete = len(by_seed.keys() & stored.complete.get(key, {}))
+        begun = len(by_seed.keys() & stored.begun.get(key, {}))
+        if planned_row.stream_key not in streams:
+            streams[planned_row.stream_key] = _stream_if_here(planned_row)
+        stream = streams[planned_row.stream_key]
+        work = _work(row, stream, planned_row.protocol)
         if not class_prepares(recipe.kind):
             work = dataclasses.replace(work, trainings=0)
         price: Price | str = "not measured"
@@ -145,15 +138,15 @@ def estimate(
             price = prices[name]
         known = price if isinstance(price, Price) else None
         why = price if isinstance(price, str) else ""
-        missing = len(wanted) - complete
-        shared = missing - first[row.key]
-        out.append(Estimate(row, complete, begun, missing, work, known, why, shared))
-    return out
+        missing = len(by_seed) - complete
+        shared = missing - to_run[key]
+        estimates.append(Estimate(row, complete, begun, missing, work, known, why, shared))
+    return estimates
 
 
-def _stream_if_here(row: Row, settings: Mapping[str, Any]) -> Stream | None:
+def _stream_if_here(planned: PlannedRow) -> Stream | None:
     try:
-        return build_stream(row, settings)
+        return planned.build_stream()
     except StreamgaugeError:  # its data are not on this machine
         return None
 
@@ -233,29 +226,33 @@ def _price(
 ) -> Price | str:
     """Counted and timed with a small memory, a small batch and, where the network takes any size,
     small images; then in proportion to the number of samples and pixels."""
-    place = device_named(device)
     small, scale = _smaller(recipe, batch)
     area = 1.0
     if getattr(recipe.config, "model", "") in ("resnet18", "resnet50") and shape[-1] > SIDE:
         area = math.prod(shape[1:]) / SIDE**2
         shape = (shape[0], SIDE, SIDE)
+    small_batch = max(2, round(batch / scale))
     try:
-        found = _measure(small, shape, classes, max(2, round(batch / scale)), place)
+        bench = JobBenchmark(small, shape, classes, small_batch, device_named(device), TIMED + 1)
+        bench.fill()
+        timed = [(bench.time_answer(BLOCK), bench.time_job()) for _ in range(TIMED)]
+        _, job_flops, answer_flops = bench.count_job()
+        prepare_flops, prepare_seconds = bench.prepare()
     except (StreamgaugeError, RuntimeError, ValueError) as problem:
         return f"cannot be measured: {str(problem).splitlines()[0]}"
     whole = scale * area
     capacity = int(getattr(recipe.config, "memory", 0) or 0)
-    held = max(1, int(getattr(small.config, "memory", 0) or 0))
-    again = float(getattr(recipe.config, "epochs", 1) or 1)
-    sample = math.prod(shape) * area
+    small_capacity = max(1, int(getattr(small.config, "memory", 0) or 0))
+    epochs = float(getattr(recipe.config, "epochs", 1) or 1)
+    prepared = area * epochs * capacity / small_capacity
     return Price(
-        job_flops=found.job_flops * whole,
-        job_seconds=found.job_seconds * whole,
-        answer_flops=found.answer_flops * area,
-        answer_seconds=found.answer_seconds * area,
-        prepare_flops=found.prepare_flops * area * again * capacity / held,
-        prepare_seconds=found.prepare_seconds * area * again * capacity / held,
-        held_bytes=capacity * (sample + 8.0),
+        job_flops=job_flops * whole,
+        job_seconds=statistics.median(job for _, job in timed) * whole,
+        answer_flops=answer_flops * area,
+        answer_seconds=statistics.median(answer for answer, _ in timed) * area,
+        prepare_flops=prepare_flops * prepared,
+        prepare_seconds=prepare_seconds * prepared,
+        held_bytes=capacity * (math.prod(shape) * area + 8.0),
     )
 
 
@@ -282,69 +279,3 @@ def _smaller(recipe: Recipe, batch: int) -> tuple[Recipe, float]:
     if "embedding" in known:
         given["embedding"] = 0
     return catalogue.learner(recipe.where, **given), scale
-
-
-def _measure(
-    recipe: Recipe, shape: tuple[int, ...], classes: int, batch: int, device: Any
-) -> Price:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    filling = -(-(int(getattr(recipe.config, "memory", 0) or 0) + batch) // batch)
-    steps = filling + 3
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 256, (steps * batch, *shape), dtype=np.uint8)
-    source = ArraySource(x, rng.integers(0, classes, len(x)), classes=classes)
-    stream = arrange(source, Arrangement(batch=batch))
-    gate = Gate(stream.source, stream.preparation, device)
-    learner = recipe.build(stream.spec, gate, 0, device)
-    adapter = LearnerAdapter(learner)
-    halves = np.array_split(np.arange(classes), 2)
-    if "boundaries" in recipe.needs:
-        adapter.tell_facts(boundary=0, classes=halves[0])
-    if "horizon" in recipe.needs:
-        adapter.tell_facts(horizon=steps)
-    flops = answers = 0.0
-    seconds: list[float] = []
-    asked: list[float] = []
-    for step in range(steps):
-        index = stream.index(step).astype(np.int64)
-        gate.reveal(index)
-        gate.label_due(index)
-        given = Batch(gate.read(index), gate.label(index), index)
-        if step == filling and "boundaries" in recipe.needs:
-            adapter.tell_facts(boundary=1, classes=halves[1])
-        if step < filling - 1 and adapter.store is not None:
-            adapter.store(given)
-        elif step == steps - 1:  # the last one is counted, which takes longer
-            with FlopCounterMode(display=False) as counter:
-                predicted = learner.predict(given.x)
-            answers = counter.get_total_flops() / batch
-            with FlopCounterMode(display=False) as counter:
-                learner.learn(given, predicted)
-            flops = float(counter.get_total_flops())
-        else:
-            many = given.x.repeat(-(-BLOCK // batch), *[1] * len(shape))
-            start = time.perf_counter()
-            float(learner.predict(many).sum())  # the sum waits for a device
-            asked.append((time.perf_counter() - start) / len(many))
-            predicted = learner.predict(given.x)
-            middle = time.perf_counter()
-            learner.learn(given, predicted)
-            float(learner.predict(given.x[:1]).sum())
-            seconds.append(time.perf_counter() - middle)
-    again = longer = 0.0
-    if adapter.prepare is not None:
-        start = time.perf_counter()
-        with FlopCounterMode(display=False) as counter:
-            adapter.prepare()
-        longer = time.perf_counter() - start
-        again = float(counter.get_total_flops())
-    return Price(
-        job_flops=flops,
-        job_seconds=float(np.median(seconds)),
-        answer_flops=answers,
-        answer_seconds=float(np.median(asked)),
-        prepare_flops=again,
-        prepare_seconds=longer,
-        held_bytes=0.0,
-    )

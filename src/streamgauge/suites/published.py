@@ -1,11 +1,11 @@
-"""The papers' numbers, each with its source: a TOML file a table in `ledger/`.
+"""The papers' numbers, each with its source: one TOML file per table in `ledger/`.
 
-paper, table, about     where it stands, and what it is about in our words
-columns, rows           row = [[value, deviation], [value], [], ...], one entry a column
+paper, table, about     where the numbers are printed, and what they are about
+columns, rows           row = [[value, deviation], [value], [], ...], one entry per column
 seeds, deviation        runs behind a number; what the deviation is
 given = "..."           numbers that the suites take as they are (costs), and why
 closed_form = "..."     numbers that follow from a formula, and which test proves them
-[[plotted]]             what a paper only draws, and with it cannot be checked as a number
+[[plotted]]             curves without printed numbers, which cannot be verified
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ class Published:
 
 @dataclass(frozen=True)
 class Plotted:
-    """What a paper shows as a curve only."""
+    """A curve of a paper without printed numbers."""
 
     paper: str
     where: str
     what: str
     suite: str
-    figure: str  # of that suite, to look at beside the paper's
+    figure: str  # of that suite, to compare by eye
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
+    """A table of a paper."""
+
     name: str
     paper: str
     table: str
@@ -69,12 +71,12 @@ class Table:
 
 
 @cache
-def tables() -> Mapping[str, Table]:
+def tables() -> Mapping[str, PublishedTable]:
     """All tables of published numbers by the name of their file."""
     return {file.stem: _read(file) for file in sorted(LEDGER.glob("*.toml"))}
 
 
-def table(name: str) -> Table:
+def table(name: str) -> PublishedTable:
     if name not in tables():
         raise StreamgaugeError(
             f"There is no table of published numbers '{name}'; {nearest(name, tables())}"
@@ -91,12 +93,12 @@ def number(name: str, row: str, column: str) -> Published | None:
     return table(name).numbers.get((row, column))
 
 
-def _read(file: Path) -> Table:
+def _read(file: Path) -> PublishedTable:
     given = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=_Printed)
     numbers = {}
     for row, cells in given.get("rows", {}).items():
         if len(cells) != len(given["columns"]):
-            raise StreamgaugeError(f"{file.name}, row {row}: one entry a column is wanted.")
+            raise StreamgaugeError(f"{file.name}, row {row}: there must be one entry per column.")
         for column, cell in zip(given["columns"], cells, strict=True):
             if cell:
                 numbers[row, column] = Published(
@@ -109,7 +111,7 @@ def _read(file: Path) -> Table:
                     seeds=given.get("seeds"),
                     digits=getattr(cell[0], "digits", 0),
                 )
-    return Table(
+    return PublishedTable(
         name=file.stem,
         paper=given["paper"],
         table=given["table"],
@@ -117,12 +119,12 @@ def _read(file: Path) -> Table:
         numbers=numbers,
         given=given.get("given", ""),
         closed_form=given.get("closed_form", ""),
-        plotted=tuple(_plotted(given["paper"], one) for one in given.get("plotted", ())),
+        plotted=tuple(_plotted(given["paper"], curve) for curve in given.get("plotted", ())),
     )
 
 
-def _plotted(paper: str, one: Mapping[str, Any]) -> Plotted:
-    return Plotted(paper, one["where"], one["what"], one["suite"], one.get("figure", ""))
+def _plotted(paper: str, curve: Mapping[str, Any]) -> Plotted:
+    return Plotted(paper, curve["where"], curve["what"], curve["suite"], curve.get("figure", ""))
 
 
 class _Printed(float):
@@ -131,6 +133,6 @@ class _Printed(float):
     digits: int
 
     def __new__(cls, text: str) -> _Printed:
-        made = super().__new__(cls, text)
-        made.digits = len(text.partition(".")[2])
-        return made
+        number = super().__new__(cls, text)
+        number.digits = len(text.partition(".")[2])
+        return number

@@ -29,7 +29,9 @@ from streamgauge.record import Run
 from streamgauge.report.leaderboard import percent
 from streamgauge.report.terminal import Watcher
 from streamgauge.running.costs import as_speed, published
-from streamgauge.running.runner import Experiment, Planned, carry_out
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import Experiment, PlannedRun
+from streamgauge.running.runner import execute
 
 METHODS = ("er", "ace", "lwf", "rwalk", "mir", "polrs", "gss")
 # The paper's own: which memories are first in, first out, and how strong RWalk's penalty is.
@@ -47,7 +49,7 @@ NOTE = (
     "the batches that the method trains on, and answers with its versions. Where a method is not "
     "delayed the two are the same, and where it costs 1 both are ER."
 )
-Made = Sequence[tuple[Planned, Run]]
+Made = Sequence[tuple[PlannedRun, Run]]
 
 
 @dataclass(frozen=True)
@@ -107,31 +109,24 @@ def realtime(
     quiet: bool = False,
 ) -> tuple[list[Picture], Path]:
     """Run what is missing, and write the page with a picture of each speed."""
-    import torch
-
     wanted = [
         (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
         for speed in dict.fromkeys(speeds)
     ]
     if not wanted:
         raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # these networks are too small for a second thread to help
-    try:
-        with Watcher(quiet=quiet) as watcher:
+    with Watcher(quiet=quiet) as watcher:
 
-            def said(text: str) -> None:
-                if "nothing to do" not in text:  # what two speeds share is run for the first
-                    watcher.say(text)
+        def log(text: str) -> None:
+            if "nothing to do" not in text:  # what two speeds share is run for the first
+                watcher.say(text)
 
-            made = {}
-            for speed, one in wanted:
-                watcher.say(f"{TITLES.get(speed, speed)}:")
-                made[speed] = list(
-                    carry_out(one, out=out, device="cpu", watch=watcher.watch, said=said)
-                )
-    finally:
-        torch.set_num_threads(threads)
+        # These networks are too small for a second thread to help.
+        execution = Execution(device="cpu", threads=1, log=log)
+        made = {}
+        for speed, asked in wanted:
+            watcher.say(f"{TITLES.get(speed, speed)}:")
+            made[speed] = list(execute(asked, out=out, watch=watcher.watch, execution=execution))
     pictures = [picture(speed, runs) for speed, runs in made.items()]
     return pictures, write(pictures, made, out / "realtime.html")
 
@@ -173,7 +168,7 @@ def picture(speed: str, made: Made) -> Picture:
     """What runs of one experiment with baselines at one speed come to: a line for each method, the
     rank correlation, what is to be said, and the figure."""
     runs: dict[str, list[Run]] = {}
-    plans: dict[str, Planned] = {}
+    plans: dict[str, PlannedRun] = {}
     # Runs side by side end in any order, and are compared seed by seed.
     for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
         if not run.done:

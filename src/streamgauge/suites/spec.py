@@ -21,7 +21,7 @@ from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.running.runner import Experiment
+from streamgauge.running.plan import Experiment
 from streamgauge.settings import setting_types
 
 ROOM = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""What the terminal shows of a suite."""
+"""Plans and tables of suites as text for the terminal."""
 
 from __future__ import annotations
 
@@ -12,52 +12,53 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from streamgauge.suites import spec
 from streamgauge.suites.comparing import Cell, difference_text, ours_text
 from streamgauge.suites.planning import Estimate
-from streamgauge.suites.spec import Suite, load, names
 
 
 def list_text() -> str:
     lines = []
-    for name in names():
-        suite = load(name)
+    for name in spec.names():
+        suite = spec.load(name)
         rows = [row for row in suite.rows if not row.defined]
         runs = sum(row.seeds for row in rows)
         lines += [f"{name}  ({len(rows)} rows, {runs} runs)", f"    {suite.title}. {suite.what}"]
     return "\n".join([*lines, "", "Each runs on generated data with --generated, in minutes."])
 
 
-def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
+def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> str:
     table = _table()
     for title in ("row", "seeds", "done"):
         table.add_column(title, justify="left" if title == "row" else "right")
-    for title in ("steps", "jobs", "answers", "FLOP a run", "time a run", "memory"):
+    for title in ("steps", "jobs", "answers", "FLOP per run", "time per run", "memory"):
         table.add_column(title, justify="right")
-    for one in estimates:
-        work = one.work
+    for estimate in estimates:
+        work = estimate.work
         table.add_row(
             *map(
                 Text,
                 [
-                    one.row.title,
-                    str(one.complete + one.missing),
-                    f"{one.complete}" + (f" + {one.begun} begun" if one.begun else ""),
+                    estimate.row.title,
+                    str(estimate.complete + estimate.missing),
+                    str(estimate.complete)
+                    + (f" + {estimate.begun} begun" if estimate.begun else ""),
                     f"{work.steps:,}",
                     f"{work.jobs:,.0f}",
                     f"{work.answered + work.evaluated:,}",
-                    flop(one.flops),
-                    duration(one.seconds),
-                    size(one.memory),
+                    flop(estimate.flops),
+                    duration(estimate.seconds),
+                    size(estimate.memory),
                 ],
             )
         )
-    missing = sum(one.to_run for one in estimates)
-    flops = math.fsum(one.to_run * one.flops for one in estimates if one.to_run)
-    seconds = math.fsum(one.to_run * one.seconds for one in estimates if one.to_run)
-    shared = sum(one.shared for one in estimates)
+    missing = sum(estimate.to_run for estimate in estimates)
+    flops = math.fsum(e.to_run * e.flops for e in estimates if e.to_run)
+    seconds = math.fsum(e.to_run * e.seconds for e in estimates if e.to_run)
+    shared = sum(estimate.shared for estimate in estimates)
     lines = [f"{suite.title}. {suite.what}", "", _as_text(table)]
     if not missing:
-        lines.append("Everything is there: nothing to run.")
+        lines.append("All runs are complete: nothing to run.")
     elif math.isnan(flops):
         lines.append(f"To run: {missing} runs. How long they take was not measured.")
     else:
@@ -67,26 +68,24 @@ def plan_text(suite: Suite, estimates: Sequence[Estimate], device: str) -> str:
         )
     if shared:
         lines.append(f"{shared} more are the same as one of another row, and are not run twice.")
-    bases = " and ".join(dict.fromkeys(one.work.basis for one in estimates))
+    bases = " and ".join(dict.fromkeys(estimate.work.basis for estimate in estimates))
     lines.append(
         f"An estimate. Steps: {bases}. FLOPs: counted on a few samples. Time: measured here on "
         f"{device} on a few samples and multiplied, without reading data or the linear probe;"
         f" a run on another device takes another time. Memory: data, "
         f"samples held and their indices, without the network's activations."
     )
-    lines += [
-        f"{one.row.title}: {one.why}" for one in estimates if one.why and one.why != "not measured"
-    ]
+    lines += [f"{e.row.title}: {e.why}" for e in estimates if e.why and e.why != "not measured"]
     return "\n".join([*lines, *suite.notes])
 
 
-def table_text(suite: Suite, cells: Sequence[Cell], with_runs: bool = True) -> str:
+def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True) -> str:
     parts = [suite.title + (" (generated data: no paper's numbers)" if suite.generated else "")]
     run = {cell.title for cell in cells if cell.ours is not None}
     missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
     for part in dict.fromkeys(cell.part for cell in cells):
-        mine = [cell for cell in cells if cell.part == part and cell.title not in missing]
-        compared = any(cell.published for cell in mine)
+        of_part = [cell for cell in cells if cell.part == part and cell.title not in missing]
+        compared = any(cell.published for cell in of_part)
         table = _table()
         table.add_column("row", overflow="fold")
         table.add_column("column", overflow="fold")
@@ -98,40 +97,41 @@ def table_text(suite: Suite, cells: Sequence[Cell], with_runs: bool = True) -> s
             table.add_column("difference", justify="right")
             table.add_column("verdict", overflow="fold")
         last = ""
-        for cell in mine:
-            shown = [cell.row if cell.row != last else "", cell.column]
+        for cell in of_part:
+            texts = [cell.row if cell.row != last else "", cell.column]
             last = cell.row
             if compared:
-                shown.append(cell.published.text if cell.published else "–")
-            shown += [ours_text(cell), str(cell.ours.seeds if cell.ours else 0)]
+                texts.append(cell.published.text if cell.published else "–")
+            texts += [ours_text(cell), str(cell.ours.seeds if cell.ours else 0)]
             if compared:
-                shown += [
+                texts += [
                     difference_text(cell),
                     ": ".join(t for t in (cell.verdict, cell.why) if t),
                 ]
-            table.add_row(*map(Text, shown))
+            table.add_row(*map(Text, texts))
         sources = dict.fromkeys(
-            f"{c.published.paper}, {c.published.table}" for c in mine if c.published
+            f"{c.published.paper}, {c.published.table}" for c in of_part if c.published
         )
         parts += ["", *([part] if part else []), *sources, _as_text(table)]
     parts += ["", *_counts(cells)]
     if missing:
-        how = f"{suite.name}{' --generated' if suite.generated else ''} --both"
-        parts.append(f"Not run: {'; '.join(missing)}. `streamgauge suite run {how}` runs them.")
+        arguments = f"{suite.name}{' --generated' if suite.generated else ''} --both"
+        names = "; ".join(missing)
+        parts.append(f"Not run: {names}. `streamgauge suite run {arguments}` runs them.")
     if with_runs:
         parts += _commands(cells)
     return "\n".join([*parts, *suite.notes])
 
 
 def _counts(cells: Sequence[Cell]) -> list[str]:
-    known = [cell for cell in cells if cell.published and not cell.defined]
-    if not known:
+    judged = [cell for cell in cells if cell.published and not cell.defined]
+    if not judged:
         return ["In %, mean ± sample deviation over seeds."]
-    by = {v: sum(cell.verdict == v for cell in known) for v in ("verified", "not verified")}
+    count = {v: sum(cell.verdict == v for cell in judged) for v in ("verified", "not verified")}
     return [
-        f"{by['verified']} of {len(known)} published numbers verified, {by['not verified']} not. "
-        f"In %, mean ± sample deviation over seeds. Verified: 3 seeds or more, and within 2 "
-        f"published deviations; where one run is published, within 2 of ours."
+        f"{count['verified']} of {len(judged)} published numbers verified, "
+        f"{count['not verified']} not. In %, mean ± sample deviation over seeds. Verified: 3 seeds "
+        f"or more, and within 2 published deviations; where one run is published, within 2 of ours."
     ]
 
 
@@ -147,10 +147,10 @@ def _commands(cells: Iterable[Cell]) -> list[str]:
 
 
 def _grouped(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    found: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        found.setdefault((cell.title, cell.command), []).append(cell)
-    return found
+        groups.setdefault((cell.title, cell.command), []).append(cell)
+    return groups
 
 
 def duration(seconds: float) -> str:
@@ -173,9 +173,9 @@ def flop(count: float) -> str:
     """
     if math.isnan(count):
         return "?"
-    for unit, one in (("MFLOP", 1e6), ("GFLOP", 1e9), ("TFLOP", 1e12)):
-        if count < 1000 * one:
-            return f"{_short(count / one)} {unit}"
+    for unit, factor in (("MFLOP", 1e6), ("GFLOP", 1e9), ("TFLOP", 1e12)):
+        if count < 1000 * factor:
+            return f"{_short(count / factor)} {unit}"
     return f"{_short(count / 1e15)} PFLOP"
 
 

@@ -1,6 +1,6 @@
-"""One meaning for every table: reading files and frames, choosing columns, parsing values.
+"""One meaning for every table of a user; the rules are in docs/tables.md.
 
-`read` opens a file, arrays or a data frame as columns; `columns` chooses which column is the label,
-the time and so on; `values` turns cells into labels, seconds and numbers. Every command that reads
-a table of the user goes through these three; docs/decisions/0010 lists the rules.
+`read` opens a file, arrays or a data frame (`base`, `text`, `arff` and `typed` read the formats);
+`columns` chooses which column is the label, the time and so on; `values`, `times` and `roles` turn
+cells into classes, seconds and arrays; `rows` refuses or counts bad rows.
 """

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import clean_text
 
 ROWS = 1 << 20  # rows per piece
@@ -97,11 +98,6 @@ class TableReader(ABC):
     def row_name(self, row: int) -> str:
         """What messages call a row (counted from 0): its line, where the file has lines."""
         return row_number(row)
-
-
-def row_number(row: int) -> str:
-    """What messages call a row (counted from 0) of a table without lines."""
-    return f"Row {row + 1:,} (the first is 1)"
 
 
 def refuse_repeated_names(names: Sequence[str], table: str) -> None:

@@ -22,6 +22,7 @@ from streamgauge.tables.base import (
     readable,
     refuse_repeated_names,
 )
+from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import MISSING, MISSING_NUMBERS
 
 SEPARATORS = ",;\t|"
@@ -239,7 +240,7 @@ class ArffTable(TextTable):
         return self.header.with_dates(super()._whole(names, text))
 
     def row_name(self, row: int) -> str:
-        return base.row_number(row)
+        return row_number(row)
 
 
 class JsonLines(TableReader):

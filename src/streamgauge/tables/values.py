@@ -1,23 +1,18 @@
-"""What cells mean: missing values, labels, users, times and numbers.
+"""What cells mean: missing values, text, classes and numbers.
 
-Labels: a whole number is one class however it is written (3, "3", " 3 ", 3.0, "3.0"), True and
-False are 1 and 0, codes with leading zeros are names, and blanks around a cell do not count. Times
-are seconds since 1970 in UTC; see `TimeParser`.
+A whole number is one class however it is written (3, "3", " 3 ", 3.0, "3.0"), True and False are 1
+and 0, codes with leading zeros are names, and blanks around a cell do not count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from streamgauge.errors import StreamgaugeError
 
 Array = NDArray[Any]
 Codes = NDArray[np.int32]
@@ -141,96 +136,6 @@ class Vocabulary:
         return places
 
 
-MISSING_LABEL, UNKNOWN_LABEL, NEGATIVE_LABEL = -1, -2, -3
-
-
-class Labels(NamedTuple):
-    """Labels as class numbers, or one of the codes above, and the names of the classes."""
-
-    label: Ints
-    names: list[str] | None
-
-
-def code_labels(
-    column: pa.ChunkedArray,
-    table: str,
-    row_name: Callable[[int], str],
-    *,
-    numbering: str = "auto",
-    known: Sequence[str] | None = None,
-) -> Labels:
-    """Whole numbers from 0 stay as they are; ids far apart and names are numbered in their order.
-
-    `numbering` is auto, numbers (never renumber) or names (always). `known` names the classes, of
-    which labels are the numbers or, where they are text or `numbering` is names, the names.
-    """
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
-        raise StreamgaugeError(
-            f"The labels of {table} are of type {kind}: give whole numbers or names."
-        )
-    words = Vocabulary()
-    codes = words.encode(clean_text(column)[0])
-    if words.fraction is not None:
-        row = int(np.argmax(codes == words.numbers[words.fraction]))
-        raise StreamgaugeError(
-            f"{row_name(row)} of {table} has the label {words.fraction}, but labels are whole"
-            " numbers or names: there is no regression here."
-        )
-    if not words.whole and numbering == "numbers":
-        name = next(text for key, text in words.texts.items() if isinstance(key, str))
-        raise StreamgaugeError(
-            f"The labels of {table} are text, as '{name}' is: set --stream.labels to auto or names."
-        )
-    if known is not None and (not words.whole or numbering == "names"):
-        rank = {name: number for number, name in enumerate(known)}
-        numbers = [rank.get(text, UNKNOWN_LABEL) for text in words.texts.values()]
-    elif not words.whole:
-        known = sorted(words.texts.values())
-        rank = {name: number for number, name in enumerate(known)}
-        numbers = [rank[text] for text in words.texts.values()]
-    else:
-        numbers = list(words.numbers)
-        present = sorted(key for key in numbers if key >= 0)
-        sparse = bool(present) and present[-1] >= 10 * len(present) + 100
-        if known is not None:
-            numbers = [key if key < len(known) else UNKNOWN_LABEL for key in numbers]
-        elif numbering == "names" or (numbering == "auto" and sparse):
-            known = [str(key) for key in present]
-            order = {key: number for number, key in enumerate(present)}
-            numbers = [order.get(key, NEGATIVE_LABEL) for key in numbers]
-        else:
-            numbers = [key if key >= 0 else NEGATIVE_LABEL for key in numbers]
-    label = np.array([*numbers, MISSING_LABEL], np.int64)[codes]
-    return Labels(label, None if known is None else list(known))
-
-
-class Groups(NamedTuple):
-    """Users or domains as numbers, and where there is none."""
-
-    code: Ints
-    missing: NDArray[np.bool_]
-
-
-def code_groups(column: pa.ChunkedArray, role: str) -> Groups:
-    """Whole numbers as they are; names numbered by alphabet, the empty one being a name."""
-    column = clean_text(column)[0]
-    missing = np.asarray(column.is_null())
-    if pa.types.is_integer(column.type) and (pc.max(column).as_py() or 0) < 1 << 63:
-        return Groups(np.asarray(pc.fill_null(column, 0)).astype(np.int64, copy=False), missing)
-    if pa.types.is_nested(column.type):
-        raise StreamgaugeError(
-            f"The column for the {role} is of type {column.type}: give numbers or names."
-        )
-    words = Vocabulary()
-    codes = words.encode(column)
-    if words.whole:
-        return Groups(np.array([*words.numbers, 0], np.int64)[codes], missing)
-    names = [*words.texts.values(), ""]
-    rank = np.argsort(np.argsort(np.array(names))) - (0 if missing.any() else 1)
-    return Groups(rank[codes], np.zeros(len(codes), bool))
-
-
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """Cells as 64-bit floats, NaN where missing; None where some are no numbers."""
     if is_text(column.type):
@@ -239,164 +144,3 @@ def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
         return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-
-
-def feature_matrix(
-    table: pa.Table, columns: Sequence[str], name: str, row_name: Callable[[int], str]
-) -> NDArray[np.float32]:
-    """Columns of numbers side by side as 32-bit floats."""
-    if not columns:
-        raise StreamgaugeError(f"{name} has no column left for features.")
-    x = np.empty((len(table), len(columns)), np.float32)
-    for at, column in enumerate(columns):
-        values = numbers(table[column])
-        if values is None:
-            raise StreamgaugeError(
-                f"The column '{column}' of {name} holds no numbers but {table[column].type}: turn"
-                " it into numbers, or leave it out with --stream.drop."
-            )
-        refuse_missing(np.isnan(values), "value", column, name, row_name)
-        x[:, at] = values
-    return x
-
-
-def refuse_missing(
-    missing: NDArray[np.bool_],
-    role: str,
-    column: str,
-    table: str,
-    row_name: Callable[[int], str],
-    option: str = "",
-) -> None:
-    """Name the first row in which a column has nothing; `option` would do without the column."""
-    if missing.any():
-        without = f", or set {option} none" * bool(option)
-        raise StreamgaugeError(
-            f"{row_name(int(missing.argmax()))} of {table} has no {role} in column '{column}': fill"
-            f" it in, leave out that row{without}."
-        )
-
-
-# Day and month in either order cannot be told apart, so such dates are refused.
-_TIME_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d")
-_ZONE = r"(\d:\d\d(?::\d\d)?(?:[.,]\d+)?)\s*(?:UTC|GMT|Z)$"
-_NO_ZONE = r"^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?(?:\.\d+)?))?$"
-_DAY = "%Y%m%d"
-
-
-class TimeParser:
-    """Times as seconds since 1970 (UTC where no zone is written).
-
-    Dates, timestamps, ISO text, 2024:01:31 10:00:00 and 2024/01/31 are read as such. Numbers are
-    seconds; above 1e11 milliseconds, above 1e14 microseconds, above 1e17 nanoseconds; whole numbers
-    that are all days written as 20240131 (1900 to 2100) are dates. The first rows decide the unit.
-    """
-
-    def __init__(self, name: str, option: str = "--time") -> None:
-        self.name, self.option = name, option
-        self.unit: float | None = None  # per second; 0: days written as 20240131
-
-    def seconds(self, column: pa.ChunkedArray) -> Array:
-        """64-bit integers for whole numbers of seconds, else floats with NaN where missing."""
-        if isinstance(column, pa.Array):
-            column = pa.chunked_array([column])
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if is_text(column.type):
-            column = self._from_text(column)
-        kind = column.type
-        if pa.types.is_null(kind):
-            return np.full(len(column), np.nan)
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return self._from_numbers(column)
-        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-            raise self._unreadable(next((str(v) for v in column.to_pylist() if v is not None), ""))
-        micro = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
-        seconds = np.asarray(pc.fill_null(micro.cast(pa.int64()), 0)) / 1e6
-        seconds[np.asarray(column.is_null())] = np.nan
-        return seconds
-
-    def whole_seconds(
-        self, column: pa.ChunkedArray, table: str, row_name: Callable[[int], str]
-    ) -> Ints:
-        """Seconds rounded down; no cell may be missing."""
-        seconds = self.seconds(column)
-        refuse_missing(~np.isfinite(seconds), "time", self.name, table, row_name, self.option)
-        return np.floor(seconds).astype(np.int64)
-
-    def _from_numbers(self, column: pa.ChunkedArray) -> Array:
-        values = np.asarray(pc.fill_null(column, 0))
-        present = values[np.asarray(column.is_valid())]
-        if self.unit is None:
-            self.unit = time_unit(present)
-        if self.unit == 0.0 and not are_days(present):
-            raise self._unreadable(str(present[0]))
-        values = scale_times(values, self.unit)
-        if column.null_count:
-            values = values.astype(np.float64)
-            values[np.asarray(column.is_null())] = np.nan
-        return values
-
-    def _from_text(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        column = clean_text(column)[0].cast(pa.string())
-        for kind in (pa.int64(), pa.float64(), pa.timestamp("us"), pa.timestamp("ns")):
-            with suppress(pa.ArrowInvalid):
-                return column.cast(kind)
-        column = pc.replace_substring_regex(column, _ZONE, r"\1Z")
-        zoned = pc.replace_substring_regex(column, r"^(\d{4}-\d\d-\d\d)$", r"\1 00:00:00")
-        zoned = pc.replace_substring_regex(zoned, _NO_ZONE, r"\1T\2Z")
-        for unit in ("us", "ns"):
-            with suppress(pa.ArrowInvalid):
-                return zoned.cast(pa.timestamp(unit, "UTC"))
-        for form in _TIME_FORMATS:
-            with suppress(pa.ArrowInvalid):
-                return pc.strptime(column, format=form, unit="s")
-        raise self._unreadable(next((text for text in column.to_pylist() if text), ""))
-
-    def _unreadable(self, example: str) -> StreamgaugeError:
-        return StreamgaugeError(
-            f"column '{self.name}' holds no times that can be read, such as '{example}': write"
-            " seconds or ISO dates (2026-01-31 12:00:00), all in one way, or leave the times out"
-            + f" with {self.option} none"
-            * bool(self.option)
-        )
-
-
-def time_unit(values: Array) -> float:
-    """Units per second of numbers that are times; 0 for days written as 20240131.
-
-    >>> [time_unit(np.array(v)) for v in ([7], [1.7e12], [17 * 10**14], [20240131])]
-    [1.0, 1000.0, 1000000.0, 0.0]
-    """
-    if are_days(values):
-        return 0.0
-    with np.errstate(invalid="ignore"):
-        size = float(np.nanmax(np.abs(values.astype(np.float64)), initial=0))
-    # A date of this century is about 1e9 seconds; anything much larger counts finer units.
-    return next((unit for unit in (1e9, 1e6, 1e3) if size / unit > 1e8), 1.0)
-
-
-def scale_times(values: Array, unit: float) -> Array:
-    """Numbers in a unit of `time_unit` as seconds; seconds come as they are."""
-    if unit == 0.0:
-        year, month, day = values // 10_000, values // 100 % 100, values % 100
-        months = (year - 1970).astype("M8[Y]").astype("M8[M]") + (month - 1).astype(int)
-        days: Array = months.astype("M8[D]") + (day - 1).astype(int)
-        return days.astype("M8[s]").astype(np.int64)
-    if unit == 1.0:
-        return values if values.dtype.kind == "f" else values.astype(np.int64, copy=False)
-    return values / unit
-
-
-def are_days(values: Array) -> bool:
-    """Whether whole numbers are all days of 1900 to 2100 written as 20240131."""
-    if values.dtype.kind not in "iu" or len(values) == 0:
-        return False
-    if int(values.min()) < 19_000_101 or int(values.max()) > 21_001_231:
-        return False
-    seconds = scale_times(values.astype(np.int64), 0.0)
-    days = seconds.astype("M8[s]").astype("M8[D]")
-    months = days.astype("M8[M]")
-    day = (days - months.astype("M8[D]")).astype(int) + 1
-    written = (months.astype(int) // 12 + 1970) * 10_000 + (months.astype(int) % 12 + 1) * 100 + day
-    return bool(np.array_equal(written, values))

@@ -1,4 +1,4 @@
-"""From a study to runs: the choice as settings, and what it took as a note in their header."""
+"""From a study to runs: the choice as settings, and a note about the search in their header."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 
-# What goes into the configuration of a run that a study chose the settings of.
+# Fields of a study that a run with its choice keeps in its configuration.
 NOTED = (
     "study",
     "stream",
@@ -36,39 +36,40 @@ NOTED = (
 
 
 def load(folder: str | Path) -> dict[str, Any]:
-    """What the study in a folder found."""
+    """The content of a folder's `study.json`."""
     file = Path(folder) / "study.json"
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        study: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
         raise StreamgaugeError(
             f"{folder} is no study: it has no study.json. Make one with `streamgauge tune`."
         ) from None
     except (OSError, ValueError) as error:
         raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
-    if not found.get("choice"):
+    if not study.get("choice"):
         raise StreamgaugeError(f"No trial of the study in {folder} has given a value yet.")
-    return found
+    return study
 
 
 def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, Any]:
-    """Add the choices of studies to an experiment: stream, learners, settings and notes. What the
-    experiment says itself goes before. Seeds and the protocol are the experiment's own."""
+    """Add the choices of studies to an experiment: stream, learners, settings and notes.
+    Settings of the experiment override those of the studies. Seeds and protocol are not taken from
+    a study."""
     result = {**given, "notes": {}}
     settings: dict[str, Any] = {}
     set_here = given.get("settings", {})
     learners = list(given.get("learners", ()))
     for folder in folders:
-        found = load(folder)
-        stream = result.setdefault("stream", found["stream"])
-        if given.get("stream") is None and stream != found["stream"]:
+        study = load(folder)
+        stream = result.setdefault("stream", study["stream"])
+        if given.get("stream") is None and stream != study["stream"]:
             raise StreamgaugeError(
                 f"The studies were made on different streams, {stream} and"
-                f" {found['stream']}: name the one to run on with --stream."
+                f" {study['stream']}: name the one to run on with --stream."
             )
         of_stream = {
             name: value
-            for name, value in found["given"].items()
+            for name, value in study["given"].items()
             if name.startswith(("stream.", "features.")) and not name.endswith(".seed")
         }
         if given.get("stream") is None and result.setdefault("_like", of_stream) != of_stream:
@@ -78,26 +79,26 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
                     f"The studies are of streams with other settings ({', '.join(differ)}): tune"
                     " both on the same, or name the stream and its settings here."
                 )
-        if found["learner"] not in learners:
-            learners.append(found["learner"])
-        for name, value in found["given"].items():
+        if study["learner"] not in learners:
+            learners.append(study["learner"])
+        for name, value in study["given"].items():
             owner, _, setting = name.partition(".")
-            other = owner in ("stream", "features") and result["stream"] != found["stream"]
+            other = owner in ("stream", "features") and result["stream"] != study["stream"]
             if setting == "seed" or owner == "protocol" or other:
                 continue
-            own = f"{found['name']}.{setting}" if owner == "learner" else name
+            own = f"{study['name']}.{setting}" if owner == "learner" else name
             if settings.setdefault(own, value) != value and own not in set_here:
                 raise StreamgaugeError(f"The studies have different {own}: say which, as --{own}.")
-        for name, value in found["choice"].items():
-            for owner in (found["name"], "learner"):
+        for name, value in study["choice"].items():
+            for owner in (study["name"], "learner"):
                 if f"{owner}.{name}" in set_here:
                     raise StreamgaugeError(
                         f"{owner}.{name} is set here and chosen by the study in {folder}: leave one"
                         " of them out."
                     )
-            settings[f"{found['name']}.{name}"] = value
-        result["notes"][found["name"]] = {
-            "tuned": {**{name: found.get(name) for name in NOTED}, "folder": str(folder)}
+            settings[f"{study['name']}.{name}"] = value
+        result["notes"][study["name"]] = {
+            "tuned": {**{name: study.get(name) for name in NOTED}, "folder": str(folder)}
         }
     result.pop("_like", None)
     result["learners"] = learners

@@ -80,8 +80,8 @@ Space = dict[str, Range | Choice]
 def read(searches: Iterable[str] | Mapping[str, str], recipe: Recipe) -> Space:
     """From `NAME.SETTING=WHAT`, `learner.SETTING=WHAT` or `SETTING=WHAT` to what is searched.
 
-    >>> found = read(["er.lr=log:0.001:0.1", "memory=100,500"], catalogue.learner("er"))
-    >>> {name: str(one) for name, one in found.items()}
+    >>> space = read(["er.lr=log:0.001:0.1", "memory=100,500"], catalogue.learner("er"))
+    >>> {name: str(searched) for name, searched in space.items()}
     {'lr': 'log:0.001:0.1', 'memory': '100,500'}
     """
     if isinstance(searches, Mapping):
@@ -99,7 +99,7 @@ def read(searches: Iterable[str] | Mapping[str, str], recipe: Recipe) -> Space:
         owner, _, setting = name.rpartition(".")
         full = f"{recipe.name}.{setting}"
         if owner not in ("", "learner", recipe.name) or setting not in known:
-            hint = nearest(name, [f"{recipe.name}.{one}" for one in known])
+            hint = nearest(name, [f"{recipe.name}.{setting}" for setting in known])
             raise StreamgaugeError(f"There is no setting '{name}' to search; {hint}")
         if setting in space:
             raise StreamgaugeError(f"{full} is searched twice: give one --search for it.")
@@ -132,12 +132,12 @@ def _read_one(what: str, kind: Any, name: str) -> Range | Choice:
 def grid(space: Space) -> list[dict[str, Any]]:
     """Every combination."""
     axes = []
-    for name, one in space.items():
-        points = one.points()
+    for name, searched in space.items():
+        points = searched.points()
         if points is None:
             raise StreamgaugeError(
-                f"A grid needs values, and '{name}={one}' is a range: list them, as {name}=1,2,3,"
-                " or take --sampler tpe."
+                f"A grid needs values, and '{name}={searched}' is a range: list them, as"
+                f" {name}=1,2,3, or take --sampler tpe."
             )
         axes.append(points)
     if math.prod(map(len, axes)) > MOST_POINTS:
@@ -185,11 +185,11 @@ def ready_made(recipe: Recipe, paper: str | None) -> dict[str, str]:
     first that has the learner."""
     learner = recipe.where.partition("@")[0]
     preset = recipe.name.partition("@")[2]
-    papers = [paper] if paper else sorted(published(), key=lambda one: not preset.startswith(one))
-    for one in papers:
-        found: dict[str, str] | None = like(one)["search"].get(learner)
-        if found is not None:
-            return found
+    papers = [paper] if paper else sorted(published(), key=lambda name: not preset.startswith(name))
+    for name in papers:
+        search: dict[str, str] | None = like(name)["search"].get(learner)
+        if search is not None:
+            return search
     where = f"of {paper} " if paper else ""
     raise StreamgaugeError(
         f"There is no ready-made search {where}for {recipe.name}: say what to search, as"

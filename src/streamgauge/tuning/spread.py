@@ -1,9 +1,9 @@
-"""Trials on a cluster: a task of Ray's is one trial.
+"""Trials on a cluster: a Ray task is one trial.
 
-The study stays with the process that asks: it proposes, stores, and decides what to give up. Ray
-places trials, and calls one again elsewhere when its worker is lost; it then goes on from the last
-checkpoint in its run folder. Between the two stands a desk, an actor of Ray's: a trial says there
-how it stands and waits for the answer.
+The study stays in the process that runs `tune`: it proposes, stores, and decides what to give up.
+Ray places trials, and calls one again elsewhere when its worker is lost; it then goes on from the
+last checkpoint in its run folder. Between the two is a queue, a Ray actor: a trial reports its
+value after a part there and waits for the answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.running.execution import Execution
 from streamgauge.running.executors.cluster import (
     Calls,
     Cluster,
@@ -28,66 +29,66 @@ from streamgauge.running.executors.cluster import (
     has_no_room,
     room,
 )
-from streamgauge.running.executors.on_ray import Elsewhere, put_away, taken_up
-from streamgauge.tuning.trial import Report, Result, Said, Standing, Task, attempt
+from streamgauge.running.executors.on_ray import Workspace, upload
+from streamgauge.tuning.trial import Report, Result, Standing, Task, attempt
 
 if TYPE_CHECKING:
     from streamgauge.tuning.study import Study
 
 
-class Crew(Protocol):
-    """Those who make trials somewhere else, many at the same time."""
+class WorkerPool(Protocol):
+    """Workers on other machines that make trials, many at the same time."""
 
     device: str
 
     def room(self) -> int:
-        """How many trials they can have under way now."""
+        """How many trials can be under way now."""
 
-    def give(self, number: int, task: Task) -> None:
+    def submit(self, number: int, task: Task) -> None:
         """Have a trial made."""
 
-    def heard(self) -> tuple[int, Standing | Result | StreamgaugeError]:
-        """Wait for the next that a trial says: how it stands after a part, what came of it, or why
-        it cannot be made."""
+    def receive(self) -> tuple[int, Standing | Result | StreamgaugeError]:
+        """Wait for the next message of a trial: its value after a part, its result, or why it
+        cannot be made."""
 
     def answer(self, number: int, part: int, give_up: bool) -> None:
-        """To one that said how it stands."""
+        """To a trial that reported its value after a part."""
 
 
-def drive(work: Study, crew: Crew) -> None:
-    """Trials as many at a time as there is room for; the next is asked for when one ends. What a
-    trial cannot be made for keeps no other that is under way from its end."""
+def drive(work: Study, pool: WorkerPool) -> None:
+    """Make trials, as many at a time as there is room for; the next is asked for when one ends. A
+    trial that cannot be made does not keep others that are under way from their end."""
     going: set[int] = set()
     twins: dict[int, int] = {}  # wait for another with the same values
     problems: list[str] = []
     numbers = itertools.count()
     while True:
-        while not problems and len(going) + len(twins) < crew.room():
+        while not problems and len(going) + len(twins) < pool.room():
             number = next(numbers)
-            one = work.ask(number)
-            if one is None:
+            under_way = work.ask(number)
+            if under_way is None:
                 break
-            if one.task is not None:
-                crew.give(number, one.task)
+            if under_way.task is not None:
+                pool.submit(number, under_way.task)
                 going.add(number)
-            elif one.twin is None:
+            elif under_way.twin is None:
                 work.end(number)
             else:
-                twins[number] = one.twin
+                twins[number] = under_way.twin
         if not going:
             break
-        number, said = crew.heard()
-        if isinstance(said, Standing):
-            # One that was believed lost, and whose trial another has ended, is told to stop.
-            give_up = number not in going or work.report(number, said.part, said.value)
-            crew.answer(number, said.part, give_up)
+        number, message = pool.receive()
+        if isinstance(message, Standing):
+            # A worker that was believed lost, and whose trial another has ended, is told to stop.
+            give_up = number not in going or work.report(number, message.part, message.value)
+            pool.answer(number, message.part, give_up)
             continue
         going.remove(number)
-        if isinstance(said, StreamgaugeError):
-            problems.append(str(said))
+        if isinstance(message, StreamgaugeError):
+            problems.append(str(message))
             continue
         try:
-            work.end(number, said)
+            work.end(number, message)
         except StreamgaugeError as problem:
             problems.append(str(problem))
         for other in [n for n, twin in twins.items() if twin == number]:
@@ -98,23 +99,23 @@ def drive(work: Study, crew: Crew) -> None:
         raise StreamgaugeError(" ".join(dict.fromkeys(problems)))
 
 
-class Desk:
-    """Where trials say how they stand. It holds nothing that its callers would not say again, so
-    Ray may begin it anew wherever it likes."""
+class TrialQueue:
+    """Reports of trials that wait for an answer. It holds nothing that trials would not report
+    again, so Ray may restart it anywhere."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[tuple[int, Standing]] = asyncio.Queue()
+        self.reports: asyncio.Queue[tuple[int, Standing]] = asyncio.Queue()
         self.waiting: dict[tuple[int, int], asyncio.Future[bool]] = {}
 
     async def report(self, number: int, part: int, value: float) -> bool:
-        """Of a trial; answers whether to give it up."""
+        """Called by a trial; returns whether to give it up."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.waiting[number, part] = answer
-        await self.said.put((number, Standing(part, value)))
+        await self.reports.put((number, Standing(part, value)))
         return await answer
 
-    async def heard(self) -> tuple[int, Standing]:
-        return await self.said.get()
+    async def receive(self) -> tuple[int, Standing]:
+        return await self.reports.get()
 
     async def answer(self, number: int, part: int, give_up: bool) -> None:
         waiting = self.waiting.pop((number, part), None)
@@ -122,8 +123,8 @@ class Desk:
             waiting.set_result(give_up)
 
 
-class OnRay:
-    """A crew of Ray's workers."""
+class RayPool:
+    """Ray's workers."""
 
     def __init__(
         self, cluster: Cluster, ray: Any, gpus: float, shared: Shared, calls: Calls
@@ -131,25 +132,25 @@ class OnRay:
         self.device = device_of(gpus)
         self._cluster, self._ray, self._gpus, self._calls = cluster, ray, gpus, calls
         self._shared = shared
-        self._elsewhere = Elsewhere(self.device, False, shared, cluster.store)
-        desk = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=10_000)
-        self._desk = desk(Desk).remote()
-        self._next = self._desk.heard.remote()
+        self._workspace = Workspace(self.device, shared, cluster.store)
+        actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=10_000)
+        self._queue = actor(TrialQueue).remote()
+        self._next = self._queue.receive.remote()
 
     def room(self) -> int:
         return room(self._cluster, self._ray, self._gpus)
 
-    def give(self, number: int, task: Task) -> None:
-        self._calls.call(number, number, task, self._desk, self._elsewhere)
+    def submit(self, number: int, task: Task) -> None:
+        self._calls.call(number, number, task, self._queue, self._workspace)
 
-    def heard(self) -> tuple[int, Standing | Result | StreamgaugeError]:
-        first, said = self._calls.first(self._next)
+    def receive(self) -> tuple[int, Standing | Result | StreamgaugeError]:
+        first, value = self._calls.first(self._next)
         if first is self._next:
-            number, standing = said()
-            self._next = self._desk.heard.remote()
+            number, standing = value()
+            self._next = self._queue.receive.remote()
             return number, standing
         try:
-            result: Result = said()
+            result: Result = value()
         except StreamgaugeError as problem:
             return first, problem
         if self._cluster.store and result.run:
@@ -157,47 +158,48 @@ class OnRay:
         return first, result
 
     def answer(self, number: int, part: int, give_up: bool) -> None:
-        self._desk.answer.remote(number, part, give_up)
+        self._queue.answer.remote(number, part, give_up)
 
     def close(self) -> None:
         with suppress(Exception):  # Ray may be gone itself
             self._ray.cancel(self._next)
             self._ray.wait([self._next], timeout=5)
-            self._ray.kill(self._desk)
+            self._ray.kill(self._queue)
 
 
 @contextmanager
-def crew_on(cluster: Cluster, device: str, out: Path, said: Said) -> Iterator[OnRay]:
-    """Workers of a cluster, for as long as this lasts."""
+def ray_pool(execution: Execution, out: Path) -> Iterator[RayPool]:
+    """Workers of the execution's cluster, for as long as this lasts."""
+    cluster = execution.cluster or Cluster()
     with connected(cluster) as ray, Shared(out) as shared:
-        gpus = gpus_for(device, cluster, ray)
-        with Calls(make_there, cluster, ray, gpus) as calls:
-            crew = OnRay(cluster, ray, gpus, shared, calls)
-            said(
-                f"Up to {crew.room()} trials at the same time, each with {cluster.cpus:g} CPU and "
+        gpus = gpus_for(execution.device, cluster, ray)
+        with Calls(remote_trial, cluster, ray, gpus) as calls:
+            pool = RayPool(cluster, ray, gpus, shared, calls)
+            execution.log(
+                f"Up to {pool.room()} trials at the same time, each with {cluster.cpus:g} CPU and "
                 f"{gpus:g} GPU."
             )
             for sentence in has_no_room(cluster, ray, gpus):
-                said(sentence)
-            with closing(crew):
-                yield crew
+                execution.log(sentence)
+            with closing(pool):
+                yield pool
 
 
-def make_there(number: int, task: Task, desk: Any, elsewhere: Elsewhere) -> Result:
-    """A task of Ray's."""
+def remote_trial(number: int, task: Task, trial_queue: Any, workspace: Workspace) -> Result:
+    """Called by a Ray worker."""
     import ray
 
     def report(part: int, value: float) -> bool:
-        return bool(ray.get(desk.report.remote(number, part, value)))
+        return bool(ray.get(trial_queue.report.remote(number, part, value)))
 
-    return make(task, report, elsewhere)
+    return attempt_in(workspace, task, report)
 
 
-def make(task: Task, report: Report, elsewhere: Elsewhere) -> Result:
-    """A trial, on another machine."""
-    out, store = elsewhere.open()
-    task = replace(task, out=str(out), device=elsewhere.device)
-    result = attempt(task, report, take_up=lambda path, begin: taken_up(path, begin, store))
+def attempt_in(workspace: Workspace, task: Task, report: Report) -> Result:
+    """Make a trial on another machine."""
+    out, store = workspace.open()
+    execution = replace(task.execution, device=workspace.device)
+    result = attempt(replace(task, out=str(out), execution=execution), report, store=store)
     if result.run:
-        put_away(out / result.run, store)
+        upload(out / result.run, store)
     return result

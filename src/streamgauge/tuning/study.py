@@ -11,49 +11,41 @@ import json
 import math
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from streamgauge import catalogue
-from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import acquire_lock, write_json
 from streamgauge.learners.behaviour import stored_code
-from streamgauge.models.features import device_named
-from streamgauge.running import runner
-from streamgauge.running.executors.cluster import Cluster, check_place
-from streamgauge.running.executors.interleaved import Begun, take_turns
-from streamgauge.running.runner import Experiment
+from streamgauge.running import plan as runs
+from streamgauge.running.active_run import run_to_completion
+from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
+from streamgauge.running.executors.interleaved import run_interleaved
+from streamgauge.running.loop import Loop
+from streamgauge.running.plan import Experiment
+from streamgauge.running.threads import user_threads
 from streamgauge.settings import as_plain, coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.space import Space
-from streamgauge.tuning.trial import (
-    Attempt,
-    Result,
-    Said,
-    Task,
-    check_objective,
-    marks,
-    no_steps,
-    protocol_for,
-)
+from streamgauge.tuning.trial import Result, Task, Trial, check_objective, marks, protocol_for
 
 Sampler = Literal["tpe", "random", "grid"]
 Prune = Literal["median", "halving", "none"]
 TRIALS = 50  # where neither the user nor a paper says
+STUDIES = "studies"  # default folder of study folders
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is searched, and how. What is None is as a paper's protocol (`like`) or this tool has
-    it."""
+    """What is searched, and how. None: as in the paper `like`, or the default."""
 
     stream: str
     learner: str
@@ -67,7 +59,8 @@ class Ask:
     trials: int | None = None
     seed: int = 0  # of what the sampler draws; the runs have their own
 
-    def how(self, name: str, default: Any) -> Any:
+    def option(self, name: str, default: Any) -> Any:
+        """A field, or what the paper `like` has for it, or the default."""
         given = getattr(self, name)
         if given is not None:
             return given
@@ -76,7 +69,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A search that was checked and settled in every detail."""
+    """A search with every option checked and set."""
 
     ask: Ask
     recipe: Recipe
@@ -89,13 +82,13 @@ class Plan:
     prune: Prune
     trials: int
 
-    def what(self) -> dict[str, Any]:
-        """Everything that makes its trials comparable."""
+    def comparable(self) -> dict[str, Any]:
+        """Everything that must be equal for trials of one study."""
         return {
             "stream": self.ask.stream,
             "learner": self.ask.learner,
             "settings": {k: _plain(v) for k, v in sorted(self.experiment.settings.items())},
-            "search": {name: str(one) for name, one in self.space.items()},
+            "search": {name: str(searched) for name, searched in self.space.items()},
             "prefix": self.prefix,
             "objective": self.objective,
             "sampler": self.sampler,
@@ -109,28 +102,27 @@ class Plan:
 def plan(ask: Ask) -> Plan:
     """Check everything before anything runs."""
     recipe = catalogue.learner(ask.learner)
-    searched = ask.search or spaces.ready_made(recipe, ask.like)
-    space = spaces.read(searched, recipe)
+    space = spaces.read(ask.search or spaces.ready_made(recipe, ask.like), recipe)
     for name in space:
         for owner in (recipe.name, "learner"):
             if f"{owner}.{name}" in ask.settings:
                 raise StreamgaugeError(f"{owner}.{name} is both searched and set: choose one.")
-    # A file of one's own is to be found from any folder, also on another machine.
+    # A user's file must be found from any folder, also on another machine.
     learner = f"{recipe.name}={recipe.where}" if ".py:" in recipe.where else ask.learner
-    base = Experiment(runner.origin(ask.stream), (learner,), settings=dict(ask.settings))
-    (planned,), stream_settings = runner.plan(base)
-    for name, one in space.items():  # an end that cannot be made is said now, not after hours
-        for value in _ends(one):
-            runner.plan(_with(base, recipe, {name: value}))
-    whole = catalogue.stream(ask.stream, **{**stream_settings, "seed": planned.stream_seed})
+    base = Experiment(runs.origin(ask.stream), (learner,), settings=dict(ask.settings))
+    (planned,) = runs.plan(base)
+    for name, searched in space.items():  # an invalid end is refused now, not after hours
+        for value in _ends(searched):
+            runs.plan(_with(base, recipe, {name: value}))
+    whole = planned.build_stream()
     part = ask.prefix or _usual_prefix(whole, ask)
     cut = prefix(whole, part)
-    objective = ask.how("objective", "held_out" if "held_out" in cut.splits else "online")
+    objective = ask.option("objective", "held_out" if "held_out" in cut.splits else "online")
     check_objective(objective, cut)
     settings = {**protocol_for(objective, cut), **ask.settings}
-    sampler = coerce(ask.how("sampler", "tpe"), Sampler, "--sampler")
-    prune = coerce(ask.how("prune", "median"), Prune, "--prune")
-    trials = ask.how("trials", None)
+    sampler = coerce(ask.option("sampler", "tpe"), Sampler, "--sampler")
+    prune = coerce(ask.option("prune", "median"), Prune, "--prune")
+    trials = ask.option("trials", None)
     if sampler == "grid":  # more would be the same again
         points = len(spaces.grid(space))
         trials = points if trials is None else min(trials, points)
@@ -152,15 +144,16 @@ def plan(ask: Ask) -> Plan:
     )
 
 
-def _ends(one: spaces.Range | spaces.Choice) -> Sequence[Any]:
-    if isinstance(one, spaces.Choice):
-        return one.values
-    return (int(one.low), int(one.high)) if one.whole else (one.low, one.high)
+def _ends(searched: spaces.Range | spaces.Choice) -> Sequence[Any]:
+    if isinstance(searched, spaces.Choice):
+        return searched.values
+    low, high = searched.low, searched.high
+    return (int(low), int(high)) if searched.whole else (low, high)
 
 
 def _with(experiment: Experiment, recipe: Recipe, chosen: Mapping[str, Any]) -> Experiment:
-    own = {f"{recipe.name}.{name}": value for name, value in chosen.items()}
-    return replace(experiment, settings={**experiment.settings, **own})
+    settings = {f"{recipe.name}.{name}": value for name, value in chosen.items()}
+    return replace(experiment, settings={**experiment.settings, **settings})
 
 
 def _usual_prefix(stream: Stream, ask: Ask) -> str:
@@ -180,60 +173,47 @@ def tune(
     out: str | Path | None = None,
     storage: str | None = None,
     study: str | None = None,
-    device: str = "auto",
-    engine: engines.Name = "auto",
-    precision: engines.Precision = "fp16",
-    checkpoint: float = 30.0,
-    workers: int | None = None,
-    side_by_side: int | None = None,
-    on: str = "local",
-    cluster: Cluster | None = None,
-    said: Said = print,
+    execution: Execution | None = None,
+    **options: Unpack[ExecutionOptions],
 ) -> dict[str, Any]:
-    """Do what is missing of a study, and return what `study.json` holds: the choice, what was
-    searched, and what that took. `on` is where trials are made: "local" is this process, "ray" is
-    `cluster`."""
-    check_place(on)
+    """Do what is missing of a study, and return the content of `study.json`: the choice, what was
+    searched, and the compute it took. `execution`, or keywords with the names of its fields, says
+    how trials are made; with `on="ray"` on `cluster`."""
+    execution = execution_of(execution, options)
     planned = plan(ask)
-    folder = Path(out or Path("studies") / f"{planned.stream.name}-{planned.recipe.name}")
-    how: dict[str, Any] = {
-        "engine": engine,
-        "precision": precision,
-        "checkpoint": checkpoint,
-        "workers": workers,
-    }
-    with ExitStack() as close:
-        close.callback(_lock_study(folder))
-        if on == "ray":
-            from streamgauge.tuning.spread import crew_on, drive
-
-            if (side_by_side or 1) > 1:
-                raise StreamgaugeError(
-                    "On Ray every trial is a task of its own: leave out --side-by-side, and give "
-                    f"--gpus {1 / (side_by_side or 1):.2g} for so many to share a GPU."
-                )
-            crew = close.enter_context(
-                crew_on(cluster or Cluster(), device, folder / "trials", said)
-            )
-            work = Study(planned, folder, storage, study or folder.name, crew.device, said, how)
-            work.todo()
-            drive(work, crew)
-            return work.summary()
-        place = device_named(device)
-        how["device"] = device
-        work = Study(planned, folder, storage, study or folder.name, place.type, said, how)
-        todo = work.todo()
-        if place.type == "cuda" and engine != "eager" and side_by_side != 1:
-            starts = [(number, partial(work.start, number)) for number in range(todo)]
-            for number in take_turns(starts, place, side_by_side, said) if starts else ():
-                work.end(number)
+    folder = Path(out or Path(STUDIES) / f"{planned.stream.name}-{planned.recipe.name}")
+    name = study or folder.name
+    with _locked(folder), user_threads(execution.threads):
+        if execution.cluster is not None:
+            return _tune_on_ray(planned, folder, storage, name, execution)
+        device = execution.torch_device
+        work = Study(planned, folder, storage, name, device.type, execution)
+        trials = [LocalTrial(work, number) for number in range(work.todo())]
+        if execution.interleaves(device):
+            for trial in run_interleaved(trials, device, execution.side_by_side, execution.log):
+                work.end(trial.number)
         else:
-            for number in range(todo):
-                begun = work.start(number)
-                with begun.close:
-                    for _ in begun.steps:
-                        pass
-                work.end(number)
+            for trial in trials:
+                run_to_completion(trial)
+                work.end(trial.number)
+        return work.summary()
+
+
+def _tune_on_ray(
+    planned: Plan, folder: Path, storage: str | None, name: str, execution: Execution
+) -> dict[str, Any]:
+    from streamgauge.tuning.spread import drive, ray_pool
+
+    side_by_side = execution.side_by_side or 1
+    if side_by_side > 1:
+        raise StreamgaugeError(
+            "On Ray every trial is a task of its own: leave out --side-by-side, and give "
+            f"--gpus {1 / side_by_side:.2g} for so many to share a GPU."
+        )
+    with ray_pool(execution, folder / "trials") as pool:
+        work = Study(planned, folder, storage, name, pool.device, execution)
+        work.todo()
+        drive(work, pool)
         return work.summary()
 
 
@@ -245,7 +225,7 @@ class UnderWay:
     chosen: dict[str, Any]
     task: Task | None = None  # None: it repeats another
     twin: int | None = None  # the one it repeats, where that is under way itself
-    made: Attempt | None = None  # where this process makes it
+    local: Trial | None = None  # where this process makes it
 
 
 class Study:
@@ -257,17 +237,16 @@ class Study:
         folder: Path,
         storage: str | None,
         name: str,
-        device: str,
-        said: Said,
-        how: Mapping[str, Any] | None = None,
+        device: str,  # kind of device that trials run on
+        execution: Execution | None = None,
     ) -> None:
         optuna = _optuna()
-        self.plan, self.folder, self.name, self.said = plan, folder, name, said
+        self.execution = execution or Execution()
+        self.plan, self.folder, self.name, self.log = plan, folder, name, self.execution.log
         self.own = storage is None
         self.url = storage or f"sqlite:///{(folder / 'study.db').resolve()}"
         # Who works here: a trial that this folder began is this folder's to end.
         self.here = f"{socket.gethostname()}:{folder.resolve()}"
-        self.how = dict(how or {})  # trials are made
         self.under_way: dict[int, UnderWay] = {}
         early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
         pruners = {
@@ -278,15 +257,15 @@ class Study:
             "none": optuna.pruners.NopPruner,
         }
         self.optuna = _opened(self.url, name, pruners[plan.prune]())
-        what = {**plan.what(), "device": device}
+        comparable = {**plan.comparable(), "device": device}
         known = self.optuna.user_attrs.get("what")
         if known is None:
-            self.optuna.set_user_attr("what", what)
+            self.optuna.set_user_attr("what", comparable)
         else:
             settings = as_plain(plan.recipe.config)
             known["code"] = stored_code({"settings": settings, "code": known["code"]})
-        if known not in (None, what):
-            names = ", ".join(sorted(k for k in what if known.get(k) != what[k]))
+        if known not in (None, comparable):
+            names = ", ".join(sorted(k for k in comparable if known.get(k) != comparable[k]))
             raise StreamgaugeError(
                 f"The study in {folder} is another one ({names} differ): give this one a folder of"
                 " its own with --out."
@@ -299,23 +278,23 @@ class Study:
         from optuna.trial import TrialState
 
         chosen = tuple(TrialState[name] for name in states)
-        found: list[Any] = self.optuna.get_trials(deepcopy=False, states=chosen or None)
-        return found
+        trials: list[Any] = self.optuna.get_trials(deepcopy=False, states=chosen or None)
+        return trials
 
     def todo(self) -> int:
-        """How many trials are left to this process, and a word about the others."""
+        """How many trials are left to this process; logs how many the others have."""
         done, elsewhere = self._others()
         left = self._left()
         if done:
-            self.said(f"{done} trials of {self.folder} are there already; {left} to go.")
+            self.log(f"{done} trials of {self.folder} are there already; {left} to go.")
         if elsewhere:
-            self.said(f"{elsewhere} trials are under way elsewhere.")
+            self.log(f"{elsewhere} trials are under way elsewhere.")
         return left
 
     def _others(self) -> tuple[int, int]:
-        """How many trials ended, and how many other folders have under way."""
+        """How many trials ended, and how many are under way in other folders."""
         done = self.trials("COMPLETE", "PRUNED", "FAIL")
-        return len(done), sum(not self._mine(one) for one in self.trials("RUNNING"))
+        return len(done), sum(not self._mine(trial) for trial in self.trials("RUNNING"))
 
     def _left(self) -> int:
         return max(0, self.plan.trials - sum(self._others()) - len(self.under_way))
@@ -324,53 +303,39 @@ class Study:
         return self.own or trial.user_attrs.get("place") == self.here
 
     def ask(self, number: int) -> UnderWay | None:
-        """Take up a trial of this folder that was interrupted, or ask for the next; None where no
-        more are wanted, since other machines that work on the study have done them."""
+        """Go on with an interrupted trial of this folder, or ask Optuna for the next; None where
+        all trials are done or under way, here or on other machines."""
         from optuna.trial import Trial
 
         if not self._left():
             return None
-        busy = {one.trial.number for one in self.under_way.values()}
+        busy = {other.trial.number for other in self.under_way.values()}
         left = [t for t in self.trials("RUNNING") if self._mine(t) and t.number not in busy]
         self.optuna.sampler = self._sampler(left[0].number if left else len(self.trials()))
         trial = Trial(self.optuna, left[0]._trial_id) if left else self.optuna.ask()
         trial.set_user_attr("place", self.here)
-        chosen = {name: one.suggest(trial, name) for name, one in self.plan.space.items()}
+        chosen = {name: searched.suggest(trial, name) for name, searched in self.plan.space.items()}
         made = UnderWay(trial, chosen)
-        made.twin = next((n for n, one in self.under_way.items() if one.chosen == chosen), None)
+        made.twin = next((n for n, other in self.under_way.items() if other.chosen == chosen), None)
         if made.twin is None and self._as_before(trial.number, chosen) is None:
             made.task = Task(
                 _with(self.plan.experiment, self.plan.recipe, chosen),
                 self.plan.prefix,
                 self.plan.objective,
                 str(self.folder / "trials"),
-                notes={"study": self.name, "number": trial.number},
-                **self.how,
+                # A trial may be made on another machine, where this log and cluster are not.
+                replace(self.execution, log=print, profile=None, cluster=None),
+                {"study": self.name, "number": trial.number},
             )
         self.under_way[number] = made
         return made
 
     def report(self, number: int, part: int, value: float) -> bool:
-        """Store how a trial stands after a part, and say whether to give it up."""
+        """Store the value of a trial after a part; returns whether to give it up."""
         trial = self.under_way[number].trial
-        if part not in self.trials()[trial.number].intermediate_values:  # not said before a stop
+        if part not in self.trials()[trial.number].intermediate_values:  # not before a stop
             trial.report(value, part)
         return bool(trial.should_prune())
-
-    def start(self, number: int) -> Begun:
-        """The next trial, a step at a time, in this process."""
-        one = self.ask(number)
-        if one is None:
-            return no_steps()
-        if one.task is None:
-            return no_steps(self._until_ended(one.twin))
-        one.made = Attempt(one.task, partial(self.report, number), self.plan.stream)
-        return one.made.begin()
-
-    def _until_ended(self, twin: int | None) -> Iterator[None]:
-        """One with the same values is under way: what comes of it holds for both."""
-        while twin in self.under_way:
-            yield
 
     def _sampler(self, number: int) -> Any:
         """A sampler for the trial of this number. Each has its own seed: one generator for all
@@ -388,27 +353,27 @@ class Study:
         return next((t for t in same if "result" in t.user_attrs), None)
 
     def end(self, number: int, result: Result | None = None) -> None:
-        """Store what came of a trial, and say it; `result` is of one that was made elsewhere."""
+        """Store and log the result of a trial; `result` is given for a trial made elsewhere."""
         from optuna.trial import TrialState
 
-        if number not in self.under_way:  # no more were wanted when its turn came
+        if number not in self.under_way:  # all trials were done when its turn came
             return
-        one = self.under_way.pop(number)
-        trial, chosen = one.trial, one.chosen
-        if one.task is None:
+        under_way = self.under_way.pop(number)
+        trial, chosen = under_way.trial, under_way.chosen
+        if under_way.task is None:
             before = self._as_before(trial.number, chosen)
             assert before is not None
-            told = before.user_attrs["result"]
-            again = {**told, "flops": 0.0, "seconds": 0.0, "repeats": before.number}
-            trial.set_user_attr("result", again)
-            pruned, value, words = told["value"] is None, told["value"], "as before"
+            earlier = before.user_attrs["result"]
+            repeated = {**earlier, "flops": 0.0, "seconds": 0.0, "repeats": before.number}
+            trial.set_user_attr("result", repeated)
+            pruned, value, words = earlier["value"] is None, earlier["value"], "as before"
         else:
             if result is None:
-                assert one.made is not None
-                result = one.made.result()
+                assert under_way.local is not None
+                result = under_way.local.result()
             trial.set_user_attr("result", result.as_plain())
             if result.failed and not result.run and self.best() is None:
-                # It could not begin, and most likely none can: that is said at once.
+                # It could not start, and most likely none can: stop the search.
                 self.optuna.tell(trial, state=TrialState.FAIL)
                 raise StreamgaugeError(result.failed)
             pruned, value = math.isnan(result.value), result.value
@@ -427,25 +392,25 @@ class Study:
         leading = "" if best is None else f" (best {100 * best.value:.2f} %)"
         values = ", ".join(f"{name} {spaces.short(v)}" for name, v in chosen.items())
         parts = [part for part in (shown, words) if part]
-        self.said(f"trial {trial.number}: {values}: {', '.join(parts)}{leading}")
+        self.log(f"trial {trial.number}: {values}: {', '.join(parts)}{leading}")
 
     def best(self) -> Any | None:
         """The best of all, and of equal ones the first."""
         complete = self.trials("COMPLETE")
-        return max(complete, key=lambda one: (one.value, -one.number)) if complete else None
+        return max(complete, key=lambda trial: (trial.value, -trial.number)) if complete else None
 
     def summary(self) -> dict[str, Any]:
         """What `study.json` holds; written there, too."""
         ended = self.trials("COMPLETE", "PRUNED", "FAIL")
-        results = [one.user_attrs.get("result", {}) for one in ended]
+        results = [trial.user_attrs.get("result", {}) for trial in ended]
         best = self.best()
-        failed = [one["failed"] for one in results if one.get("failed")]
-        found: dict[str, Any] = {
+        failed = [result["failed"] for result in results if result.get("failed")]
+        summary: dict[str, Any] = {
             "study": self.name,
             "folder": str(self.folder),
             "storage": _without_password(self.url) if not self.own else "study.db",
             "name": self.plan.recipe.name,
-            **self.plan.what(),
+            **self.plan.comparable(),
             "prune": self.plan.prune,
             "like": self.plan.ask.like,
             "given": {k: _plain(v) for k, v in self.plan.ask.settings.items()},
@@ -453,7 +418,7 @@ class Study:
             "samples": self.plan.stream.samples,
             "trials": len(ended),
             "asked": self.plan.trials,
-            "pruned": sum(1 for one in results if one.get("pruned")),
+            "pruned": sum(1 for result in results if result.get("pruned")),
             "failed": len(failed),
             "why": failed[0] if failed else None,
             "flops": _total(results, "flops"),
@@ -462,11 +427,11 @@ class Study:
             "value": None if best is None else best.value,
             "trial": None if best is None else best.number,
         }
-        found |= self._doubt(best)
-        write_json(self.folder / "study.json", found)
-        return found
+        summary |= self._uncertainty(best)
+        write_json(self.folder / "study.json", summary)
+        return summary
 
-    def _doubt(self, best: Any | None) -> dict[str, Any]:
+    def _uncertainty(self, best: Any | None) -> dict[str, Any]:
         """How sure the choice is: the standard error of its accuracy, as of so many independent
         answers, and how many other trials lie within it."""
         if best is None:
@@ -476,15 +441,50 @@ class Study:
         if count:
             p = (best.value * count + 1) / (count + 2)  # so that 100 % of a few is not certain
             error = math.sqrt(p * (1 - p) / count)
-            others = (one for one in self.trials("COMPLETE") if one.number != best.number)
+            others = (trial for trial in self.trials("COMPLETE") if trial.number != best.number)
             distinct = {
-                json.dumps(one.params, sort_keys=True)
-                for one in others
-                if one.value >= best.value - error and one.params != best.params
+                json.dumps(trial.params, sort_keys=True)
+                for trial in others
+                if trial.value >= best.value - error and trial.params != best.params
             }
             within = len(distinct)
         ends = spaces.at_the_end(self.plan.space, best.params)
         return {"error": error, "count": count, "within": within, "ends": ends}
+
+
+class LocalTrial:
+    """The next trial of a study, made in this process; what it tries is asked for when it opens,
+    since that depends on the trials before it."""
+
+    def __init__(self, study: Study, number: int) -> None:
+        self.study, self.number = study, number
+        self._trial: Trial | None = None
+        self._twin: int | None = None
+
+    @property
+    def loop(self) -> Loop | None:
+        return None if self._trial is None else self._trial.loop
+
+    def open(self) -> None:
+        study = self.study
+        under_way = study.ask(self.number)
+        if under_way is None:
+            return
+        self._twin = under_way.twin
+        if under_way.task is not None:
+            report = partial(study.report, self.number)
+            self._trial = under_way.local = Trial(under_way.task, report, study.plan.stream)
+            self._trial.open()
+
+    def steps(self) -> Iterator[None]:
+        if self._trial is not None:
+            yield from self._trial.steps()
+        while self._twin in self.study.under_way:
+            yield  # one with the same values is under way: its result holds for both
+
+    def close(self) -> None:
+        if self._trial is not None:
+            self._trial.close()
 
 
 def _words(result: Result) -> str:
@@ -497,8 +497,8 @@ def _words(result: Result) -> str:
 
 
 def _total(results: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """A sum; nothing where a part of it is unknown."""
-    values = [one.get(name) for one in results]
+    """A sum; None where a part of it is unknown."""
+    values = [result.get(name) for result in results]
     return None if None in values else float(sum(v for v in values if v is not None))
 
 
@@ -513,7 +513,7 @@ def _optuna() -> Any:
         raise StreamgaugeError(
             "Tuning needs Optuna: install it with pip install 'streamgauge[tune]'."
         ) from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # its lines are said in our own words
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # Streamgauge logs its own lines
     return optuna
 
 
@@ -550,10 +550,15 @@ def _without_password(url: str) -> str:
         return url
 
 
-def _lock_study(folder: Path) -> Callable[[], None]:
-    """Lock a study's folder for this process; the result releases it."""
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a study's folder for this process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return acquire_lock(folder, f"{folder} is being worked on by another process.").release
+        lock = acquire_lock(folder, f"{folder} is being worked on by another process.")
     except OSError as error:
         raise StreamgaugeError(f"Cannot write to {folder}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()

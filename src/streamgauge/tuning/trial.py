@@ -11,24 +11,20 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge import catalogue
-from streamgauge import engine as engines
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics import score, training_flops
 from streamgauge.record import Run
-from streamgauge.running import runner
+from streamgauge.running.active_run import ActiveRun, FolderStore, run_to_completion
+from streamgauge.running.execution import Execution
 from streamgauge.running.executors.cluster import Misplaced
-from streamgauge.running.executors.interleaved import Begun
-from streamgauge.running.runner import Experiment
+from streamgauge.running.loop import Loop
+from streamgauge.running.plan import Experiment, PlannedRun, plan
 from streamgauge.streams import Leak, Stream
-from streamgauge.streams.prefix import prefix
 
 PARTS = 10  # of a stream without tasks, after which a trial says how it stands
 SHORT = {"held_out": "retained_accuracy", "online": "online_accuracy"}
@@ -45,12 +41,8 @@ ACCURACIES = (
     "probed_accuracy",
 )
 _NEAR_FUTURE = re.compile(r"near_future_accuracy@(\d+)")
-# Told how a trial stands after a part (1, 2, ...); answers whether to give it up.
+# Called with the value of a trial after a part (1, 2, ...); returns whether to give it up.
 Report = Callable[[int, float], bool]
-Said = Callable[[str], None]
-Begin = Callable[[], Begun]
-# From a run folder and how to begin it to how to begin it here; None: there is nothing to do.
-TakeUp = Callable[[Path, Begin | None], Begin | None]
 
 
 @dataclass(frozen=True)
@@ -61,12 +53,12 @@ class Task:
     prefix: str
     objective: str
     out: str
-    device: str = "auto"
-    engine: engines.Name = "auto"
-    precision: engines.Precision = "fp16"
-    checkpoint: float = 30.0
-    workers: int | None = None
+    execution: Execution = field(default_factory=Execution)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def planned_run(self) -> PlannedRun:
+        (planned,) = plan(self.experiment, self.out)
+        return replace(planned, part=self.prefix, notes={"trial": dict(self.notes)})
 
 
 @dataclass(frozen=True)
@@ -163,100 +155,79 @@ def measure(log: Run, name: str) -> Value:
     return Value(score(log).get(SHORT.get(name, name), math.nan), math.nan)
 
 
-def stream_of(task: Task) -> Stream:
-    """The part of the stream that a trial may see."""
-    planned, settings = runner.plan(task.experiment, task.out)
-    seed = planned[0].stream_seed
-    whole = catalogue.stream(task.experiment.stream, **{**settings, "seed": seed})
-    return prefix(whole, task.prefix)
-
-
 def go_on(part: int, value: float) -> bool:
     """The report that never gives up."""
     return False
 
 
 def silent(sentence: str) -> None:
-    """Trials say nothing."""
-
-
-def as_it_lies(path: Path, begin: Begin | None) -> Begin | None:
-    """The run folder is where it was left."""
-    return begin
+    """The log of a trial's run."""
 
 
 def attempt(
     task: Task,
     report: Report = go_on,
     stream: Stream | None = None,
-    take_up: TakeUp = as_it_lies,
+    store: FolderStore | None = None,
 ) -> Result:
-    """Make a trial, or go on with it, to its end."""
-    trial = Attempt(task, report, stream, take_up)
-    begun = trial.begin()
-    with begun.close:
-        for _ in begun.steps:
-            pass
+    """Make a trial, or go on with it, to its end. `stream` is the part that it sees, where that is
+    built already."""
+    trial = Trial(task, report, stream, store)
+    run_to_completion(trial)
     return trial.result()
 
 
-class Attempt:
-    """A trial under way, a step at a time, so that several can take turns on a GPU."""
+class Trial:
+    """A trial, step by step, so that several can take turns on a GPU."""
 
     def __init__(
         self,
         task: Task,
         report: Report = go_on,
         stream: Stream | None = None,
-        take_up: TakeUp = as_it_lies,
+        store: FolderStore | None = None,
     ) -> None:
-        self.task, self.report, self.take_up = task, report, take_up
-        self.stream = stream_of(task) if stream is None else stream
-        self.path: Path | None = None
+        self.task, self.report, self.store = task, report, store
+        self.stream = task.planned_run().build_stream() if stream is None else stream
+        self.run: ActiveRun | None = None
         self.pruned, self.failed = False, ""
         self.reports: dict[int, float] = {}
 
-    def begin(self) -> Begun:
-        """From where its run folder stands; with no steps where it is complete, or where these
-        settings cannot begin."""
+    @property
+    def loop(self) -> Loop | None:
+        return None if self.run is None else self.run.loop
+
+    def open(self) -> None:
+        """From the state of its run folder; no steps follow where the run is complete, or where
+        these settings cannot start."""
         try:
-            begin = self._prepare()
-            if begin is not None:
-                begun = begin()
-                return begun._replace(steps=self._steps(begun))
+            planned = self.task.planned_run()
+            self.run = ActiveRun(
+                self.stream,
+                planned.recipe,
+                replace(self.task.execution, log=silent),
+                protocol=planned.protocol,
+                seed=planned.learner_seed,
+                out=self.task.out,
+                origin=planned.origin,
+                notes=planned.notes,
+                store=self.store,
+            )
+            self.run.open()
         except StreamgaugeError as error:
-            if not of_the_settings(error):
+            if not caused_by_settings(error):
                 raise
             self.failed = str(error)
-        return no_steps()
 
-    def _prepare(self) -> Begin | None:
-        task = self.task
-        (one,), _ = runner.plan(task.experiment, task.out)
-        self.path, begin = runner.prepare(
-            self.stream,
-            one.recipe,
-            protocol=one.protocol,
-            seed=one.learner_seed,
-            out=task.out,
-            device=task.device,
-            checkpoint=task.checkpoint,
-            progress=None,
-            origin=None,
-            notes={"trial": dict(task.notes)},
-            workers=task.workers,
-            engine=task.engine,
-            precision=task.precision,
-            said=silent,
-        )
-        return self.take_up(self.path, begin)
-
-    def _steps(self, begun: Begun) -> Iterator[None]:
-        loop, parts = begun.loop, {step: n for n, step in enumerate(marks(self.stream), 1)}
+    def steps(self) -> Iterator[None]:
+        loop = self.loop
+        if self.run is None or loop is None:
+            return
+        parts = {step: part for part, step in enumerate(marks(self.stream), 1)}
         try:
             if loop.step in parts and self._give_up(parts[loop.step]):
-                return  # it was stopped right after that part, before it could say so
-            for _ in begun.steps:
+                return  # it was stopped right after that part, before it could report
+            for _ in self.run.steps():
                 if loop.step in parts:
                     with loop.engine.scope():
                         loop.save()
@@ -266,15 +237,19 @@ class Attempt:
         except Leak:
             raise
         except Exception as error:
-            if not of_the_settings(error):
+            if not caused_by_settings(error):
                 raise
             self.failed = str(error).splitlines()[0]
             with contextlib.suppress(StreamgaugeError), loop.engine.scope():
-                loop.save()  # what it took is counted
+                loop.save()  # its compute is counted
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.close()
 
     def _give_up(self, part: int) -> bool:
-        assert self.path is not None
-        value = measure(Run(self.path), self.task.objective).accuracy
+        assert self.run is not None
+        value = measure(Run(self.run.path), self.task.objective).accuracy
         if math.isnan(value):
             return False
         self.reports[part] = value
@@ -282,9 +257,9 @@ class Attempt:
         return self.pruned
 
     def result(self) -> Result:
-        if self.path is None or not (self.path / "run.json").exists():  # it could not even begin
+        if self.run is None or not (self.run.path / "run.json").exists():  # it could not start
             return Result(math.nan, math.nan, "", 0.0, 0.0, failed=self.failed)
-        run = Run(self.path)
+        run = Run(self.run.path)
         value = measure(run, self.task.objective)
         if math.isnan(value.accuracy) and not self.failed and not self.pruned:
             self.failed = f"its log does not give {self.task.objective}"
@@ -292,7 +267,7 @@ class Attempt:
         return Result(
             accuracy,
             value.answers,
-            self.path.name,
+            run.path.name,
             training_flops(run),
             float(np.sum(run.timing["seconds"])),
             self.pruned,
@@ -301,16 +276,10 @@ class Attempt:
         )
 
 
-def no_steps(steps: Iterator[None] | None = None) -> Begun:
-    """A trial without a loop."""
-    nothing: Any = None
-    return Begun(nothing, iter(()) if steps is None else steps, ExitStack())
-
-
-def of_the_settings(error: Exception) -> bool:
-    """Whether a trial failed by what was tried (it diverged, or did not fit into a GPU), so that
-    the search goes on; a full disk, a folder that another process writes, or a machine that lacks
-    something, is no such reason."""
+def caused_by_settings(error: Exception) -> bool:
+    """Whether a trial failed by its settings (it diverged, or did not fit into a GPU), so that the
+    search goes on; a full disk, a folder that another process writes, or a machine that lacks a
+    package or file is no such reason."""
     if isinstance(error, StreamgaugeError):
         system = isinstance(error.__cause__ or error.__context__, OSError)
         return not system and not isinstance(error, Misplaced)

@@ -1,10 +1,10 @@
-"""Work on other machines: Ray schedules, places and retries; run folders come back.
+"""Tasks on other machines: Ray schedules, places and retries; run folders come back.
 
-A piece of work is a function of this package and its arguments. Ray calls it wherever there is
-room, and calls it again elsewhere when its worker is lost. Nothing here knows what the work is.
+A task is a function of this package and its arguments. Ray calls it on a machine with free
+resources, and calls it again on another when its worker is lost.
 
-Machines either share the disk of the run folders, or hand them on through a `Store`: any address
-that fsspec understands, such as `s3://bucket/runs`.
+Machines either share the disk of the run folders, or copy them through a `Store`: any URL that
+fsspec understands, such as `s3://bucket/runs`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.files import LOCK, TEMPORARY
 
 On = Literal["local", "ray"]
-PLACES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 COMMIT = "progress.json"  # what a run folder's other files are valid by: it travels last
 
 
 class Misplaced(StreamgaugeError):
-    """What is wrong with a machine of the cluster, not with the work that came to it."""
+    """A fault of a machine of the cluster, not of the task that ran there."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to find Ray, and what a piece of work takes of it."""
+    """Address of Ray, and resources per task."""
 
     address: str | None = None  # None: RAY_ADDRESS, a Ray that runs on this machine, or a new one
-    gpus: float | None = None  # of a GPU, a task; None: one where there are any
-    cpus: float = 1  # a task
-    retries: int = 3  # after a lost worker, a task; -1: as often as it takes
-    store: str = ""  # address that run folders travel through, where no disk is shared
+    gpus: float | None = None  # per task; None: one where there are any
+    cpus: float = 1  # per task
+    retries: int = 3  # per task, after a lost worker; -1: without limit
+    store: str = ""  # URL that run folders are copied through, where no disk is shared
 
     def __post_init__(self) -> None:
         if self.cpus < 0 or (self.gpus is not None and self.gpus < 0):
@@ -55,9 +55,9 @@ class Cluster:
             )
 
 
-def check_place(on: str) -> None:
-    if on not in PLACES:
-        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, PLACES)}")
+def check_executor(on: str) -> None:
+    if on not in EXECUTORS:
+        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, EXECUTORS)}")
 
 
 @contextlib.contextmanager
@@ -82,8 +82,8 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        where = cluster.address or os.environ.get("RAY_ADDRESS") or "this machine"
-        raise StreamgaugeError(f"There is no Ray at {where}: {reason}") from error
+        address = cluster.address or os.environ.get("RAY_ADDRESS") or "this machine"
+        raise StreamgaugeError(f"There is no Ray at {address}: {reason}") from error
     try:
         yield ray
     finally:
@@ -91,7 +91,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 
 
 def gpus_for(device: str, cluster: Cluster, ray: Any) -> float:
-    """What a task takes of a GPU, by the device asked for; it runs on `device_of(share)`."""
+    """GPUs per task, by the requested device; a task runs on `device_of(gpus)`."""
     if device.startswith("cuda:"):
         raise StreamgaugeError(f"Ray chooses the GPU: give --device cuda, not {device}.")
     if device == "cpu":
@@ -110,18 +110,18 @@ def device_of(gpus: float) -> str:
 
 
 def room(cluster: Cluster, ray: Any, gpus: float = 0.0) -> int:
-    """How many tasks the cluster, as it is now, has room for at the same time; at least one. On
-    several machines a few may have to wait for a CPU or a GPU that no machine has left whole."""
-    found = ray.cluster_resources()
-    fits = [found.get("CPU", 0.0) / (cluster.cpus or 1)]
+    """How many tasks fit into the cluster at the same time; at least one. On several machines a few
+    may wait, where no single machine has enough CPUs or GPUs left."""
+    resources = ray.cluster_resources()
+    fits = [resources.get("CPU", 0.0) / (cluster.cpus or 1)]
     if gpus:  # parts of different GPUs are no GPU
-        fits.append(int(found.get("GPU", 0.0)) * int(1 / gpus + 1e-9))
+        fits.append(int(resources.get("GPU", 0.0)) * int(1 / gpus + 1e-9))
     return max(1, int(min(fits) + 1e-9))
 
 
 def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
-    """A sentence where no machine, as things are, can take a task at all: Ray waits in silence,
-    since one may still come."""
+    """A sentence where no machine can take a task at all: Ray waits without a message, since a
+    machine may still join."""
     need = {"CPU": cluster.cpus, "GPU": gpus}
     for node in ray.nodes():
         if node["Alive"] and all(node["Resources"].get(k, 0) >= n for k, n in need.items()):
@@ -133,8 +133,8 @@ def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
 
 
 class Calls:
-    """Calls of one function that are under way on the cluster, each under a key. What is left of
-    them is cancelled at the end."""
+    """Calls of one function that are under way on the cluster, each under a key. Unfinished calls
+    are cancelled at the end."""
 
     def __init__(
         self, work: Callable[..., Any], cluster: Cluster, ray: Any, gpus: float = 0.0
@@ -154,12 +154,12 @@ class Calls:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def call(self, key: Any, *given: Any) -> None:
-        self._waiting[self._remote.remote(*given)] = key
+    def call(self, key: Any, *arguments: Any) -> None:
+        self._waiting[self._remote.remote(*arguments)] = key
 
     def first(self, *others: Any) -> Any:
-        """The key of the call that ends first, and its result as a function that gives it; one of
-        `others`, things that Ray is to say something of, comes as itself."""
+        """The key of the call that ends first, and a function that returns its result. `others` are
+        further Ray references to wait for; such a one is its own key."""
         (ended,), _ = self._ray.wait([*others, *self._waiting], num_returns=1)
         if ended not in self._waiting:
             return ended, lambda: self._ray.get(ended)
@@ -198,11 +198,11 @@ def scatter(
         while len(calls):
             number, result = calls.first()
             try:
-                found = result()
+                value = result()
             except StreamgaugeError as problem:
                 problems.append(str(problem))
             else:
-                yield number, found
+                yield number, value
     if problems:
         raise StreamgaugeError(" ".join(dict.fromkeys(problems)))
 
@@ -214,14 +214,14 @@ def spreading(cluster: Cluster) -> Iterator[Callable[..., list[Any]]]:
     with connected(cluster) as ray:
 
         def spread(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
-            found = dict(scatter(work, tasks, cluster, ray))
-            return [found[number] for number in range(len(tasks))]
+            results = dict(scatter(work, tasks, cluster, ray))
+            return [results[number] for number in range(len(tasks))]
 
         yield spread
 
 
 class Shared:
-    """A folder that all machines must see. A mark in it says whether one does."""
+    """A folder that all machines must share. A marker file in it shows whether a machine does."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).resolve()
@@ -239,7 +239,7 @@ class Shared:
         (self.folder / self.mark).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Asked on the other machine."""
+        """Called on the other machine."""
         if not (self.folder / self.mark).exists():
             raise Misplaced(
                 f"{self.folder} is not the same folder on every machine of the cluster: give --out "
@@ -291,7 +291,7 @@ class Store:
             if COMMIT not in listed:
                 return  # nothing was committed: whatever is there is debris
             shutil.rmtree(path, ignore_errors=True)
-            for name in sorted(listed, key=lambda one: (one == COMMIT, one)):
+            for name in sorted(listed, key=lambda name: (name == COMMIT, name)):
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 files.get_file(f"{folder}/{name}", str(path / name))
                 self._known[path / name] = _stamp(path / name)
@@ -308,7 +308,7 @@ class Store:
                 for file in path.rglob("*")
                 if file.is_file() and file.name != LOCK and file.suffix not in TEMPORARY
             }
-            for name in sorted(here, key=lambda one: (one == COMMIT, one)):
+            for name in sorted(here, key=lambda name: (name == COMMIT, name)):
                 if name not in there or self._known.get(here[name]) != _stamp(here[name]):
                     files.makedirs(f"{folder}/{name}".rpartition("/")[0], exist_ok=True)
                     files.put_file(str(here[name]), f"{folder}/{name}")
@@ -325,5 +325,5 @@ class Store:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns

@@ -1,75 +1,127 @@
-"""Several runs side by side on one GPU: each takes a step in turn, and their work overlaps there.
+"""Several runs at once on one GPU: each takes a step in turn, and their work overlaps there.
 
-A step of a small network fills a large GPU to a small part. Nothing in a recorded step waits for
-the device, so one process keeps several runs in flight, each on a stream of its own: other seeds,
-other settings, other learners. No run knows of the others, and each writes the log that it would
+A step of a small network uses a small part of a large GPU. Nothing in a recorded step waits for the
+device, so one process keeps several runs in flight, each on a CUDA stream of its own: other seeds,
+other settings, other learners. The runs share no state, and each writes the log that it would
 write alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from streamgauge.record import Run
+from streamgauge.running.active_run import FolderStore, StepwiseRun
+from streamgauge.running.execution import Execution, Logger
+from streamgauge.running.executors.sequential import Watch, activate
+from streamgauge.running.plan import PlannedRun
+from streamgauge.running.threads import user_threads
 
 if TYPE_CHECKING:
     import torch
 
     from streamgauge.running.loop import Loop
 
-LOOK = 8  # steps of the first run after which its need of memory is known
-SHARE = 0.85  # of the free memory that is given out
+TRIAL_STEPS = 8  # steps of the first run after which its memory is measured
+FREE_SHARE = 0.85  # of the free memory that runs may take
 MOST = 32  # queues that a GPU works through at the same time
 
-Key = TypeVar("Key")
+AnyRun = TypeVar("AnyRun", bound=StepwiseRun)
 
 
-class Begun(NamedTuple):
-    """A run that is under way: its loop, its steps, and what to close when it ends."""
+def execute(
+    planned: Sequence[PlannedRun],
+    execution: Execution,
+    out: str | Path,
+    watch: Watch | None = None,
+    store: FolderStore | None = None,
+) -> Iterator[tuple[PlannedRun, Run]]:
+    """Do what is missing of the planned runs in the folder `out`; yields each run as it ends.
+    Complete runs come first."""
+    waiting = {}
+    with user_threads(execution.threads):
+        for planned_run, run in activate(planned, execution, out, watch, store):
+            if run.complete:
+                yield planned_run, Run(run.path)
+            else:
+                waiting[run] = planned_run
+        for run in run_interleaved(
+            waiting, execution.torch_device, execution.side_by_side, execution.log
+        ):
+            yield waiting[run], Run(run.path)
 
-    loop: Loop
-    steps: Iterator[None]
-    close: ExitStack
 
-
-def take_turns(
-    starts: Sequence[tuple[Key, Callable[[], Begun]]],
+def run_interleaved(
+    runs: Iterable[AnyRun],
     device: torch.device,
     most: int | None = None,
-    said: Callable[[str], None] = print,
-) -> Iterator[Key]:
-    """Start what fits into the device's memory, and the others as these end; yields what ended.
+    log: Logger = print,
+) -> Iterator[AnyRun]:
+    """Open as many runs as fit into the device's memory, and the others as these end; yields each
+    run as it ends.
 
-    How much a run needs is measured on the first, which goes ahead for a few steps alone.
+    The first run goes ahead alone for a few steps, to measure how much memory a run needs.
     """
-    import torch
-
-    waiting, active = list(starts), dict[Any, Begun]()
-    before = torch.cuda.memory_reserved(device)
-    room = 1
-    with ExitStack() as everything:
+    waiting, active = deque(runs), list[tuple[AnyRun, Iterator[None]]]()
+    if not waiting:
+        return
+    memory = DeviceMemory(device)
+    before, slots = memory.reserved(), 1
+    with ExitStack() as stack:
         while waiting or active:
-            while waiting and len(active) < room:
-                key, start = waiting.pop(0)
-                begun = start()
-                everything.push(begun.close)
-                active[key] = begun
-            for key, one in list(active.items()):
-                if next(one.steps, one) is one:  # there was no step left
-                    del active[key]
-                    one.close.close()
-                    yield key
-                elif room == 1 and waiting and one.loop.step >= LOOK:
-                    room = _room(one.loop, device, before, most or MOST)
-                    said(f"{min(room, 1 + len(waiting))} runs side by side on {device}.")
+            while waiting and len(active) < slots:
+                run = waiting.popleft()
+                stack.callback(run.close)
+                run.open()
+                active.append((run, run.steps()))
+            still_active = []
+            for run, steps in active:
+                if next(steps, END) is END:
+                    run.close()
+                    yield run
+                    continue
+                still_active.append((run, steps))
+                loop = run.loop
+                if slots == 1 and waiting and loop is not None and loop.step >= TRIAL_STEPS:
+                    slots = _slots(loop, memory, before, most or MOST)
+                    log(f"{min(slots, 1 + len(waiting))} runs side by side on {device}.")
+            active = still_active
 
 
-def _room(loop: Loop, device: torch.device, before: int, most: int) -> int:
-    import torch
+END = object()  # of the steps of a run
 
+
+def _slots(loop: Loop, memory: DeviceMemory, before: int, most: int) -> int:
+    """How many runs fit, if each needs as much memory as this one."""
     with loop.engine.scope():
         loop.evaluator.warm_up()
-    torch.cuda.synchronize(device)
-    need = max(torch.cuda.memory_reserved(device) - before, 1 << 20)
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(most, 1 + int(SHARE * free / need)))
+    memory.synchronize()
+    per_run = max(memory.reserved() - before, 1 << 20)
+    return max(1, min(most, 1 + int(FREE_SHARE * memory.free() / per_run)))
+
+
+class DeviceMemory:
+    """Memory of a GPU in bytes, as torch reports it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def reserved(self) -> int:
+        import torch
+
+        return int(torch.cuda.memory_reserved(self._device))
+
+    def free(self) -> int:
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return int(free)
+
+    def synchronize(self) -> None:
+        import torch
+
+        torch.cuda.synchronize(self._device)

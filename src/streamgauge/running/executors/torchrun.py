@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
     from streamgauge.catalogue import Recipe
     from streamgauge.learners.base import Batch
-    from streamgauge.record import RunWriter
+    from streamgauge.record import Run, RunWriter
+    from streamgauge.running.execution import Execution
+    from streamgauge.running.executors.sequential import Watch
+    from streamgauge.running.plan import PlannedRun
 
 # A learner that trains as ER does is shared out; what else it may do (its schedule, its memory, how
 # many steps) is on the host, and the same everywhere.
@@ -44,7 +49,7 @@ def launched() -> bool:
 
 
 def first() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is the one that writes the log and prints."""
     return not launched() or os.environ["RANK"] == "0"
 
 
@@ -58,6 +63,23 @@ def of_torchrun() -> Ranks | None:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo")
         atexit.register(distributed.destroy_process_group)
     return Ranks(distributed.get_rank(), distributed.get_world_size())
+
+
+def execute(
+    planned: Sequence[PlannedRun],
+    execution: Execution,
+    out: str | Path,
+    watch: Watch | None = None,
+) -> Iterator[tuple[PlannedRun, Run]]:
+    """Do what is missing of the planned runs, one after another, each over all ranks."""
+    from streamgauge.running.executors import sequential
+
+    ranks = of_torchrun()
+    if ranks is not None:
+        for planned_run in planned:
+            ranks.check(planned_run.recipe)
+    one_by_one = replace(execution, engine="eager", side_by_side=1)
+    yield from sequential.execute(planned, one_by_one, out, watch)
 
 
 def synchronised(model: nn.Module) -> nn.Module:
@@ -74,14 +96,14 @@ class Ranks:
     def __init__(self, rank: int, count: int) -> None:
         self.rank, self.count = rank, count
 
-    def device(self, asked: str) -> str:
+    def device(self, requested: str) -> str:
         """A GPU each."""
-        if asked.startswith("cuda:"):
+        if requested.startswith("cuda:"):
             raise StreamgaugeError(f"torchrun gives every rank its GPU: use --device cuda, "
-                                   f"not {asked}.")  # fmt: skip
-        place = device_named(asked)
-        if place.type != "cuda":
-            return str(place)
+                                   f"not {requested}.")  # fmt: skip
+        device = device_named(requested)
+        if device.type != "cuda":
+            return str(device)
         local = int(os.environ["LOCAL_RANK"])
         if local >= torch.cuda.device_count():
             raise StreamgaugeError(
@@ -154,29 +176,29 @@ class Ranks:
 
     def total(self, value: float) -> float:
         """A number summed over ranks."""
-        held = torch.tensor(value, dtype=torch.float64)
-        distributed.all_reduce(held)
-        return float(held)
+        total = torch.tensor(value, dtype=torch.float64)
+        distributed.all_reduce(total)
+        return float(total)
 
     def told(self, value: Any = None) -> Any:
-        """What rank 0 says."""
+        """The value that rank 0 passes."""
         box = [value]
         distributed.broadcast_object_list(box, device=torch.device("cpu"))
         return box[0]
 
     def recorder(self, make: Callable[[], RunWriter]) -> Any:
-        """Rank 0 writes; the others take up what it found."""
-        recorder, problem, found = None, "", None
+        """Rank 0 writes; the others start from the state that it loaded."""
+        recorder, problem, state = None, "", None
         if self.rank == 0:
             try:
                 recorder = make()
-                found = (recorder.peek, recorder.threads)
+                state = (recorder.peek, recorder.threads)
             except StreamgaugeError as error:
                 problem = str(error)
-        problem, found = self.told((problem, found))
+        problem, state = self.told((problem, state))
         if problem:
             raise StreamgaugeError(problem)
-        return recorder or Follower(*found)
+        return recorder or Follower(*state)
 
     def and_wait(self, steps: Iterator[None]) -> Iterator[None]:
         """The same steps; at their end, what rank 0 has written is there for all."""

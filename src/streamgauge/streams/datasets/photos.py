@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,14 +24,9 @@ from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
 from streamgauge.tables.columns import choose
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import (
-    TimeParser,
-    Vocabulary,
-    code_groups,
-    code_labels,
-    numbers,
-    refuse_missing,
-)
+from streamgauge.tables.roles import code_labels, read_columns
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.values import Vocabulary
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
@@ -345,16 +340,11 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
         raise StreamgaugeError(f"{reader.name} lists no image.")
     table = table.take(pa.array(good))
 
-    def row_name(row: int) -> str:
-        return reader.row_name(int(good[row]))
-
-    label, class_names = code_labels(table[chosen["label"]], reader.name, row_name)
-    if label.min() < 0:
-        raise StreamgaugeError(
-            f"{row_name(int(label.argmin()))} of {reader.name} has a label below 0: labels are"
-            " whole numbers from 0 on, or names."
-        )
-    columns = _columns(table, chosen, reader.name, row_name)
+    rows = Rows(len(table), reader.name, lambda row: reader.row_name(int(good[row])))
+    label, class_names = code_labels(table[chosen["label"]], rows)
+    columns = read_columns(table, chosen, rows, option="")
+    if "time" in columns:
+        columns["time"] = np.floor(columns["time"]).astype(np.int64)
     if "split" in chosen:
         columns["part"] = _parts(table[chosen["split"]].combine_chunks(), reader.name)
     paths = path_of(table) if path_of else table[chosen["path"]]
@@ -362,25 +352,6 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     line += f"; {unlabelled:,} rows without a label left out" if unlabelled else ""
     paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return Photos(paths.cast(pa.large_string()), label, columns, f"a CSV: {line}", class_names)
-
-
-def _columns(
-    table: Any, chosen: Mapping[str, str], name: str, row_name: Callable[[int], str]
-) -> dict[str, Array]:
-    columns: dict[str, Array] = {}
-    if "time" in chosen:
-        parser = TimeParser(chosen["time"], "")
-        columns["time"] = parser.whole_seconds(table[chosen["time"]], name, row_name)
-    if "user" in chosen:
-        columns["user"], missing = code_groups(table[chosen["user"]], "user")
-        refuse_missing(missing, "user", chosen["user"], name, row_name)
-    for role in ("latitude", "longitude"):
-        if role in chosen:
-            degrees = numbers(table[chosen[role]])
-            if degrees is None:
-                raise StreamgaugeError(f"The column for {role} of {name} must hold numbers.")
-            columns[role] = degrees
-    return columns
 
 
 def _parts(values: Any, where: str) -> Array:

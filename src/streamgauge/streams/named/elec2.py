@@ -16,8 +16,9 @@ from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
+from streamgauge.tables.roles import feature_matrix
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable
-from streamgauge.tables.values import feature_matrix
 
 FEATURES = ("period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer")
 _MILLION = 1_000_000  # values are published to six decimals
@@ -49,7 +50,7 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
             broken = broken or error
             continue
         # To the six decimals that are published, so that every form gives the same numbers.
-        x = feature_matrix(table, FEATURES, what, reader.row_name)
+        x = feature_matrix(table, FEATURES, Rows(len(table), what, reader.row_name))
         exact = np.rint(x.astype(np.float64) * _MILLION)
         kinds = [str(value).strip("b'\"").upper() for value in table["class"].to_pylist()]
         if not set(kinds) <= {"UP", "DOWN", "1", "0"}:

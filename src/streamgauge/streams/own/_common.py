@@ -12,25 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.image_source import ImageSource, Items
 from streamgauge.streams.images.items import FileItems, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
-from streamgauge.tables.base import TableReader, row_number
 from streamgauge.tables.columns import announce, choose, describe
-from streamgauge.tables.values import (
-    UNKNOWN_LABEL,
-    TimeParser,
-    clean_text,
-    code_groups,
-    code_labels,
-    numbers,
-)
+from streamgauge.tables.roles import code_labels, read_columns
+from streamgauge.tables.rows import Flags, Rows, counted, row_number
+from streamgauge.tables.values import clean_text
 
-Flags = NDArray[np.bool_]
 TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")
 VALIDATION = ("val", "valid", "validation", "dev")
@@ -70,49 +62,6 @@ class Columns(Images):
     names: str = ""  # text file of class names, one a line; other labels are unknown
 
 
-class Rows:
-    """Which rows are usable. A bad one is fatal, or left out and counted, as `on_bad` says."""
-
-    def __init__(
-        self, count: int, on_bad: str, where: str, reader: TableReader | None = None
-    ) -> None:
-        self.where = where
-        self.called = row_number if reader is None else reader.row_name  # what errors call a row
-        self.good: Flags = np.ones(count, bool)
-        self.left_out: dict[str, int] = {}
-        self._skip = on_bad == "skip"
-
-    def refuse(self, bad: Flags, kind: str, sentence: Callable[[int], str]) -> None:
-        """`kind` is counted; `sentence(row)` says what is wrong with the first bad row."""
-        bad = bad & self.good
-        count = int(bad.sum())
-        if count == 0:
-            return
-        if not self._skip:
-            others = f" So it is with {count} rows in all." if count > 1 else ""
-            raise StreamgaugeError(
-                f"{sentence(int(bad.argmax()))}{others} Mend it, or set --stream.on_bad skip to"
-                " leave out what is bad and count it."
-            )
-        self.left_out[kind] = self.left_out.get(kind, 0) + count
-        self.good &= ~bad
-
-    def kept(self) -> IntArray:
-        if not self.good.any():
-            raise StreamgaugeError(
-                f"Nothing in {self.where} can be used: {counted(self.left_out) or 'it is empty'}."
-            )
-        return np.flatnonzero(self.good)
-
-
-def counted(left_out: Mapping[str, int]) -> str:
-    """
-    >>> counted({"missing label": 2, "damaged": 1})
-    '2 missing label, 1 damaged'
-    """
-    return ", ".join(f"{count:,} {kind}" for kind, count in left_out.items())
-
-
 @dataclass
 class Table:
     """One's own samples as columns, before anything is known of them."""
@@ -120,7 +69,7 @@ class Table:
     where: str  # as errors call it
     columns: pa.Table
     class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
-    reader: TableReader | None = None  # names its rows
+    row_name: Callable[[int], str] = row_number
 
 
 def table_stream(
@@ -135,12 +84,11 @@ def table_stream(
     given = {role: str(getattr(config, role)) for role in ROLES}
     free = [column for column in table.columns.column_names if column != image]
     chosen = choose(free, ROLES, given, table.where, needed=["label"])
-    rows = Rows(len(table.columns), config.on_bad, table.where, table.reader)
-    column = {role: table.columns[name] for role, name in chosen.items()}
-    column |= {role: clean_text(column[role])[0] for role in TEXT if role in column}
+    rows = Rows(len(table.columns), table.where, table.row_name, config.on_bad)
+    column = {role: clean_text(table.columns[chosen[role]])[0] for role in TEXT if role in chosen}
     make = inputs(rows)
     label, class_names, remark = labels_of(column["label"], config, table, rows)
-    columns = _columns_of(column, chosen, rows)
+    columns = read_columns(table.columns, chosen, rows)
     if "id" in column:
         refuse_repeated(column["id"], "id", rows)
     split = splits_of(column.get("split"), config, rows)
@@ -203,7 +151,7 @@ def finish(
             left_out[f"bad image ({kind})"] = count
     if left_out:
         total = sum(left_out.values())
-        announce(f"{rows.where}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
+        announce(f"{rows.table}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
     for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
@@ -226,18 +174,7 @@ def labels_of(
     known = _read_names(config.names) if config.names else table.class_names
     by_name = config.labels == "names" and bool(config.names)
     numbering = config.labels if known is None or by_name else "auto"
-    label, names = code_labels(column, rows.where, rows.called, numbering=numbering, known=known)
-    unknown = label == UNKNOWN_LABEL
-    rows.refuse(
-        (label < 0) & ~unknown,
-        "missing label",
-        lambda row: _at(rows, row, "has no label (empty, nan, null, None or below 0)."),
-    )
-    rows.refuse(
-        unknown,
-        "unknown label",
-        lambda row: _at(rows, row, f"has the unknown label '{column[row].as_py()}'."),
-    )
+    label, names = code_labels(column, rows, numbering, known)
     whole = known is None and names is not None and all(name.isdigit() for name in names)
     remark = f" ({len(names)} numbered ids.)" if whole and names else ""
     return label, names, remark
@@ -251,49 +188,6 @@ def _read_names(file: str) -> list[str]:
     if len(set(names)) < len(names):
         raise StreamgaugeError(f"A class name comes twice in '{file}'.")
     return names
-
-
-def _at(rows: Rows, row: int, what: str) -> str:
-    return f"{rows.called(row)} of {rows.where} {what}"
-
-
-def _columns_of(
-    column: Mapping[str, pa.ChunkedArray], chosen: Mapping[str, str], rows: Rows
-) -> dict[str, Array]:
-    columns: dict[str, Array] = {}
-    if "time" in column:
-        columns["time"] = TimeParser(chosen["time"], "--stream.time").seconds(column["time"])
-        rows.refuse(
-            ~np.isfinite(columns["time"].astype(float)),
-            "missing time",
-            lambda row: _at(rows, row, "has no time (--stream.time none does without times)."),
-        )
-    for role, limit in (("latitude", 90), ("longitude", 180)):
-        if role in column:
-            degrees = numbers(column[role])
-            if degrees is None:
-                raise StreamgaugeError(
-                    f"The {role} must be a number for every row: set --stream.{role} to another"
-                    " column or to none."
-                )
-            columns[role] = degrees
-            with np.errstate(invalid="ignore"):
-                rows.refuse(
-                    np.abs(degrees) > limit,
-                    "place off the globe",
-                    lambda row, r=role, d=degrees: _at(rows, row, f"has the {r} {d[row]}."),  # type: ignore[misc]
-                )
-    for role in ("user", "domain"):
-        if role in column:
-            columns[role], missing = code_groups(column[role], role)
-            rows.refuse(
-                missing,
-                f"missing {role}",
-                lambda row, r=role: _at(  # type: ignore[misc]
-                    rows, row, f"has no {r} (--stream.{r} none does without)."
-                ),
-            )
-    return columns
 
 
 def refuse_backwards(
@@ -312,10 +206,10 @@ def refuse_backwards(
     time = columns["time"][streamed]
     back = time[1:] < time[:-1]
     if back.any():
-        at = rows.called(int(kept[streamed][int(back.argmax()) + 1]))
+        at = rows.row_name(int(kept[streamed][int(back.argmax()) + 1]))
         count = int(back.sum())
         raise StreamgaugeError(
-            f"The times of {rows.where} go backwards at {count:,} place{'s' * (count > 1)}, first"
+            f"The times of {rows.table} go backwards at {count:,} place{'s' * (count > 1)}, first"
             f" at {at[0].lower()}{at[1:]}, so the order given is not that of time: set"
             " --stream.order time, or leave out --stream.time (or set it to none)."
         )
@@ -335,7 +229,7 @@ def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -
     rows.refuse(
         again,
         f"repeated {what}",
-        lambda row: _at(rows, row, f"has the {what} '{whole[row].as_py()}' of an earlier one."),
+        lambda row: rows.at(row, f"has the {what} '{whole[row].as_py()}' of an earlier one."),
     )
 
 
@@ -354,7 +248,7 @@ def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits
     none = np.zeros(len(rows.good), bool)
     if column is None:
         if config.train or config.test not in ("", "none"):
-            raise StreamgaugeError(f"{rows.where} has no splits: leave out train and test.")
+            raise StreamgaugeError(f"{rows.table} has no splits: leave out train and test.")
         return Splits(none, none.copy(), "")
     values = column.combine_chunks()
     if pa.types.is_dictionary(values.type):
@@ -370,7 +264,7 @@ def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits
             test = _like(rest, TEST) or _like(rest, VALIDATION)
     if not train:
         raise StreamgaugeError(
-            f"The splits of {rows.where} are {', '.join(map(repr, there))}: say which are streamed"
+            f"The splits of {rows.table} are {', '.join(map(repr, there))}: say which are streamed"
             " with --stream.train (and --stream.test), or set --stream.split none."
         )
     both = [name for name in train if name in test]
@@ -415,7 +309,7 @@ def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], It
         rows.refuse(
             state == code,
             kind,
-            lambda row, w=what: _at(rows, row, w.format(given[row], folder)),  # type: ignore[misc]
+            lambda row, w=what: rows.at(row, w.format(given[row], folder)),  # type: ignore[misc]
         )
     packed = texts(names)
     refuse_repeated(packed, "path", rows)

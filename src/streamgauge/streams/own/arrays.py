@@ -21,6 +21,7 @@ from streamgauge.streams.own import _common as _own
 from streamgauge.streams.source import Array, ArraySource
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.columns import announce, choose, describe
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import load_arrays, unreadable_arrays
 
 _ROLES = ("x", "label", "time", "user", "latitude", "longitude", "domain", "split")
@@ -68,7 +69,7 @@ def build(config: Config) -> Stream:
     _refuse_unequal(found, chosen, where)
     inputs, remark = _channels_first(found.pop("x"), config, where)
     label = found.pop("label")
-    rows, kept = _own.Rows(len(label), "fatal", where), np.arange(len(label))
+    rows, kept = Rows(len(label), where), np.arange(len(label))
     split = found.pop("split", None)
     line = ""
     if split is not None:

@@ -19,6 +19,7 @@ from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import announce
+from streamgauge.tables.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"There is no image below '{root}' (looked for {', '.join(sorted(SUFFIXES))})."
         )
-    rows = _own.Rows(len(names), config.on_bad, f"'{root}'")
+    rows = Rows(len(names), f"'{root}'", on_bad=config.on_bad)
     rows.refuse(
         np.array([not _is_text(name) for name in names]),
         "name that is not UTF-8",

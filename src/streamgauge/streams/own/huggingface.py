@@ -27,6 +27,7 @@ from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import choose
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable
 
 _SPLIT = "split by folder"  # the column made of the names of splits
@@ -89,27 +90,24 @@ def build(config: Config) -> Stream:
 
 def _images(
     files: Sequence[Path], column: str, arrow: bool
-) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
+) -> Callable[[Rows], Callable[[IntArray], Items | Array]]:
     kind = ArrowItems if arrow else ParquetItems
     return lambda rows: lambda kept: kind(files, column, kept)
 
 
 def _vectors(
     columns: pa.Table, column: str
-) -> Callable[[_own.Rows], Callable[[IntArray], Items | Array]]:
+) -> Callable[[Rows], Callable[[IntArray], Items | Array]]:
     """A list of numbers a row, all of one length, as embeddings are."""
 
-    def make(rows: _own.Rows) -> Callable[[IntArray], Items | Array]:
+    def make(rows: Rows) -> Callable[[IntArray], Items | Array]:
         values = columns[column].combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
         size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
         rows.refuse(
             lengths != size,
             "input of another length",
-            lambda row: (
-                f"{rows.called(row)} of {rows.where} has {lengths[row]} numbers in '{column}', not"
-                f" {size}."
-            ),
+            lambda row: rows.at(row, f"has {lengths[row]} numbers in '{column}', not {size}."),
         )
 
         def taken(kept: IntArray) -> Array:

@@ -21,10 +21,11 @@ from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import NAMES, choose
 from streamgauge.tables.read import open_table, table_format
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable
 from streamgauge.tables.values import is_text
 
-Inputs = Callable[[_own.Rows], Callable[[IntArray], Items | Array]]
+Inputs = Callable[[Rows], Callable[[IntArray], Items | Array]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(
             f"The column '{column}' of {where} holds no paths: set --stream.image."
         )
-    table = _own.Table(where, columns, reader=reader)
+    table = _own.Table(where, columns, row_name=reader.row_name)
     return _own.table_stream("manifest", config, table, inputs, column)
 
 

@@ -14,16 +14,9 @@ from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe, require
 from streamgauge.tables.read import open_table
-from streamgauge.tables.values import (
-    MISSING_LABEL,
-    TimeParser,
-    code_groups,
-    code_labels,
-    feature_matrix,
-    is_text,
-    numbers,
-    refuse_missing,
-)
+from streamgauge.tables.roles import code_labels, feature_matrix, read_columns
+from streamgauge.tables.rows import Rows
+from streamgauge.tables.values import is_text, numbers
 
 _ROLES = ("label", "time", "user")
 
@@ -53,29 +46,15 @@ def build(config: Config) -> Stream:
     kept = [name for name in reader.names if name not in config.drop or name in given.values()]
     roles = choose(kept, _ROLES, given, where, needed=["label"])
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
-    label, class_names = code_labels(table[roles["label"]], where, reader.row_name)
-    refuse_missing(label == MISSING_LABEL, "label", roles["label"], where, reader.row_name)
-    if label.min() < 0:
-        row = int(label.argmin())
-        raise StreamgaugeError(
-            f"{reader.row_name(row)} of {where} has the label {table[roles['label']][row].as_py()}:"
-            " labels are whole numbers from 0 on, or names."
-        )
-    extra: dict[str, Any] = {}
+    rows = Rows(len(table), where, reader.row_name)
+    label, class_names = code_labels(table[roles["label"]], rows)
     if "time" in roles and _is_input(table[roles["time"]], config):
         del roles["time"]
-    if "time" in roles:
-        name = roles["time"]
-        extra["time"] = TimeParser(name, "--stream.time").seconds(table[name])
-        refuse_missing(~np.isfinite(extra["time"]), "time", name, where, reader.row_name)
-    if "user" in roles:
-        extra["user"], missing = code_groups(table[roles["user"]], "user")
-        refuse_missing(missing, "user", roles["user"], where, reader.row_name)
+    columns = read_columns(table, roles, rows)
     inputs = [name for name in kept if name not in roles.values()]
     announce(f"'{file}': {describe(roles, given, inputs, 'inputs')}")
-    x = feature_matrix(table, inputs, where, reader.row_name)
-    source = ArraySource(x, label, classes=None, class_names=class_names, **extra)
-    rows = _own.Rows(len(table), "fatal", where, reader)
+    x = feature_matrix(table, inputs, rows)
+    source = ArraySource(x, label, classes=None, class_names=class_names, **columns)
     _own.refuse_backwards(source.columns, config, rows, np.arange(len(table)), None)
     settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
     return arrange(source, config, name="tabular", settings=settings)

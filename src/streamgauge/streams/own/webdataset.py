@@ -29,6 +29,7 @@ from streamgauge.streams.own import _common as _own
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import announce
+from streamgauge.tables.rows import Rows
 
 _VERSION = b"streamgauge tar index 1"
 _INDEX = pa.schema(
@@ -83,7 +84,7 @@ def build(config: Config) -> Stream:
         by_shard = pa.DictionaryArray.from_arrays(places, pa.array(splits))
         columns = columns.append_column("split by shard", by_shard.dictionary_decode())
 
-    def inputs(rows: _own.Rows) -> Any:
+    def inputs(rows: Rows) -> Any:
         problem = index["problem"].combine_chunks()
         for kind in [kind for kind in problem.unique().to_pylist() if kind]:
             rows.refuse(

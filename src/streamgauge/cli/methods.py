@@ -1,0 +1,146 @@
+"""`streamgauge check`, `cost` and `pretrain`: a learner by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamgauge.cli.options import (
+    AsJson,
+    Device,
+    StreamName,
+    Threads,
+    execution_of,
+    print_json,
+    settings_of,
+)
+from streamgauge.errors import StreamgaugeError
+
+
+def check(
+    context: typer.Context,
+    learner: Annotated[str, typer.Argument(help="FILE.py:Class, or the name of a learner.")],
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Test a learner against the contract that every learner here keeps.
+
+    Exit code 1 and a sentence for each broken promise.
+
+    Example:
+
+        streamgauge check my_file.py:MyLearner --MyLearner.lr 0.1
+    """
+    from streamgauge import catalogue
+    from streamgauge.models.features import device_named
+    from streamgauge.running.conformance import check_learner
+
+    recipe = catalogue.learner(learner)
+    prefix = f"{recipe.name}."
+    for name in context.obj:
+        if not name.startswith(prefix):
+            raise StreamgaugeError(f"--{name} has no meaning here; settings begin with --{prefix}")
+    settings = {name.removeprefix(prefix): value for name, value in context.obj.items()}
+    results = check_learner(catalogue.learner(learner, **settings), str(device_named(device)))
+    passed = all(result.passed is not False for result in results)
+    if as_json:
+        checks = [result._asdict() for result in results]
+        print_json({"learner": recipe.name, "passed": passed, "checks": checks})
+    else:
+        for result in results:
+            mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
+            print(f"{mark}  {result.name}" + (f": {result.why}" if result.why else ""))
+    raise typer.Exit(0 if passed else 1)
+
+
+def cost(
+    context: typer.Context,
+    learners: Annotated[list[str], typer.Argument(help="[ALIAS=]NAME, or FILE.py:Class.")],
+    model: Annotated[
+        str | None, typer.Option(help="Network of all of them [slim_resnet18, or the preset's].")
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(help="Samples in memory; filled first [100, or the preset's up to 1000]."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Samples per batch.")] = 10,
+    jobs: Annotated[int, typer.Option(help="Training jobs measured.")] = 4,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Measure what one training job of a method costs, relative to ER on the same network.
+
+    FLOPs forward and backward, seconds, bytes of memory, and energy where the machine can tell.
+    The result can drive the clock: --protocol.cost 8/3. As many samples are recalled as are new,
+    or as many as a preset says.
+
+    Examples:
+
+        streamgauge cost lwf mir gss
+
+        streamgauge cost mir@survey-cifar100
+
+        streamgauge cost rwalk --rwalk.passes 2 --json
+    """
+    from streamgauge import catalogue
+    from streamgauge.running.job_cost import as_dict, cost_text, measure
+    from streamgauge.settings import setting_types
+
+    recipes = []
+    for text in learners:
+        plain = catalogue.learner(text)
+        prefix = f"{plain.name}."
+        kind = catalogue.config_type_of(plain.kind)
+        known = set() if kind is None else set(setting_types(kind))
+        preset = catalogue.presets().get(plain.where, {}).get(text.partition("@")[2], {})
+        defaults = {
+            "model": model or preset.get("model", "slim_resnet18"),
+            "memory": min(preset.get("memory", 100), 1000) if memory is None else memory,
+            "recall": preset.get("recall", batch),
+            "warmup": 0,
+        }
+        settings: dict[str, Any] = {k: v for k, v in defaults.items() if k in known}
+        settings |= {
+            name.removeprefix(prefix): value
+            for name, value in context.obj.items()
+            if name.startswith(prefix)
+        }
+        recipes.append(catalogue.learner(text, **settings))
+    for name in context.obj:
+        if name.partition(".")[0] not in {recipe.name for recipe in recipes}:
+            raise StreamgaugeError(f"--{name} belongs to none of the learners measured.")
+    costs = measure(recipes, batch=batch, jobs=jobs, device=device)
+    if as_json:
+        print_json({"costs": [as_dict(cost) for cost in costs]})
+    else:
+        print(cost_text(costs))
+
+
+def pretrain(
+    context: typer.Context,
+    stream: StreamName,
+    out: Annotated[Path, typer.Option(help="Folder for the weights.")] = Path("backbones"),
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Train a network on the part of a stream that is never scored, and store its weights.
+
+    Settings are --stream.X and --pretrain.X (model, epochs, lr, embedding, ...). The same command
+    again finds the file and trains nothing.
+
+    Example:
+
+        streamgauge pretrain --stream albums --stream.preparation 0.2 --pretrain.model cnn4
+    """
+    from streamgauge import catalogue
+    from streamgauge.models.pretrain import pretrain as train
+    from streamgauge.running.threads import user_threads
+
+    settings = settings_of(context, "stream", "pretrain")
+    execution = execution_of(context)
+    built = catalogue.stream(stream, **settings["stream"])
+    with user_threads(execution.threads):
+        file = train(built, out=out, device=execution.device, **settings["pretrain"])
+    print(f"Weights: {file}")

@@ -1,0 +1,210 @@
+"""`streamgauge run` and `streamgauge resume`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamgauge.cli.options import (
+    Address,
+    AsJson,
+    Checkpoint,
+    Cpus,
+    Deterministic,
+    Device,
+    Engine,
+    EvaluationPrecision,
+    Gpus,
+    On,
+    ReadAhead,
+    SideBySide,
+    StoreAt,
+    Threads,
+    execution_of,
+    no_settings,
+    print_json,
+)
+from streamgauge.cli.scores import scored
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.settings import RUNS
+
+
+def run(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
+    stream: Annotated[str | None, typer.Option(help="Name of a stream, or FILE.py.")] = None,
+    learner: Annotated[
+        list[str] | None, typer.Option(help="[ALIAS=]NAME or [ALIAS=]FILE.py:Class; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
+    speed: Annotated[
+        str | None,
+        typer.Option(
+            help="Speed of the stream: fast, slow, faster, or a multiple of ER's training speed."
+        ),
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Compute per batch, in updates of ER.")] = None,
+    gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps per batch.")] = None,
+    baselines: Annotated[
+        bool | None,
+        typer.Option("--baselines", help="Add ER++ and ER-- at the cost of each learner."),
+    ] = None,
+    tuned: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a study whose choice is used; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    workers: ReadAhead = None,
+    engine: Engine = "auto",
+    precision: EvaluationPrecision = "fp16",
+    deterministic: Deterministic = False,
+    side_by_side: SideBySide = None,
+    checkpoint: Checkpoint = 30.0,
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+    on: On = "local",
+    address: Address = None,
+    gpus: Gpus = None,
+    cpus: Cpus = None,
+    store: StoreAt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run learners on a stream; what is complete already is not run again.
+
+    Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
+    for every learner that has X; --features.model and --features.weights put a frozen network's
+    features in place of inputs. `streamgauge list` shows the names. How long a learner trains on a
+    batch is --protocol.cost or --LEARNER.cost: a number, paper or measured.
+
+    Examples:
+
+        streamgauge run --stream albums --learner er --learner finetune --seeds 3 --out runs/
+
+        streamgauge run --stream albums --learner er --er.lr 0.1 --protocol.shifts 200
+
+        streamgauge run --stream blobs --learner er --learner small=er --small.memory 50
+
+        streamgauge run --stream albums --learner my_file.py:MyLearner
+
+        streamgauge run --stream albums --learner er --learner mir --speed fast --baselines
+
+        streamgauge run experiment.toml --seeds 5
+
+    In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
+    (its name is then `name`), [protocol], [er] with their settings.
+    """
+    from streamgauge.running.executors import torchrun
+    from streamgauge.running.plan import Experiment
+    from streamgauge.running.runner import run_all
+
+    given = _read_toml(file) if file else {}
+    if tuned:
+        from streamgauge.tuning.chosen import into
+
+        given |= {"stream": stream} if stream else {}
+        given["settings"] = {**given.get("settings", {}), **context.obj}
+        given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
+        learner = given["learners"]
+    settings = {**given.pop("settings", {}), **context.obj}
+    stream = stream or given.get("stream")
+    if stream is None:
+        raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
+    experiment = Experiment(
+        stream=stream,
+        learners=tuple(learner or given.get("learners", ())),
+        seeds=seeds if seeds is not None else given.get("seeds", 1),
+        settings=settings,
+        speed=given.get("speed") if speed is None else speed,
+        budget=given.get("budget") if budget is None else budget,
+        gradient_steps=given.get("gradient_steps") if gradient_steps is None else gradient_steps,
+        baselines=given.get("baselines", False) if baselines is None else baselines,
+        notes=given.get("notes", {}),
+    )
+    folder = out or Path(given.get("out", RUNS))
+    from streamgauge.report.compute import charged
+    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.running.profile import Profile
+
+    profiled = Profile() if profile else None
+    with Watcher(quiet=as_json or not torchrun.first()) as watcher:
+        execution = execution_of(context, log=watcher.say, profile=profiled)
+        runs = list(run_all(experiment, out=folder, watch=watcher.watch, execution=execution))
+    if not torchrun.first():
+        return
+    if as_json:
+        extra = {} if profiled is None else {"profile": profiled.shares()}
+        print_json({"runs": [scored(run) for run in runs], **extra})
+        return
+    print(leaderboard_text(runs))
+    for sentence in charged(runs):
+        print(sentence)
+    if profiled is not None:
+        print(f"\n{profiled.text()}")
+    print(f"\nFor a report with curves: streamgauge report {folder}")
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    """An experiment file: stream, learners, seeds, speed, ..., and tables of settings."""
+    try:
+        tables = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise StreamgaugeError(f"{file} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
+    given: dict[str, Any] = {"settings": {}}
+    number, words = (int, float, str), "a number or text"
+    kinds: dict[str, tuple[str, tuple[type, ...]]] = {
+        "stream": ("text", (str,)),
+        "learners": ("a list of names", (list,)),
+        "seeds": ("a number", (int,)),
+        "out": ("text", (str,)),
+        "speed": (words, number),
+        "budget": (words, number),
+        "gradient_steps": ("a number", (int,)),
+        "baselines": ("true or false", (bool,)),
+    }
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            for setting, chosen in value.items():
+                if name == "stream" and setting == "name":
+                    given["stream"] = str(chosen)
+                else:
+                    given["settings"][f"{name}.{setting}"] = chosen
+        elif name not in kinds:
+            raise StreamgaugeError(f"{file} has an unknown entry '{name}'; {nearest(name, kinds)}")
+        else:
+            kind, types = kinds[name]
+            fits = isinstance(value, types) and isinstance(value, bool) == (bool in types)
+            if not fits or (
+                name == "learners" and not all(isinstance(name, str) for name in value)
+            ):
+                raise StreamgaugeError(f"'{name}' in {file} must be {kind}.")
+            given[name] = value
+    return given
+
+
+def resume(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
+    device: Device = "auto",
+    threads: Threads = None,
+    workers: ReadAhead = None,
+    checkpoint: Checkpoint = 30.0,
+) -> None:
+    """Finish runs that were interrupted; the log comes out as if they never had been.
+
+    Example:
+
+        streamgauge resume runs/
+    """
+    no_settings(context)
+    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.running.runner import resume as resume_runs
+
+    with Watcher() as watcher:
+        execution = execution_of(context, log=watcher.say)
+        runs = resume_runs(folder, watch=watcher.watch_run, execution=execution)
+    print(leaderboard_text(runs))

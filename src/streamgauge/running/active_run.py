@@ -1,0 +1,291 @@
+"""One run from the state of its folder to its end: prepare, open, take steps, close."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from functools import partial
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamgauge import engine as engines
+from streamgauge.catalogue import Recipe
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record.renamed import current_state
+from streamgauge.running.determinism import explain_refusals, make_deterministic
+from streamgauge.running.end_notes import end_notes
+from streamgauge.running.execution import Execution
+from streamgauge.running.identity import identity
+from streamgauge.running.loop import Loop
+from streamgauge.running.plan import check_seed
+from streamgauge.running.prefetch import prefetching, with_prefetch
+from streamgauge.running.protocol import Protocol
+from streamgauge.running.threads import suitable_threads, threads
+from streamgauge.settings import RUNS, as_plain
+from streamgauge.streams import Gate, Stream
+from streamgauge.streams.resident import Resident, fits
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.learners.base import Learner
+    from streamgauge.running.executors.torchrun import Ranks
+
+Progress = Callable[[Loop], None]
+
+
+class FolderStore(typing.Protocol):
+    """A remote copy of run folders, for machines that share no disk."""
+
+    def get(self, path: Path) -> None: ...
+    def put(self, path: Path) -> None: ...
+
+
+class StepwiseRun(typing.Protocol):
+    """A run that advances step by step, so that several can take turns."""
+
+    @property
+    def loop(self) -> Loop | None:
+        """None where there is nothing to step through."""
+
+    def open(self) -> None: ...
+    def steps(self) -> Iterator[None]: ...
+    def close(self) -> None:
+        """May be called again."""
+
+
+def run_to_completion(run: StepwiseRun) -> None:
+    """Take all steps of a run."""
+    try:
+        run.open()
+        for _ in run.steps():
+            pass
+    finally:
+        run.close()
+
+
+class ActiveRun:
+    """One learner on one stream into one run folder.
+
+    Made, it knows its folder (`path`) and whether the run is `complete` already; `open` starts it
+    or loads its last checkpoint; `steps` advances it; `close` releases the folder.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        recipe: Recipe,
+        execution: Execution,
+        *,
+        protocol: Protocol | None = None,
+        seed: int = 0,
+        out: str | Path = RUNS,
+        origin: str | None = None,
+        notes: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        path: Path | None = None,  # of its folder, where that is not a new one in `out`
+        store: FolderStore | None = None,
+    ) -> None:
+        import torch
+
+        self.stream, self.recipe = stream, recipe
+        self.protocol = protocol or Protocol()
+        self.seed = check_seed(seed, "seed")
+        self.ranks = _ranks(recipe)
+        if self.ranks is not None:
+            execution = replace(execution, engine="eager", profile=None)
+            if self.ranks.rank:
+                execution, progress = replace(execution, log=_discard), None
+        if execution.profile is not None:
+            execution = replace(execution, engine="eager")  # a recorded step has no parts
+        self.execution, self.log, self.progress = execution, execution.log, progress
+        if self.ranks is None:
+            self.device = execution.torch_device
+        else:
+            self.device = torch.device(self.ranks.device(execution.device))
+        make_deterministic(str(self.device), execution.deterministic)
+        self.engine = engines.make(execution.engine, self.device, execution.precision)
+        self.engine.say = self.log
+        self.header = self._header(origin, notes or {})
+        name = f"{stream.name}-{recipe.name}-s{self.seed}"
+        self.path = path or _folder(Path(out), name, self.header["id"])
+        self.store = store
+        if store is not None:
+            store.get(self.path)
+        done = is_done(self.path)
+        self.complete: bool = done if self.ranks is None else self.ranks.told(done)
+        if self.complete:
+            self.log(f"{self.path} is complete already; nothing to do.")
+        self._open = ExitStack()  # what `close` releases
+        self._loop: Loop | None = None
+
+    def _header(self, origin: str | None, notes: Mapping[str, Any]) -> dict[str, Any]:
+        stream = self.stream
+        config: dict[str, Any] = {
+            "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
+            "learner": self.recipe.describe(stream),
+            "protocol": as_plain(self.protocol),
+            "seed": self.seed,
+            "device": self.device.type,
+            **notes,
+        }
+        if self.engine.name != "eager":
+            config["engine"] = {"name": self.engine.name, "precision": self.engine.precision}
+        described = stream.describe()
+        return {
+            "id": identity(config, described),
+            "config": config,
+            "stream": described,
+            "environment": environment(str(self.device)),
+        }
+
+    @property
+    def loop(self) -> Loop | None:
+        return self._loop
+
+    def __enter__(self) -> ActiveRun:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Start the run, or load its last checkpoint. A complete run stays as it is."""
+        if self.complete:
+            return
+        with explain_refusals(), ExitStack() as stack:
+            thread_count = suitable_threads(self._build, self.stream, self.device)
+            self.header["environment"]["threads"] = thread_count
+            if self.ranks is not None:
+                self.header["environment"]["ranks"] = self.ranks.count
+            stream = stack.enter_context(prefetching(self.stream, self.execution.workers))
+            stream = _on_device(stream, self.device)
+            recorder = self._recorder()
+            stack.enter_context(closing(recorder))
+            try:
+                loop = Loop(
+                    stream,
+                    lambda gate: self._build(gate, stream, self.ranks),
+                    self.protocol,
+                    recorder,
+                    self.device,
+                    self.engine,
+                )
+            except BaseException:
+                recorder.discard()  # a run that cannot start leaves no folder
+                raise
+            if self.engine.reason:
+                self.log(f"{self.recipe.name} is run step by step: {self.engine.reason}.")
+            stack.enter_context(threads(recorder.threads or thread_count))
+            if self.execution.profile is not None:
+                stack.enter_context(self.execution.profile.attached(loop))
+            state = recorder.state  # can be read once
+            if state is not None:
+                state["learner"] = current_state(self.recipe.where, state["learner"])
+                with self.engine.scope():
+                    loop.load_state_dict(state)
+                self.log(f"{self.path} goes on from step {loop.step}.")
+            else:
+                for sentence in loop.lookahead.sentences() + loop.idle_costs():
+                    self.log(sentence)
+            self._loop, self._open = loop, stack.pop_all()
+
+    def steps(self) -> Iterator[None]:
+        """Advance by one step at a time; checkpoints are made on the way."""
+        loop = self._loop
+        if loop is None:
+            return
+        with explain_refusals():
+            steps = loop.steps(self.execution.checkpoint, with_prefetch(loop, self.progress))
+            if self.ranks is not None:
+                loop.meter.total, steps = self.ranks.total, self.ranks.and_wait(steps)
+            yield from steps if self.store is None else self._stored(steps, self.store)
+        for sentence in end_notes(Run(self.path), loop):
+            self.log(sentence)
+
+    def _stored(self, steps: Iterator[None], store: FolderStore) -> Iterator[None]:
+        """The same steps; after every checkpoint the folder is copied to the store."""
+        assert self._loop is not None
+        recorder: Any = self._loop.recorder
+        stored = recorder.step
+        for _ in steps:
+            if recorder.step != stored:
+                store.put(self.path)
+                stored = recorder.step
+            yield
+        store.put(self.path)
+
+    def close(self) -> None:
+        """Release the folder, and the memory of the network and its recorded steps."""
+        self._open.close()
+        self._loop, self.engine = None, engines.Eager()
+
+    def _recorder(self) -> Any:
+        absent = OPTIONAL - set(self.stream.source.columns)
+        if self.stream.task is not None:
+            absent -= {"task"}
+        make = partial(RunWriter, self.path, self.header, frozenset(absent))
+        return make() if self.ranks is None else self.ranks.recorder(make)
+
+    def _build(
+        self, gate: Gate, stream: Stream | None = None, ranks: Ranks | None = None
+    ) -> Learner:
+        spec = (stream or self.stream).spec
+        try:
+            with explain_refusals():
+                learner = self.recipe.build(spec, gate, self.seed, self.device)
+            return learner if ranks is None else ranks.share(learner)
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+            raise StreamgaugeError(
+                f"The learner {self.recipe.name} cannot be made: {reason}"
+            ) from error
+
+
+def is_done(path: Path) -> bool:
+    return (path / "run.json").exists() and Run(path).done
+
+
+def _folder(out: Path, prefix: str, run_id: str) -> Path:
+    """The folder of a run; an older version may have named it after another hash of the same."""
+    path = out / f"{prefix}-{run_id[:8]}"
+    if not path.exists():
+        for file in sorted(out.glob(f"{escape(prefix)}-*/run.json")):
+            with suppress(StreamgaugeError, KeyError):  # damaged, or not a run with an identity
+                header = Run(file.parent).header
+                if identity(header["config"], header["stream"]) == run_id:
+                    return file.parent
+    return path
+
+
+_RESIDENT: dict[tuple[str, str], Resident] = {}
+
+
+def _on_device(stream: Stream, device: torch.device) -> Stream:
+    """The stream with its inputs on the device, where they fit; the last source stays there."""
+    if not fits(stream.source, device):
+        return stream
+    key = (stream.source.fingerprint, str(device))
+    if key not in _RESIDENT:
+        _RESIDENT.clear()
+        _RESIDENT[key] = Resident(stream.source, device)
+    return replace(stream, source=_RESIDENT[key])
+
+
+def _discard(_: str) -> None:
+    """The log of ranks other than the first."""
+
+
+def _ranks(recipe: Recipe) -> Ranks | None:
+    """The processes that share this run, where `torchrun` started some."""
+    from streamgauge.running.executors.torchrun import of_torchrun
+
+    ranks = of_torchrun()
+    if ranks is not None:
+        ranks.check(recipe)
+    return ranks

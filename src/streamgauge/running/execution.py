@@ -1,0 +1,110 @@
+"""How runs are carried out: device, engine, checkpoints, processes, machines. None of it says what
+is run or measured."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict, cast, get_args
+
+from streamgauge import engine as engines
+from streamgauge.errors import StreamgaugeError
+from streamgauge.running.executors.cluster import Cluster, check_executor
+
+if TYPE_CHECKING:
+    import torch
+
+    from streamgauge.running.profile import Profile
+
+Logger = Callable[[str], None]  # gets one sentence
+
+
+class ExecutionOptions(TypedDict, total=False):
+    """Keywords that functions of the Python API take in place of an `Execution`."""
+
+    device: str
+    checkpoint: float
+    workers: int | None
+    engine: engines.Name
+    precision: engines.Precision
+    deterministic: bool
+    side_by_side: int | None
+    threads: int | None
+    profile: Profile | None
+    log: Logger
+    on: str  # "local" or "ray"
+    cluster: Cluster | None
+    said: Logger  # old name of `log`
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How runs are carried out. Neither workers, side_by_side, checkpoint nor log change a log."""
+
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    checkpoint: float = 30.0  # seconds between checkpoints
+    workers: int | None = None  # processes that decode images ahead; None: one per core if needed
+    engine: engines.Name = "auto"
+    precision: engines.Precision = "fp16"  # of evaluation on a GPU
+    deterministic: bool = False  # refuse operations without a deterministic algorithm
+    side_by_side: int | None = None  # runs at once on a GPU; None: as many as fit
+    threads: int | None = None  # CPU threads; None: chosen per network
+    profile: Profile | None = None  # measures where the time goes
+    log: Logger = print
+    cluster: Cluster | None = None  # None: this machine
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(engines.Name):
+            raise StreamgaugeError(
+                f"There is no engine '{self.engine}': take auto, eager or graph."
+            )
+        if self.precision not in get_args(engines.Precision):
+            known = ", ".join(get_args(engines.Precision))
+            raise StreamgaugeError(
+                f"There is no precision '{self.precision}': take one of {known}."
+            )
+        for name, least in (("checkpoint", 0), ("threads", 1), ("side_by_side", 1), ("workers", 0)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                option = name.replace("_", "-")
+                raise StreamgaugeError(f"--{option} must be at least {least}, not {value}.")
+        if self.cluster is not None and self.profile is not None:
+            raise StreamgaugeError("--profile looks at this process: leave it out with --on ray.")
+
+    @property
+    def torch_device(self) -> torch.device:
+        from streamgauge.models.features import device_named
+
+        return device_named(self.device)
+
+    def interleaves(self, device: torch.device) -> bool:
+        """Whether several runs take turns on the device, so that their work overlaps there."""
+        return (
+            records_steps(device)
+            and self.engine != "eager"
+            and self.side_by_side != 1
+            and self.profile is None
+        )
+
+
+def records_steps(device: torch.device) -> bool:
+    """Whether steps are recorded and replayed on this device without waiting for it."""
+    return device.type == "cuda"
+
+
+def execution_of(execution: Execution | None, options: ExecutionOptions) -> Execution:
+    """An `Execution` with some fields replaced by keywords of the Python API."""
+    fields = dict(options)
+    if "said" in fields:
+        warnings.warn(
+            "The parameter said is now log; the old name is removed in version 0.4.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        fields["log"] = fields.pop("said")
+    if "on" in fields:
+        on = cast(str, fields.pop("on"))
+        check_executor(on)
+        fields["cluster"] = (fields.get("cluster") or Cluster()) if on == "ray" else None
+    return replace(execution or Execution(), **fields)  # type: ignore[arg-type]

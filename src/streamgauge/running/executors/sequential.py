@@ -1,0 +1,65 @@
+"""Runs one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from streamgauge.record import Run
+from streamgauge.running.active_run import (
+    ActiveRun,
+    FolderStore,
+    Progress,
+    run_to_completion,
+)
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import PlannedRun, StreamCache
+from streamgauge.running.threads import user_threads
+from streamgauge.streams import Stream
+
+# Called before each run; returns a callback for its steps, or None.
+Watch = Callable[[PlannedRun, Stream], Progress | None]
+
+
+def execute(
+    planned: Sequence[PlannedRun],
+    execution: Execution,
+    out: str | Path,
+    watch: Watch | None = None,
+    store: FolderStore | None = None,
+) -> Iterator[tuple[PlannedRun, Run]]:
+    """Do what is missing of the planned runs in the folder `out`; yields each run as it ends."""
+    with user_threads(execution.threads):
+        for planned_run, run in activate(planned, execution, out, watch, store):
+            run_to_completion(run)
+            yield planned_run, Run(run.path)
+
+
+def activate(
+    planned: Sequence[PlannedRun],
+    execution: Execution,
+    out: str | Path,
+    watch: Watch | None,
+    store: FolderStore | None,
+) -> Iterator[tuple[PlannedRun, ActiveRun]]:
+    """Planned runs with their folders, none opened yet."""
+    streams = StreamCache(planned)
+    for planned_run in planned:
+        stream = streams.stream_of(planned_run)
+        progress = None if watch is None else watch(planned_run, stream)
+        prepared = planned_run.prepared(Path(out))
+        yield (
+            planned_run,
+            ActiveRun(
+                stream,
+                prepared.recipe,
+                execution,
+                protocol=prepared.protocol,
+                seed=prepared.learner_seed,
+                out=out,
+                origin=prepared.origin,
+                notes=prepared.notes,
+                progress=progress,
+                store=store,
+            ),
+        )

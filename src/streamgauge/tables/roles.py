@@ -1,0 +1,174 @@
+"""Columns in their roles as arrays: labels, times, coordinates, users, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.rows import Flags, Rows
+from streamgauge.tables.times import TimeParser
+from streamgauge.tables.values import Ints, Vocabulary, clean_text, numbers
+
+Array = NDArray[Any]
+_MISSING, _UNKNOWN, _NEGATIVE = -1, -2, -3  # labels
+
+
+class Labels(NamedTuple):
+    """Labels as class numbers, below 0 in bad rows, and the names of the classes."""
+
+    label: Ints
+    names: list[str] | None
+
+
+def code_labels(
+    column: pa.ChunkedArray,
+    rows: Rows,
+    numbering: str = "auto",
+    known: Sequence[str] | None = None,
+) -> Labels:
+    """Whole numbers from 0 stay as they are; ids far apart and names are numbered in their order.
+
+    `numbering` is auto, numbers (never renumber) or names (always). `known` names the classes, of
+    which labels are the numbers or, where they are text or `numbering` is names, the names.
+    """
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
+        raise StreamgaugeError(
+            f"The labels of {rows.table} are of type {kind}: give whole numbers or names."
+        )
+    words = Vocabulary()
+    codes = words.encode(clean_text(column)[0])
+    if words.fraction is not None:
+        row = int(np.argmax(codes == words.numbers[words.fraction]))
+        what = f"has the label {words.fraction}, but labels are whole numbers or names: there is"
+        raise StreamgaugeError(rows.at(row, f"{what} no regression here."))
+    if not words.whole and numbering == "numbers":
+        name = next(text for key, text in words.texts.items() if isinstance(key, str))
+        raise StreamgaugeError(
+            f"The labels of {rows.table} are text, as '{name}' is: set --stream.labels to auto or"
+            " names."
+        )
+    if known is not None and (not words.whole or numbering == "names"):
+        rank = {name: number for number, name in enumerate(known)}
+        numbers = [rank.get(text, _UNKNOWN) for text in words.texts.values()]
+    elif not words.whole:
+        known = sorted(words.texts.values())
+        rank = {name: number for number, name in enumerate(known)}
+        numbers = [rank[text] for text in words.texts.values()]
+    else:
+        numbers = list(words.numbers)
+        present = sorted(key for key in numbers if key >= 0)
+        sparse = bool(present) and present[-1] >= 10 * len(present) + 100
+        if known is not None:
+            numbers = [key if key < len(known) else _UNKNOWN for key in numbers]
+        elif numbering == "names" or (numbering == "auto" and sparse):
+            known = [str(key) for key in present]
+            order = {key: number for number, key in enumerate(present)}
+            numbers = [order.get(key, _NEGATIVE) for key in numbers]
+        else:
+            numbers = [key if key >= 0 else _NEGATIVE for key in numbers]
+    label = np.array([*numbers, _MISSING], np.int64)[codes]
+    below = "labels are whole numbers from 0 on, or names."
+    rows.refuse(label == _MISSING, "missing label", "has no label (empty, nan, null or None).")
+    for code, sort, what in (
+        (_NEGATIVE, "missing label", "has the label '{}': " + below),
+        (_UNKNOWN, "unknown label", "has the unknown label '{}'."),
+    ):
+        rows.refuse(
+            label == code,
+            sort,
+            lambda row, what=what: rows.at(row, what.format(column[row].as_py())),  # type: ignore[misc]
+        )
+    return Labels(label, None if known is None else list(known))
+
+
+class Groups(NamedTuple):
+    """Users or domains as numbers, and where there is none."""
+
+    code: Ints
+    missing: Flags
+
+
+def code_groups(column: pa.ChunkedArray, role: str) -> Groups:
+    """Whole numbers as they are; names numbered by alphabet, the empty one being a name."""
+    column = clean_text(column)[0]
+    missing = np.asarray(column.is_null())
+    if pa.types.is_integer(column.type) and (pc.max(column).as_py() or 0) < 1 << 63:
+        return Groups(np.asarray(pc.fill_null(column, 0)).astype(np.int64, copy=False), missing)
+    if pa.types.is_nested(column.type):
+        raise StreamgaugeError(
+            f"The column for the {role} is of type {column.type}: give numbers or names."
+        )
+    words = Vocabulary()
+    codes = words.encode(column)
+    if words.whole:
+        return Groups(np.array([*words.numbers, 0], np.int64)[codes], missing)
+    names = [*words.texts.values(), ""]
+    rank = np.argsort(np.argsort(np.array(names))) - (0 if missing.any() else 1)
+    return Groups(rank[codes], np.zeros(len(codes), bool))
+
+
+def feature_matrix(table: pa.Table, columns: Sequence[str], rows: Rows) -> NDArray[np.float32]:
+    """Columns of numbers side by side as 32-bit floats."""
+    if not columns:
+        raise StreamgaugeError(f"{rows.table} has no column left for features.")
+    x = np.empty((len(table), len(columns)), np.float32)
+    for at, column in enumerate(columns):
+        values = numbers(table[column])
+        if values is None:
+            raise StreamgaugeError(
+                f"The column '{column}' of {rows.table} holds no numbers but {table[column].type}:"
+                " turn it into numbers, or leave it out with --stream.drop."
+            )
+        rows.refuse(np.isnan(values), "missing value", f"has no value in column '{column}'.")
+        x[:, at] = values
+    return x
+
+
+def read_columns(
+    table: pa.Table, chosen: Mapping[str, str], rows: Rows, option: str = "--stream."
+) -> dict[str, Array]:
+    """Times in seconds, coordinates in degrees, users and domains as numbers, by role.
+
+    `option` begins the options that name a column; "" where there are none.
+    """
+    columns: dict[str, Array] = {}
+    bad: dict[str, Flags] = {}
+    for role in ("time", "latitude", "longitude", "user", "domain"):
+        if role not in chosen:
+            continue
+        column = table[chosen[role]]
+        if role == "time":
+            columns[role] = TimeParser(chosen[role], option and option + role).seconds(column)
+            bad[role] = ~np.isfinite(columns[role])
+        elif role in ("user", "domain"):
+            columns[role], bad[role] = code_groups(column, role)
+        else:
+            columns[role] = _degrees(column, role, rows)
+    for role, missing in bad.items():
+        without = f" ({option}{role} none does without)" if option else ""
+        why = f"has no {role} in column '{chosen[role]}'{without}."
+        rows.refuse(missing, f"missing {role}", why)
+    return columns
+
+
+def _degrees(column: pa.ChunkedArray, role: str, rows: Rows) -> NDArray[np.float64]:
+    degrees = numbers(column)
+    if degrees is None:
+        raise StreamgaugeError(
+            f"The {role} of {rows.table} must be a number in every row: name another column."
+        )
+    limit = 90 if role == "latitude" else 180
+    with np.errstate(invalid="ignore"):
+        rows.refuse(
+            np.abs(degrees) > limit,
+            "place off the globe",
+            lambda row: rows.at(row, f"has the {role} {degrees[row]}."),
+        )
+    return degrees
