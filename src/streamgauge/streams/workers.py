@@ -83,8 +83,8 @@ def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:  # an open copy would hide the parent's end from the others
         other.close()
-    if hasattr(work, "told"):  # progress is sent as ints
-        work.told = pipe.send
+    if hasattr(work, "report"):  # progress is sent as ints
+        work.report = pipe.send
     while True:
         try:
             task = pipe.recv()
