@@ -215,7 +215,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("run", *SMALL, "--learner", "er", "--er.seed", "abc"), "er.seed must be a whole number"),
         (("run", *SMALL, "--learner", "er", "--er.seed", "-1"), "er.seed must lie between"),
         (("run", *SMALL, "--learner", "er", "--stream.seed", "x"), "stream.seed must be a whole"),
-        (("run", *SMALL, "--learner", "a.b=er"), "may hold no dot and no slash"),
+        (("run", *SMALL, "--learner", "a.b=er"), "must not contain a dot or a slash"),
         (("run", *SMALL, "--learner", "stream=er"), "cannot be named 'stream'"),
         (("run", *SMALL, "--learner", "blind", "--protocol.probe", "end"), "nothing to probe"),
         (("check", "er", "--device", "foo"), "There is no device 'foo'"),
