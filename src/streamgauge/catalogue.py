@@ -143,13 +143,14 @@ def _preset(name: str, preset: str) -> dict[str, Any]:
 
 def config_type_of(kind: type) -> type | None:
     """The dataclass that annotates the parameter `config`, or None without that parameter. A class
-    that inherits `__init__` may have a `Config` in its own file instead."""
+    that inherits `__init__` may have a `Config` in its own file, or in that of a base class."""
     if "config" not in inspect.signature(kind.__init__).parameters:  # type: ignore[misc]
         return None
     maker = next(part for part in kind.__mro__ if "__init__" in vars(part))
-    own = getattr(sys.modules.get(kind.__module__), "Config", None)
-    if maker is not kind and isinstance(own, type):
-        return own
+    for part in kind.__mro__[: kind.__mro__.index(maker)]:
+        own = getattr(sys.modules.get(part.__module__), "Config", None)
+        if isinstance(own, type):
+            return own
     annotation = maker.__init__.__annotations__.get("config")  # type: ignore[misc]
     if isinstance(annotation, str):
         # Only this annotation: others may use types that are imported for type checking only.

@@ -77,21 +77,21 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
 def test_an_interrupted_command_says_how_to_go_on(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamgauge.running.loop import Loop
+    from streamgauge.running.schedule import Schedule
 
     words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
-    advance = Loop._advance
+    play_step = Schedule.play_step
 
-    def until_interrupted(loop: Loop) -> None:
-        if loop.step == 12:
+    def until_interrupted(schedule: Schedule) -> Any:
+        if schedule.step == 12:
             raise KeyboardInterrupt
-        advance(loop)
+        return play_step(schedule)
 
-    monkeypatch.setattr(Loop, "_advance", until_interrupted)
+    monkeypatch.setattr(Schedule, "play_step", until_interrupted)
     code, _, err = call(*words)
     assert code == 130
     assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
-    monkeypatch.setattr(Loop, "_advance", advance)
+    monkeypatch.setattr(Schedule, "play_step", play_step)
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out

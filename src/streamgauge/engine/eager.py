@@ -52,7 +52,8 @@ class Eager:
         sure = confidence(table, prediction)
         if np.isnan(sure).any():
             raise StreamgaugeError(
-                "The learner's scores hold a NaN, or for some sample no finite value at all."
+                "The learner's scores hold a NaN, or for some sample no finite value at all:"
+                " if its training has diverged, try a lower learning rate."
             )
         return Answers(scores, prediction, sure)
 
