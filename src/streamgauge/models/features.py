@@ -25,7 +25,7 @@ from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import locked, replace_synced, write_text
 from streamgauge.streams import Gate, Source, Spec, Stream
-from streamgauge.streams.prefetch import Ahead, workers_for
+from streamgauge.streams.prefetch import PrefetchSource, workers_for
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stored_order import mapped
 
@@ -269,7 +269,7 @@ def _shard(
         ]
         told = 0
         for number, index in enumerate(blocks):
-            while isinstance(source, Ahead) and source.hungry and told < len(blocks):
+            while isinstance(source, PrefetchSource) and source.needs_more and told < len(blocks):
                 if told >= number:
                     source.announce(blocks[told])
                 told += 1
@@ -295,7 +295,7 @@ def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
     if count == 0:
         yield source
         return
-    reader = Ahead(source, count)
+    reader = PrefetchSource(source, count)
     try:
         yield reader
     finally:
