@@ -69,7 +69,7 @@ def classes(
 
     if threads is not None and threads < 1:
         raise StreamgaugeError(f"--threads must be at least 1, not {threads}.")
-    found = run_classes(
+    summary = run_classes(
         table,
         out=out,
         use=use,
@@ -88,9 +88,9 @@ def classes(
         user=user,
     )
     if as_json:
-        print_json(found)
+        print_json(summary)
         return
-    for sentence in found["words"]:
+    for sentence in summary["words"]:
         print(sentence)
 
 
@@ -145,18 +145,18 @@ def shift(
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
-        found = stream_drift(stream_of(stream, context), **options)
+        drift = stream_drift(stream_of(stream, context), **options)
     else:
         _no_settings(context)
         assert table is not None
-        found = table_drift(table, features=feature or (), label=label, time=time, **options)
-    written = None if report is None else drift_page(found).write(report)
+        drift = table_drift(table, features=feature or (), label=label, time=time, **options)
+    written = None if report is None else drift_page(drift).write(report)
     if as_json:
-        print_json({**found.to_dict(), "report": None if written is None else str(written)})
+        print_json({**drift.to_dict(), "report": None if written is None else str(written)})
         return
-    print(found.words)
-    print(method_text(found))
-    for note in found.notes:
+    print(drift.words)
+    print(method_text(drift))
+    for note in drift.notes:
         print(f"Note: {note}")
     if written is not None:
         print(f"Report: {written}")

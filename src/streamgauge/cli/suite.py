@@ -124,19 +124,19 @@ def plan(
         print_json(
             [
                 {
-                    "row": one.row.title,
-                    "complete": one.complete,
-                    "missing": one.missing,
-                    "to_run": one.to_run,
-                    "steps": one.work.steps,
-                    "jobs": one.work.jobs,
-                    "answers": one.work.answered + one.work.evaluated,
-                    "flops_a_run": one.flops,
-                    "seconds_a_run": one.seconds,
-                    "bytes": one.memory,
-                    "basis": one.work.basis,
+                    "row": estimated.row.title,
+                    "complete": estimated.complete,
+                    "missing": estimated.missing,
+                    "to_run": estimated.to_run,
+                    "steps": estimated.work.steps,
+                    "jobs": estimated.work.jobs,
+                    "answers": estimated.work.answered + estimated.work.evaluated,
+                    "flops_a_run": estimated.flops,
+                    "seconds_a_run": estimated.seconds,
+                    "bytes": estimated.memory,
+                    "basis": estimated.work.basis,
                 }
-                for one in estimates
+                for estimated in estimates
             ]
         )
     else:
@@ -312,10 +312,10 @@ def record(
     from streamgauge.suites.measured import write
 
     suite = load(name)
-    found = _measured(suite, _folder(suite, out), runs, to)
-    if not found:
+    measured = _measured(suite, _folder(suite, out), runs, to)
+    if not measured:
         raise StreamgaugeError(f"There are no complete runs of {name} in {_folder(suite, out)}.")
-    print(f"Results: {write(name, found, to / f'{name}.toml')}")
+    print(f"Results: {write(name, measured, to / f'{name}.toml')}")
 
 
 @app.command()

@@ -121,4 +121,4 @@ def tune(
     else:
         print(f"\n{summary_text(summary)}")
     if summary["choice"] is None:
-        raise StreamgaugeError("The search found nothing to choose: no trial gave a value.")
+        raise StreamgaugeError("There is nothing to choose: no trial gave a value.")

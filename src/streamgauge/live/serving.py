@@ -40,7 +40,7 @@ from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
 from streamgauge.running.header import run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 from streamgauge.versions import renamed_parameter
 
@@ -75,7 +75,7 @@ def serve(
     hang: float | None = None,
     name: str = "live",
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
     checkpoint: float = 30.0,

@@ -36,7 +36,7 @@ from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.rows import append_job
 from streamgauge.running.threads import threads as threads_of_torch
-from streamgauge.settings import as_plain
+from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.versions import renamed_parameter
 
@@ -60,7 +60,7 @@ def live(
     trainer: Kind = "process",
     hang: float | None = None,
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
     checkpoint: float = 30.0,
