@@ -77,10 +77,8 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
 def test_an_interrupted_command_says_how_to_go_on(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamgauge.running.loop import Loop
 
     words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
-<<<<<<< HEAD
     play_step = Schedule.play_step
 
     def until_interrupted(schedule: Schedule) -> Any:
@@ -93,21 +91,6 @@ def test_an_interrupted_command_says_how_to_go_on(
     assert code == 130
     assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
     monkeypatch.setattr(Schedule, "play_step", play_step)
-=======
-    steps = Loop.steps
-
-    def until_interrupted(loop: Loop, *given: Any) -> Iterator[None]:
-        for _ in steps(loop, *given):
-            if loop.step == 12:
-                raise KeyboardInterrupt
-            yield
-
-    monkeypatch.setattr(Loop, "steps", until_interrupted)
-    code, _, err = call(*words)
-    assert code == 130
-    assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
-    monkeypatch.setattr(Loop, "steps", steps)
->>>>>>> files
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out
