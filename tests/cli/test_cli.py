@@ -77,6 +77,7 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
 def test_an_interrupted_command_says_how_to_go_on(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from streamgauge.running.schedule import Schedule
 
     words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
     play_step = Schedule.play_step

@@ -24,6 +24,7 @@ from streamgauge.cli.options import (
     execution_of,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import CHECKPOINT
 
 
 def tune(
@@ -65,7 +66,7 @@ def tune(
     side_by_side: Annotated[
         int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
     ] = None,
-    checkpoint: Checkpoint = 30.0,
+    checkpoint: Checkpoint = CHECKPOINT,
     workers: ReadAhead = None,
     on: On = "local",
     address: Address = None,
