@@ -18,6 +18,7 @@ from helpers import batch_of, build, small_stream
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter, has_methods_of, same_methods
 from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.parts import replay_batch
 from streamgauge.learners.published.mir import RealTimeMIR
 from streamgauge.learners.replay import er
 from streamgauge.learners.replay.mir import MIR, Config
@@ -157,6 +158,12 @@ def test_a_class_that_extends_a_method_has_its_settings_and_its_published_varian
     plain = streamgauge.learner(Mine).build(stream.spec, gate, 0, torch.device("cpu"))
     assert type(plain) is Mine
     assert type(copy.copy(learner)) is type(learner)
+
+
+def test_a_method_may_still_import_the_old_name_of_a_draw() -> None:
+    with pytest.warns(DeprecationWarning, match="is now .*ReplayDraw"):
+        from streamgauge.learners.parts.replay_batch import Drawn  # type: ignore[attr-defined]
+    assert Drawn is replay_batch.ReplayDraw
 
 
 def test_the_plain_executor_calls() -> None:
