@@ -30,7 +30,7 @@ import torch
 
 import streamgauge as sg
 from streamgauge.live import find_rate, live, rates_text, serve, summarise, summary_text
-from streamgauge.live.stored import beginning
+from streamgauge.live.stored_stream import beginning
 from streamgauge.streams import Spec, Stream
 
 BATCH = 10
@@ -47,14 +47,14 @@ def calibrate(target: float, out: Path) -> float:
     """A rate at which an update takes about so many steps, from two short runs."""
     rate = 1000.0
     for _ in range(2):
-        run = live(long_enough(rate, 4), "er", rate, seconds=4, out=out, said=_quiet)
+        run = live(long_enough(rate, 4), "er", rate, seconds=4, out=out, log=_quiet)
         rate *= target / summarise(run).cost
     return round(rate, -1)
 
 
 def compare(rate: float, seconds: float, seed: int, out: Path) -> dict[str, float]:
     stream = long_enough(rate, seconds, seed)
-    run = live(stream, "er", rate, seconds=seconds, shifts=(200,), out=out, said=_quiet)
+    run = live(stream, "er", rate, seconds=seconds, shifts=(200,), out=out, log=_quiet)
     found = summarise(run)
     shown = beginning(stream, found.samples)  # less than was asked for where it was not held
     protocol = sg.Protocol(cost=f"{found.cost:.3f}", evaluate="end", shifts=(200,))
@@ -101,7 +101,7 @@ def holds_what_it_found(seconds: float, trial: float, out: Path) -> bool:
         if math.isnan(rate):
             good = False
             continue
-        run = live(long_enough(rate, seconds), "er", rate, seconds=seconds, out=out, said=_quiet)
+        run = live(long_enough(rate, seconds), "er", rate, seconds=seconds, out=out, log=_quiet)
         print(summary_text(run))
         told = summarise(run)
         held = told.rate_held >= 0.99 * rate and told.latency_p99 <= max(

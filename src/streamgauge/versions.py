@@ -7,16 +7,37 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 VERSION = "0.2.0"
 
-# Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes; all
-# since 0.2, to be removed in 0.4.
+# Folder of old paths, folder of new paths -> modules that kept their names. All since 0.2, to be
+# removed in 0.4.
+_MOVED_TOGETHER = {
+    ("", "cost"): "clock energy flops",
+    ("", "running"): "conformance evaluation lookahead loop profile reference runner threads",
+    ("learners", "learners.adaptive"): "adrep er_batch er_cosine polrs polrs_adrep",
+    ("learners", "learners.gradient_free"): "acm blind majority ncm random slda",
+    ("learners", "learners.replay"): (
+        "ace agem cosine_fc derpp er er_ace er_lwf er_minus er_plus fc_only finetune "
+        "gdumb gss lwf mir overadapt rar replay_only rwalk scr"
+    ),
+    ("streams", "streams.datasets"): "tinyimagenet",
+    ("streams", "streams.named"): "_generate albums blobs cglm clear cloc elec2 markov",
+    ("streams", "streams.own"): "arrays folder huggingface manifest tabular webdataset",
+}
+# Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes.
 MOVED = {
+    f"{old}.{name}".lstrip("."): f"{new}.{name}"
+    for (old, new), names in _MOVED_TOGETHER.items()
+    for name in names.split()
+} | {
     "audit._kernels": "audit.kernels",
     "audit.spread": "audit.parallel",
     "cli.cluster": "cli.options",
@@ -26,15 +47,10 @@ MOVED = {
     "cli_streams": "cli.streams",
     "cli_suite": "cli.suite",
     "cli_tune": "cli.tune",
-    "clock": "cost.clock",
     "cluster": "running.executors.cluster",
-    "conformance": "running.conformance",
     "counting": "engine.counting",
     "demo": "suites.demo",
-    "energy": "cost.energy",
-    "evaluation": "running.evaluation",
     "features": "models.features",
-    "flops": "cost.flops",
     "learners._augment": "models.augment",
     "learners._contrast": "learners.parts.contrast",
     "learners._deal": "learners.parts.replay_batch",
@@ -50,48 +66,18 @@ MOVED = {
     "learners._small": "learners.parts.small_networks",
     "learners._views": "models.contrast_views",
     "learners._window": "learners.parts.window",
-    "learners.ace": "learners.replay.ace",
-    "learners.acm": "learners.gradient_free.acm",
-    "learners.adrep": "learners.adaptive.adrep",
-    "learners.agem": "learners.replay.agem",
-    "learners.blind": "learners.gradient_free.blind",
-    "learners.cosine_fc": "learners.replay.cosine_fc",
-    "learners.derpp": "learners.replay.derpp",
-    "learners.er": "learners.replay.er",
-    "learners.er_ace": "learners.replay.er_ace",
-    "learners.er_batch": "learners.adaptive.er_batch",
-    "learners.er_cosine": "learners.adaptive.er_cosine",
-    "learners.er_lwf": "learners.replay.er_lwf",
-    "learners.er_minus": "learners.replay.er_minus",
-    "learners.er_plus": "learners.replay.er_plus",
-    "learners.fc_only": "learners.replay.fc_only",
-    "learners.finetune": "learners.replay.finetune",
-    "learners.gdumb": "learners.replay.gdumb",
-    "learners.gss": "learners.replay.gss",
-    "learners.lwf": "learners.replay.lwf",
-    "learners.majority": "learners.gradient_free.majority",
-    "learners.mir": "learners.replay.mir",
-    "learners.ncm": "learners.gradient_free.ncm",
-    "learners.overadapt": "learners.replay.overadapt",
-    "learners.polrs": "learners.adaptive.polrs",
-    "learners.polrs_adrep": "learners.adaptive.polrs_adrep",
-    "learners.random": "learners.gradient_free.random",
-    "learners.rar": "learners.replay.rar",
-    "learners.replay_only": "learners.replay.replay_only",
-    "learners.rwalk": "learners.replay.rwalk",
-    "learners.scr": "learners.replay.scr",
-    "learners.slda": "learners.gradient_free.slda",
-    "lookahead": "running.lookahead",
-    "loop": "running.loop",
+    "live.bench": "live.local_trainer",
+    "live.child": "live.trainer_process",
+    "live.desk": "live.dispatcher",
+    "live.door": "live.http_server",
+    "live.outside": "live.serving",
+    "live.stored": "live.stored_stream",
     "models.layout": "models.placement",
     "pretrain": "models.pretrain",
-    "profile": "running.profile",
     "ranks": "running.executors.torchrun",
     "reading": "running.prefetch",
     "realtime": "suites.realtime",
-    "reference": "running.reference",
     "remote": "running.executors.on_ray",
-    "runner": "running.runner",
     "report.html": "report.page",
     "report.places": "report.class_map",
     "sheet": "pages.page",
@@ -100,7 +86,6 @@ MOVED = {
     "streams._data": "streams.datasets.data_set",
     "streams._download": "streams.datasets.download",
     "streams._files": "streams.datasets.archive",
-    "streams._generate": "streams.named._generate",
     "streams._idx": "streams.datasets.idx_files",
     "streams._own": "streams.own._common",
     "streams._photos": "streams.datasets.photos",
@@ -108,23 +93,12 @@ MOVED = {
     "streams._split": "streams.named.splits",
     "streams._workers": "streams.workers",
     "streams.ahead": "streams.prefetch",
-    "streams.albums": "streams.named.albums",
-    "streams.arrays": "streams.own.arrays",
-    "streams.blobs": "streams.named.blobs",
-    "streams.blurry_cifar100": "streams.named.splits:blurry_cifar100",
-    "streams.cglm": "streams.named.cglm",
     "streams.cifar10": "streams.datasets.published:cifar10",
     "streams.cifar100": "streams.datasets.published:cifar100",
-    "streams.clear": "streams.named.clear",
-    "streams.cloc": "streams.named.cloc",
-    "streams.elec2": "streams.named.elec2",
+    "streams.blurry_cifar100": "streams.named.splits:blurry_cifar100",
     "streams.fashion_mnist": "streams.named.splits:fashion_mnist",
-    "streams.folder": "streams.own.folder",
-    "streams.huggingface": "streams.own.huggingface",
     "streams.items": "streams.images.items",
     "streams.kept": "streams.stored_order",
-    "streams.manifest": "streams.own.manifest",
-    "streams.markov": "streams.named.markov",
     "streams.mnist": "streams.named.splits:mnist",
     "streams.packed": "streams.pack.packed",
     "streams.packing": "streams.pack.packing",
@@ -133,10 +107,6 @@ MOVED = {
     "streams.split_cifar10": "streams.named.splits:split_cifar10",
     "streams.split_cifar100": "streams.named.splits:split_cifar100",
     "streams.split_tinyimagenet": "streams.named.splits:split_tinyimagenet",
-    "streams.tabular": "streams.own.tabular",
-    "streams.tinyimagenet": "streams.datasets.tinyimagenet",
-    "streams.webdataset": "streams.own.webdataset",
-    "threads": "running.threads",
     "together": "running.executors.interleaved",
 }
 
@@ -161,6 +131,26 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(target), successor)
 
     return __getattr__
+
+
+def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: the old name of a keyword parameter is still accepted, with a warning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> R:
+            if old in named:
+                warnings.warn(
+                    f"The parameter {old} is now {new}; the old name is removed in version 0.4.",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                named[new] = named.pop(old)
+            return function(*args, **named)
+
+        return call
+
+    return decorate
 
 
 class _Moved(MetaPathFinder, Loader):

@@ -14,7 +14,11 @@ import streamgauge as sg
 from helpers import Spy, batch_of, build, same_log, small_stream
 from streamgauge import catalogue
 from streamgauge.cost.flops import Affine, Meter, counting, part
-from streamgauge.learners.parts.replay_batch import NONE, deal_others, sizes_of_others
+from streamgauge.learners.parts.replay_batch import (
+    NONE,
+    draw_sizes_of_other_classes,
+    next_of_other_classes,
+)
 from streamgauge.memory import Reservoir
 from streamgauge.running import conformance
 from streamgauge.running.loop import Loop
@@ -363,6 +367,6 @@ def test_sizes_of_hands_are_known_before_they_are_dealt(n: int, least: int) -> N
         memory.add(np.arange(count + 7), np.repeat([0, 1], [count, 7]))
         left, sizes = NONE, []
         for _ in range(8):
-            hand, left = deal_others(left, n, memory, np.array([1]), least)
+            hand, left = next_of_other_classes(left, n, memory, np.array([1]), least)
             sizes.append(len(hand))
-        assert sizes_of_others(count, n, least, hands=8) == sizes
+        assert draw_sizes_of_other_classes(count, n, least, draws=8) == sizes

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "src" / "streamgauge"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_FILES_AT_THE_TOP = 8
 MOST_FILES_IN_A_FOLDER = 25
+STILL_TO_COME = {"learners/published/"}  # in the documentation already
 
 
 def files_in(folder: Path) -> list[str]:
@@ -118,7 +119,13 @@ def later():
 
 
 def paths_in(text: str) -> list[str]:
-    """Relative link targets, and words in backticks that look like a path."""
+    """Relative link targets, and words in backticks that look like a path. Paths in parentheses
+    after a folder, as in `learners/` (`replay/`, `published/`), are below that folder."""
+    text = re.sub(
+        r"`([\w/]+/)` \(([^)]*)\)",
+        lambda match: f"`{match[1]}` " + match[2].replace(" `", f" `{match[1]}"),
+        text.replace("(`", "( `"),
+    )
     words = [word for code in re.findall(r"`([^`\n]+)`", text) for word in code.split()]
     paths = [word for word in words if re.fullmatch(r"[\w*./-]+(/|\.(py|md|toml|svg))", word)]
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
@@ -135,26 +142,29 @@ def missing_paths(page: Path, text: str) -> list[str]:
     ]
 
 
+def test_missing_paths_are_recognised() -> None:
+    text = (
+        "`streams/nowhere.py`, [a page](nothing.md), `audit/` (`verdict.py`, `gone/`), `files.py`"
+    )
+    assert missing_paths(ROOT / "docs" / "page.md", text) == [
+        "audit/gone/",
+        "nothing.md",
+        "streams/nowhere.py",
+    ]
+
+
 def test_paths_in_the_map_of_the_readme_exist() -> None:
     page = ROOT / "README.md"
     _, _, where = page.read_text(encoding="utf-8").partition("## Where things are")
     assert len(paths_in(where)) >= 5
-    assert not missing_paths(page, where)
+    assert set(missing_paths(page, where)) <= STILL_TO_COME
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="learners/published/, running/execution.py and running/plan.py are still to come",
-)
 def test_paths_in_the_architecture_exist() -> None:
     page = ROOT / "docs" / "architecture.md"
     text = page.read_text(encoding="utf-8")
     assert len(paths_in(text)) >= 20
-    assert not missing_paths(page, text)
-    assert missing_paths(page, "`streams/nowhere.py` and [a page](nothing.md)") == [
-        "nothing.md",
-        "streams/nowhere.py",
-    ]
+    assert set(missing_paths(page, text)) <= STILL_TO_COME
 
 
 def test_the_picture_of_the_architecture_is_up_to_date() -> None:

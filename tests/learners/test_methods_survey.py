@@ -280,13 +280,15 @@ def test_jitter_of_normalised_values_loses_what_is_negative() -> None:
 def test_dealing_gives_all_before_any_comes_again() -> None:
     rng, left, dealt = np.random.default_rng(0), _deal.NONE, []
     for _ in range(4):
-        hand, left = _deal.deal(left, 3, np.arange(10, 22), rng)
+        hand, left = _deal.next_shuffled(left, 3, np.arange(10, 22), rng)
         dealt += hand.tolist()
     assert sorted(dealt) == list(range(10, 22))
-    assert len(_deal.deal(_deal.NONE, 3, np.arange(2), rng)[0]) == 0
-    hand, left = _deal.deal(np.array([7]), 3, np.arange(5), rng)  # too few left: shuffled anew
+    assert len(_deal.next_shuffled(_deal.NONE, 3, np.arange(2), rng)[0]) == 0
+    hand, left = _deal.next_shuffled(
+        np.array([7]), 3, np.arange(5), rng
+    )  # too few left: shuffled anew
     assert 7 not in hand
-    assert len(_deal.deal(np.array([7]), 3, np.arange(5), rng, whole=False)[0]) == 1
+    assert len(_deal.next_shuffled(np.array([7]), 3, np.arange(5), rng, whole=False)[0]) == 1
 
 
 # ER
@@ -559,8 +561,8 @@ def test_mir_selects_once_a_batch_or_in_each_pass() -> None:
     for select, count in (("batch", 1), ("pass", 3)):
         learner, batch = after(stream, "mir", 10, recall=3, candidates=20, passes=3, select=select)
         asked: list[int] = []
-        choose = learner._most_interfered
-        learner._most_interfered = lambda some, c=choose, a=asked: (a.append(len(some.y)), c(some))[
+        choose = learner.most_interfered
+        learner.most_interfered = lambda some, c=choose, a=asked: (a.append(len(some.y)), c(some))[
             1
         ]
         trained: list[torch.Tensor] = []
@@ -603,7 +605,7 @@ def test_mir_as_the_survey_ran_it() -> None:
     total = twin.loss(batch, chosen)
     assert total.item() == pytest.approx(twin.new.item() + old.item(), rel=1e-5)
     # Classes of the batch before are all there is: nothing to recall.
-    learner.before = np.arange(8)
+    learner.previous_labels = np.arange(8)
     assert learner.learn(batch, None)["recalled"] == 0
 
 
@@ -615,7 +617,7 @@ def test_mir_tail_of_the_survey(held: int, kept: int) -> None:
         batch = batch_of(stream, 0, gate)
         learner.model.head.see(batch.y)
         some = Batch(batch.x[:1].expand(held, -1, -1, -1), batch.y[:1].expand(held), batch.index)
-        assert len(learner._most_interfered(some).y) == expected
+        assert len(learner.most_interfered(some).y) == expected
 
 
 def test_mir_as_the_real_time_paper_ran_it() -> None:
@@ -666,7 +668,7 @@ def test_derpp_loss_from_two_recalled_batches() -> None:
     twin.model.head.see(batch.y)
     x = twin.view(torch.cat([batch.x, one.x, two.x]))
     logits = twin.model.head.scores(twin.model.features(x))
-    stored = learner.kept[first]
+    stored = learner.stored_logits[first]
     distance = ((logits[5:9] - stored) ** 2).sum() / stored.numel()
     loss = F.cross_entropy(logits[:5], batch.y) + 0.3 * distance
     loss = loss + 0.7 * F.cross_entropy(logits[9:], two.y)
@@ -699,7 +701,7 @@ def test_derpp_as_published_uses_one_batch_for_both_terms() -> None:
     assert len(recalled.y) == 4
     model = copy.deepcopy(learner.model)
     logits = model(normal(torch.cat([batch.x, recalled.x])))
-    stored = learner.kept[learner.slots]
+    stored = learner.stored_logits[learner.slots]
     loss = F.cross_entropy(logits[:5], batch.y) + 0.3 * F.mse_loss(logits[5:], stored)
     loss = loss + 0.7 * F.cross_entropy(logits[5:], recalled.y)
     assert learner.loss(batch, recalled).item() == pytest.approx(loss.item(), rel=1e-5)
@@ -718,7 +720,7 @@ def test_derpp_keeps_the_logits_of_the_image_as_it_is() -> None:
     learner.model.eval()
     with torch.no_grad():
         expected = learner.model.head.scores(learner.model.features(normal(batch.x)))
-    assert np.allclose(learner.kept[slots].numpy(), expected.numpy(), atol=1e-6)
+    assert np.allclose(learner.stored_logits[slots].numpy(), expected.numpy(), atol=1e-6)
 
 
 def test_derpp_trains_all_outputs_from_the_start() -> None:
@@ -959,7 +961,7 @@ def test_rar_leaves_a_sample_alone_that_has_no_other_class_to_go_to() -> None:
     for weight in learner.model.parameters():
         weight.grad = torch.zeros_like(weight)
     free = torch.tensor([True, False, True, True, False])
-    pushed = learner._pushed_towards(x, (batch.y + 1) % 4, free, images=True)
+    pushed = learner.push(x, (batch.y + 1) % 4, free, images=True)
     assert [torch.allclose(a, b, atol=1e-5) for a, b in zip(pushed, x, strict=True)] == (
         ~free
     ).tolist()
@@ -985,7 +987,9 @@ def test_rar_as_published_pushes_away_from_the_farthest_and_cuts(steps: int) -> 
                            virtual_lr=0.3, beta=0.6, as_published=True)  # fmt: skip
     memory = copy.deepcopy(learner.memory)
     recalled = learner.read(memory.index[memory.recall(5)])
-    index, _ = _deal.deal(learner.left, 5, memory.index[memory.slots()], memory.rng, whole=False)
+    index, _ = _deal.next_shuffled(
+        learner.left, 5, memory.index[memory.slots()], memory.rng, whole=False
+    )
     other = learner.read(index)
     x, y = normal(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
     model = copy.deepcopy(learner.model)

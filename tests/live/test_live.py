@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import signal
@@ -23,15 +24,16 @@ from hypothesis import strategies as st
 
 import streamgauge as sg
 from helpers import Spy, small_stream
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live import find_rate, live, rates_text, summarise, summary_text
-from streamgauge.live.bench import Bench, Setup, addresses, pack, unpack
-from streamgauge.live.desk import Desk, Job, Lost, Update
+from streamgauge.live.dispatcher import Dispatcher, Lost, TrainingRequest, Update
 from streamgauge.live.journal import Journal
+from streamgauge.live.local_trainer import LocalTrainer, Setup, pack, stored_addresses, unpack
 from streamgauge.live.player import Player, WallClock
-from streamgauge.live.rate import Trial, promise, repeated, search
+from streamgauge.live.rate import Trial, confirmed_rate, repeated, search
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.stored import beginning
-from streamgauge.live.trainer import Elsewhere, Here, Worker
+from streamgauge.live.stored_stream import beginning
+from streamgauge.live.trainer import BackgroundTrainer, ProcessBackend, ThreadBackend
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.streams import Gate, Stream
@@ -58,15 +60,15 @@ class FakeClock:
 class FakeTrainer:
     """Takes exactly so long for a job, and really learns when it is over."""
 
-    def __init__(self, clock: FakeClock, seconds: Callable[[Job], Fraction]) -> None:
+    def __init__(self, clock: FakeClock, seconds: Callable[[TrainingRequest], Fraction]) -> None:
         self.clock, self.seconds = clock, seconds
         self.learnt: list[int] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[TrainingRequest] = []
         self.ends: Fraction | None = None
         self.outcome: Update | Lost | None = None
         clock.trainer = self
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: TrainingRequest) -> None:
         assert self.ends is None, "a second job while one is being done"
         self.jobs.append(job)
         self.ends = self.clock.time + self.seconds(job)
@@ -90,7 +92,7 @@ def journal_of(stream: Stream) -> Journal:
 
 def played(
     stream: Stream,
-    cost: Callable[[Job], Fraction] | Fraction,
+    cost: Callable[[TrainingRequest], Fraction] | Fraction,
     rate: Fraction = Fraction(5),
     shifts: tuple[int, ...] = (),
     keep: int = 4,
@@ -103,7 +105,7 @@ def played(
     journal = journal_of(stream)
     make = lambda: kind(stream.spec, gate, 0, CPU)  # noqa: E731
     player = Player(
-        stream, make(), make, gate, Desk(trainer), journal, clock, rate, CPU,
+        stream, make(), make, gate, Dispatcher(trainer), journal, clock, rate, CPU,
         Snapshots(shifts, keep), **options,
     )  # fmt: skip
     player.play()
@@ -134,8 +136,8 @@ def test_a_trainer_of_constant_cost_keeps_the_schedule_of_the_clock(
     begun = np.zeros(steps, bool)
     begun[[job.step for job in trainer.jobs]] = True
     np.testing.assert_array_equal(begun, wanted.trained)
-    assert player.desk.offered == steps
-    assert player.desk.finished == len(trainer.learnt)
+    assert player.dispatcher.offered == steps
+    assert player.dispatcher.finished == len(trainer.learnt)
     assert player.clock.now() == steps
 
 
@@ -189,7 +191,7 @@ def test_an_answer_that_comes_late_is_late_by_what_the_clock_says() -> None:
     gate = Gate(stream.source, stream.preparation, CPU)
     journal = journal_of(stream)
     learner = Slow(stream.spec, gate, 0, CPU)
-    player = Player(stream, learner, lambda: learner, gate, Desk(trainer), journal, clock,
+    player = Player(stream, learner, lambda: learner, gate, Dispatcher(trainer), journal, clock,
                     Fraction(20), CPU, Snapshots((), 0))  # fmt: skip
     player.play()  # a step every quarter of a second, an answer takes 0.3
     timing = journal.rows["timing"]
@@ -212,7 +214,7 @@ def test_answers_that_fall_too_far_behind_end_the_run() -> None:
     gate = Gate(stream.source, stream.preparation, CPU)
     learner = Slow(stream.spec, gate, 0, CPU)
     trainer = FakeTrainer(clock, lambda job: Fraction(1))
-    player = Player(stream, learner, lambda: learner, gate, Desk(trainer), journal_of(stream),
+    player = Player(stream, learner, lambda: learner, gate, Dispatcher(trainer), journal_of(stream),
                     clock, Fraction(5), CPU, Snapshots((), 0), late=3.0)  # fmt: skip
     player.play()
     assert "behind" in player.stopped
@@ -231,14 +233,14 @@ def test_a_lost_job_changes_nothing_and_what_it_was_told_is_told_again() -> None
     gate = Gate(stream.source, stream.preparation, CPU)
     learner = Needy(stream.spec, gate, 0, CPU)
     journal = journal_of(stream)
-    player = Player(stream, learner, lambda: learner, gate, Desk(trainer), journal, clock,
+    player = Player(stream, learner, lambda: learner, gate, Dispatcher(trainer), journal, clock,
                     Fraction(5), CPU, Snapshots((), 0))  # fmt: skip
     player.play()
-    assert player.desk.lost == 1
+    assert player.dispatcher.lost == 1
     rows = shown(journal)
     when = stream.starts[rows["step"]] / 5  # seconds
     np.testing.assert_array_equal(rows["version"][when < 7.5], (when >= 5)[when < 7.5])
-    told = [[facts["boundary"] for facts in job.told] for job in trainer.jobs]
+    told = [[facts["boundary"] for facts in job.facts] for job in trainer.jobs]
     steps = [job.step for job in trainer.jobs]
     assert told[0] == [0]
     assert told[1][0] == 0  # again, since the first job was lost
@@ -254,31 +256,31 @@ def test_a_trainer_that_is_gone_for_good_leaves_the_last_version() -> None:
     gate = Gate(stream.source, stream.preparation, CPU)
     learner = Spy(stream.spec, gate, 0, CPU)
     journal = journal_of(stream)
-    desk = Desk(trainer)
+    dispatcher = Dispatcher(trainer)
 
     def progress(player: Any) -> None:
         if player.step == 4:
-            trainer.outcome = Lost("killed", for_good=True)
+            trainer.outcome = Lost("killed", permanent=True)
 
-    player = Player(stream, learner, lambda: learner, gate, desk, journal, clock, Fraction(5), CPU,
-                    Snapshots((), 0), progress=progress)  # fmt: skip
+    player = Player(stream, learner, lambda: learner, gate, dispatcher, journal, clock, Fraction(5),
+                    CPU, Snapshots((), 0), progress=progress)  # fmt: skip
     player.play()
     assert player.step == 9
     assert shown(journal)["version"][::5].tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
-    assert desk.skipped == 9 - 3 - 1  # the last batch still waits
+    assert dispatcher.skipped == 9 - 3 - 1  # the last batch still waits
     assert len(trainer.jobs) == 4
 
 
 def test_only_one_batch_waits() -> None:
     clock = FakeClock()
-    desk = Desk(FakeTrainer(clock, lambda job: Fraction(10**9)))
+    dispatcher = Dispatcher(FakeTrainer(clock, lambda job: Fraction(10**9)))
     for step in range(1000):
-        desk.offer(Job(step, np.arange(3)))
-        desk.assign(clock.now())
-    assert desk.training is not None
-    assert desk.waiting is not None
-    assert (desk.training.step, desk.waiting.step) == (0, 999)
-    assert desk.skipped == 998
+        dispatcher.offer(TrainingRequest(step, np.arange(3)))
+        dispatcher.dispatch(clock.now())
+    assert dispatcher.training is not None
+    assert dispatcher.waiting is not None
+    assert (dispatcher.training.step, dispatcher.waiting.step) == (0, 999)
+    assert dispatcher.skipped == 998
 
 
 # Near future.
@@ -359,7 +361,7 @@ def test_a_state_survives_the_journey_and_shares_nothing() -> None:
     before = other.predict(x)
     learner.learn(sg.Batch(gate.read(index), gate.label(index), index), None)
     assert torch.equal(other.predict(x), before)
-    assert addresses(learner).tolist() == [0, 1, 2, 3, 4]
+    assert stored_addresses(LearnerAdapter(learner)).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_learner_that_keeps_a_batch_comes_back_with_it() -> None:
@@ -367,15 +369,15 @@ def test_a_learner_that_keeps_a_batch_comes_back_with_it() -> None:
     stream = small_stream(4)
     recipe = sg.learner("er_batch", train_batch=8)
     setup = Setup(stream.spec, stream.source, 5)
-    bench = Bench(recipe, setup)
-    state = unpack(pack(bench.do(Job(0, stream.index(0))).state))
-    assert addresses(bench.learner).tolist() == stream.index(0).tolist()
-    other = Bench(recipe, setup, state, known=stream.index(0))
-    one, two = (b.do(Job(1, stream.index(1))) for b in (bench, other))
+    trainer = LocalTrainer(recipe, setup)
+    state = unpack(pack(trainer.train(TrainingRequest(0, stream.index(0))).state))
+    assert stored_addresses(trainer.adapter).tolist() == stream.index(0).tolist()
+    other = LocalTrainer(recipe, setup, state, known=stream.index(0))
+    one, two = (b.train(TrainingRequest(1, stream.index(1))) for b in (trainer, other))
     assert one.scalars == two.scalars
     assert one.scalars["steps"] == 1
     with pytest.raises(sg.StreamgaugeError, match="not revealed yet"):
-        Bench(recipe, setup, state)
+        LocalTrainer(recipe, setup, state)
 
 
 def test_the_beginning_of_a_stream_is_what_its_time_reveals() -> None:
@@ -450,7 +452,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two seconds with a process for a trainer."""
     return live(
         small_stream(75, held_out=0.1, order="time"), "er", 160.0, shifts=(20,), snapshots=2,
-        out=tmp_path_factory.mktemp("runs"), checkpoint=0.5, said=str,
+        out=tmp_path_factory.mktemp("runs"), checkpoint=0.5, log=str,
     )  # fmt: skip
 
 
@@ -483,16 +485,16 @@ def test_a_trainer_that_is_killed_comes_back_and_answers_go_on(tmp_path: Path) -
     said, killed, answered = Says(), [], []
 
     def progress(player: Any) -> None:
-        worker = player.desk.trainer
-        if not killed and player.desk.finished >= 5:
+        worker = player.dispatcher.trainer
+        if not killed and player.dispatcher.finished >= 5:
             killed.append(player.step)
-            os.kill(worker.hands.pid, signal.SIGKILL)
+            os.kill(worker.backend.pid, signal.SIGKILL)
         elif killed and not any("is back" in line for line in said.lines):
             answered.append(player.step)
-        elif killed and player.desk.finished >= 15:
+        elif killed and player.dispatcher.finished >= 15:
             player.stop("seen enough")
 
-    run = live(small_stream(2000), "er", 160.0, out=tmp_path, progress=progress, said=said)
+    run = live(small_stream(2000), "er", 160.0, out=tmp_path, progress=progress, log=said)
     assert any("SIGKILL" in line and "answers go on" in line for line in said.lines)
     assert len(answered) > 3, "nobody was answered while it was gone"
     found = summarise(run)
@@ -531,7 +533,7 @@ def test_every_tool_works_on_a_live_run(lived: Run, tmp_path: Path) -> None:
 def test_a_thread_trains_too_and_two_passes_are_two_runs(tmp_path: Path) -> None:
     stream = small_stream(30)
     first, second = (
-        live(stream, "ncm", 500.0, trainer="thread", out=tmp_path, said=str) for _ in range(2)
+        live(stream, "ncm", 500.0, trainer="thread", out=tmp_path, log=str) for _ in range(2)
     )
     assert first.done
     assert second.done
@@ -595,34 +597,34 @@ def test_what_another_process_cannot_have_is_said() -> None:
     source.lock = threading.Lock()  # type: ignore[attr-defined]
     setup = Setup(stream.spec, source, 5)
     with pytest.raises(sg.StreamgaugeError, match="use the trainer 'thread'"):
-        Elsewhere(recipe, setup).open(None)
+        ProcessBackend(recipe, setup).open(None)
     Unsendable.__module__ = "__main__"
     from dataclasses import replace
 
     with pytest.raises(sg.StreamgaugeError, match="move it to a file"):
-        Elsewhere(replace(recipe, where="__main__:Mine"), setup)
+        ProcessBackend(replace(recipe, where="__main__:Mine"), setup)
 
 
 class DiesAtOnce:
     """Hands that never survive a job."""
 
-    can_be_ended = True
+    can_be_killed = True
 
     def __init__(self) -> None:
         self.opened = 0
 
     def open(self, state: Any) -> Any:
-        from streamgauge.live.trainer import Gone
+        from streamgauge.live.trainer import TrainerDied
 
         self.opened += 1
         if self.opened > 1:
-            raise Gone("killed by SIGSEGV")
+            raise TrainerDied("killed by SIGSEGV")
         return NONE
 
-    def do(self, job: Job, seconds: float) -> Update:
-        from streamgauge.live.trainer import Gone
+    def train(self, job: TrainingRequest, seconds: float) -> Update:
+        from streamgauge.live.trainer import TrainerDied
 
-        raise Gone("killed by SIGSEGV")
+        raise TrainerDied("killed by SIGSEGV")
 
     def alive(self) -> bool:
         return True
@@ -633,15 +635,15 @@ class DiesAtOnce:
 
 def test_a_trainer_that_dies_again_and_again_is_given_up() -> None:
     said = Says()
-    hands = DiesAtOnce()
-    worker = Worker(hands, said=said)
+    backend = DiesAtOnce()
+    worker = BackgroundTrainer(backend, log=said)
     worker.wait_until_ready()
-    worker.begin(Job(0, NONE))
+    worker.begin(TrainingRequest(0, NONE))
     outcome = worker.wait(10)
     worker.close()
     assert isinstance(outcome, Lost)
-    assert outcome.for_good
-    assert hands.opened == 4
+    assert outcome.permanent
+    assert backend.opened == 4
     assert "3 times in a row" in said.lines[-1]
 
 
@@ -663,14 +665,14 @@ class ClosedWhileComing(DiesAtOnce):
 
 
 def test_the_end_of_a_run_while_a_trainer_comes_back_is_no_death() -> None:
-    said, hands = Says(), ClosedWhileComing()
-    worker = Worker(hands, said=said)
+    said, backend = Says(), ClosedWhileComing()
+    worker = BackgroundTrainer(backend, log=said)
     worker.wait_until_ready()
-    worker.begin(Job(0, NONE))
-    assert hands.coming.wait(10)
+    worker.begin(TrainingRequest(0, NONE))
+    assert backend.coming.wait(10)
     worker.close()
     assert len(said.lines) == 1
-    assert "it is started again" in said.lines[0]
+    assert "it is restarted" in said.lines[0]
 
 
 class DiesIdle(DiesAtOnce):
@@ -683,7 +685,7 @@ class DiesIdle(DiesAtOnce):
         self.states = [*getattr(self, "states", []), state]
         return NONE
 
-    def do(self, job: Job, seconds: float) -> Update:
+    def train(self, job: TrainingRequest, seconds: float) -> Update:
         return Update({"step": job.step}, {}, 0.0, 0.0, NONE)
 
     def alive(self) -> bool:
@@ -691,20 +693,20 @@ class DiesIdle(DiesAtOnce):
 
 
 def test_an_idle_trainer_that_dies_is_replaced_before_the_next_job() -> None:
-    said, hands = Says(), DiesIdle()
-    worker = Worker(hands, said=said)
+    said, backend = Says(), DiesIdle()
+    worker = BackgroundTrainer(backend, log=said)
     worker.wait_until_ready()
-    worker.begin(Job(7, NONE))
+    worker.begin(TrainingRequest(7, NONE))
     assert isinstance(worker.wait(10), Update)
     until = time.monotonic() + 10
-    while hands.opened < 2 and time.monotonic() < until:
+    while backend.opened < 2 and time.monotonic() < until:
         time.sleep(0.01)
-    worker.begin(Job(8, NONE))
+    worker.begin(TrainingRequest(8, NONE))
     outcome = worker.wait(10)
     worker.close()
     assert isinstance(outcome, Update), "no job was lost"
     assert outcome.state == {"step": 8}
-    assert hands.states == [None, {"step": 7}], "it went on from the last version"
+    assert backend.states == [None, {"step": 7}], "it went on from the last version"
     assert len(worker.restarts) == 1
     assert "nothing to do" in said.lines[0]
 
@@ -712,9 +714,9 @@ def test_an_idle_trainer_that_dies_is_replaced_before_the_next_job() -> None:
 class Hangs(DiesAtOnce):
     """Hands that need as long for a job as its step says, by a clock of their own."""
 
-    def __init__(self, can_be_ended: bool = True) -> None:
+    def __init__(self, can_be_killed: bool = True) -> None:
         super().__init__()
-        self.can_be_ended, self.time = can_be_ended, 0.0
+        self.can_be_killed, self.time = can_be_killed, 0.0
         self.limits: list[float] = []
         self.free = threading.Event()
 
@@ -722,65 +724,65 @@ class Hangs(DiesAtOnce):
         self.opened += 1
         return NONE
 
-    def do(self, job: Job, seconds: float) -> Update:
-        from streamgauge.live.trainer import Gone
+    def train(self, job: TrainingRequest, seconds: float) -> Update:
+        from streamgauge.live.trainer import TrainerDied
 
         self.limits.append(seconds)
-        if not self.can_be_ended and job.step > seconds:
+        if not self.can_be_killed and job.step > seconds:
             self.free.wait(30)
-        if self.can_be_ended and job.step > seconds:
+        if self.can_be_killed and job.step > seconds:
             self.time += seconds
-            raise Gone(f"it hung: a job had not ended after {seconds:.0f} s")
+            raise TrainerDied(f"it hung: a job had not ended after {seconds:.0f} s")
         self.time += job.step
         return Update({"step": job.step}, {}, 0.0, 0.0, NONE)
 
 
 def test_a_job_is_given_up_after_many_times_the_longest_one() -> None:
-    said, hands = Says(), Hangs()
-    worker = Worker(hands, said=said, now=lambda: hands.time)
+    said, backend = Says(), Hangs()
+    worker = BackgroundTrainer(backend, log=said, now=lambda: backend.time)
     worker.wait_until_ready()
     outcomes = []
     for seconds in (100, 0.01, 7, 1999, 2001, 3):
-        worker.begin(Job(seconds, NONE))  # type: ignore[arg-type]
+        worker.begin(TrainingRequest(seconds, NONE))  # type: ignore[arg-type]
         outcomes.append(worker.wait(10))
     worker.close()
     assert [type(one) for one in outcomes] == [Update, Update, Update, Update, Update, Update]
     wanted = [120, 2000, 2000, 2000, 20 * 1999, 20 * 2001]
-    assert hands.limits == pytest.approx(wanted)
-    hands = Hangs()
-    worker = Worker(hands, said=said, now=lambda: hands.time)
+    assert backend.limits == pytest.approx(wanted)
+    backend = Hangs()
+    worker = BackgroundTrainer(backend, log=said, now=lambda: backend.time)
     for seconds, kind in ((0.1, Update), (9.9, Update), (1000, Lost), (2, Update)):
-        worker.begin(Job(seconds, NONE))  # type: ignore[arg-type]
+        worker.begin(TrainingRequest(seconds, NONE))  # type: ignore[arg-type]
         assert isinstance(worker.wait(10), kind)
     worker.close()
-    assert hands.limits == pytest.approx([120, 10, 198, 198])
-    assert hands.opened == 2
+    assert backend.limits == pytest.approx([120, 10, 198, 198])
+    assert backend.opened == 2
     assert worker.restarts == ["it hung: a job had not ended after 198 s"]
     assert "answers go on" in said.lines[0]
 
 
 def test_a_thread_that_hangs_ends_the_training_and_is_not_waited_for() -> None:
-    said, hands = Says(), Hangs(can_be_ended=False)
-    worker = Worker(hands, said=said, hang=5.0, now=lambda: hands.time)
-    worker.begin(Job(1000, NONE))
-    while not hands.limits:
+    said, backend = Says(), Hangs(can_be_killed=False)
+    worker = BackgroundTrainer(backend, log=said, hang=5.0, now=lambda: backend.time)
+    worker.begin(TrainingRequest(1000, NONE))
+    while not backend.limits:
         time.sleep(0.001)
     assert worker.collect() is None
-    hands.time = 5.1
+    backend.time = 5.1
     outcome = worker.collect()
     assert isinstance(outcome, Lost)
-    assert outcome.for_good
+    assert outcome.permanent
     worker.close()
-    hands.free.set()
-    assert "a thread cannot be ended" in said.lines[0]
+    backend.free.set()
+    assert "a thread cannot be killed" in said.lines[0]
     with pytest.raises(sg.StreamgaugeError, match="more than 0 seconds"):
-        Worker(hands, hang=0.0)
+        BackgroundTrainer(backend, hang=0.0)
 
 
 HANGING = """
 import time
 from pathlib import Path
-from streamgauge.learners.majority import Majority
+from streamgauge.learners.gradient_free.majority import Majority
 
 class Hanging(Majority):
     def learn(self, batch, predicted):
@@ -796,12 +798,12 @@ def test_a_process_that_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "hanging.py"
     file.write_text(HANGING)
     said = Says()
-    run = live(small_stream(60), f"{file}:Hanging", 25.0, hang=2.0, out=tmp_path, said=said)
+    run = live(small_stream(60), f"{file}:Hanging", 25.0, hang=2.0, out=tmp_path, log=said)
     found = summarise(run)
     assert run.done
     assert found.samples == 300
     assert found.restarts == ("it hung: a job had not ended after 2 s",)
-    assert any("started again" in line for line in said.lines)
+    assert any("restarted" in line for line in said.lines)
     learnt = run.jobs["step"][run.jobs["kind"] == "learn"]
     assert learnt.min() < 5 < learnt.max()  # before it hung, and after it had come back
     assert not np.isnan(run.jobs["flops"]).any()
@@ -824,7 +826,7 @@ def test_no_more_is_put_off_than_there_is_room_for() -> None:
 def test_ages_count_for_the_largest_shift_that_they_reach(tmp_path: Path) -> None:
     """Albums are of any length, so that no two ages need be equal."""
     stream = sg.stream("albums", length=400, size=4, step="album", held_out=0.0)
-    run = live(stream, "ncm", 1e4, shifts=(20, 50), trainer="thread", out=tmp_path, said=str)
+    run = live(stream, "ncm", 1e4, shifts=(20, 50), trainer="thread", out=tmp_path, log=str)
     table = run.predictions
     ages = np.unique(table["shift"])
     assert len(ages) > 5
@@ -846,13 +848,13 @@ def test_a_search_ends_when_time_is_up() -> None:
         tried.append(rate)
         return Trial(rate, 9.0, 9.0, rate / 2, 0.0, False, False)
 
-    def may(rate: float) -> bool:
+    def allowed(rate: float) -> bool:
         return len(tried) < 3
 
-    never = search(run, lambda t: t.answered, lambda t: t.reached, 10.0, may=may)
+    never = search(run, lambda t: t.answered, lambda t: t.reached, 10.0, allowed=allowed)
     assert math.isnan(never)
     assert len(tried) == 3
-    assert math.isnan(promise(run, lambda t: t.answered, 10.0, may))
+    assert math.isnan(confirmed_rate(run, lambda t: t.answered, 10.0, allowed))
     assert len(tried) == 3
 
 
@@ -862,7 +864,7 @@ def test_find_rate_answers_in_the_time_it_is_given() -> None:
             time.sleep(0.05)
             return super().predict(x)
 
-    found = find_rate(small_stream(20), Slow, trainer="thread", patience=0.001, limit=1.0, said=str)
+    found = find_rate(small_stream(20), Slow, trainer="thread", patience=0.001, limit=1.0, log=str)
     # Steps of 50 ms, and a trial has two of them: some are tried, and not as many as one might.
     assert found.cut == 1.0
     assert len(found.trials) < 12
@@ -890,20 +892,20 @@ def test_a_rate_is_promised_once_it_was_held_for_long() -> None:
 
     for limit, wanted in ((1000.0, 900.0), (820.0, 720.0), (500.0, 0.9 * 409.6)):
         tried: list[float] = []
-        assert promise(hold, lambda t: t.answered, 1000.0) == pytest.approx(wanted)
+        assert confirmed_rate(hold, lambda t: t.answered, 1000.0) == pytest.approx(wanted)
         assert tried[-1] <= limit
     limit = 1.0
-    assert math.isnan(promise(hold, lambda t: t.answered, 1000.0))
-    assert math.isnan(promise(hold, lambda t: t.answered, math.nan))
+    assert math.isnan(confirmed_rate(hold, lambda t: t.answered, 1000.0))
+    assert math.isnan(confirmed_rate(hold, lambda t: t.answered, math.nan))
 
 
 def test_a_thread_hands_over_copies() -> None:
     stream = small_stream(5)
-    hands = Here(sg.learner("ncm"), Setup(stream.spec, stream.source, 5))
-    hands.open(None)
-    first = hands.do(Job(0, stream.index(0)), 60).state["counts"].clone()
-    update = hands.do(Job(0, stream.index(0)), 60)
-    hands.do(Job(1, stream.index(1)), 60)
+    backend = ThreadBackend(sg.learner("ncm"), Setup(stream.spec, stream.source, 5))
+    backend.open(None)
+    first = backend.train(TrainingRequest(0, stream.index(0)), 60).state["counts"].clone()
+    update = backend.train(TrainingRequest(0, stream.index(0)), 60)
+    backend.train(TrainingRequest(1, stream.index(1)), 60)
     assert update.state["counts"].sum() == 10
     assert first.sum() == 5
 
@@ -956,7 +958,7 @@ def test_find_rate_finds_a_rate_that_can_be_held(tmp_path: Path) -> None:
             return super().learn(batch, predicted)
 
     found = find_rate(stream, Slow, trainer="thread", trial=0.1, patience=0.05, hold=0.3,
-                      said=said)  # fmt: skip
+                      log=said)  # fmt: skip
     # 5 samples an answer of 10 ms, a batch of 40 ms, and trials too short to be exact.
     assert 5 < found.training <= 200
     assert found.training <= found.predicting <= 700
@@ -999,3 +1001,23 @@ def test_the_log_is_written_beside_the_answers(tmp_path: Path) -> None:
     assert journal.committed == 9
     assert written == [(1, 1), (2, 2)]
     journal.close()
+
+
+def test_the_old_names_of_modules_and_of_the_parameter_log_still_work() -> None:
+    for old, new in (
+        ("bench", "local_trainer"),
+        ("child", "trainer_process"),
+        ("desk", "dispatcher"),
+        ("door", "http_server"),
+        ("outside", "serving"),
+        ("stored", "stored_stream"),
+    ):
+        sys.modules.pop(f"streamgauge.live.{old}", None)
+        with pytest.warns(DeprecationWarning, match=f"live.{new}"):
+            module = importlib.import_module(f"streamgauge.live.{old}")
+        assert module is importlib.import_module(f"streamgauge.live.{new}")
+    with (
+        pytest.warns(DeprecationWarning, match="said is now log"),
+        pytest.raises(sg.StreamgaugeError, match="above 0"),
+    ):
+        live(small_stream(2), "ncm", 0.0, said=str)  # type: ignore[call-arg]

@@ -25,10 +25,10 @@ import torch
 import streamgauge as sg
 from helpers import Spy
 from streamgauge.live import serve, summarise, summary_text
-from streamgauge.live.bench import Bench, Setup, pack, unpack
-from streamgauge.live.desk import Desk, Job, Lost, Update
-from streamgauge.live.door import Lines, refuse_far
+from streamgauge.live.dispatcher import Dispatcher, Lost, TrainingRequest, Update
+from streamgauge.live.http_server import JsonLines, require_local_host
 from streamgauge.live.journal import Journal
+from streamgauge.live.local_trainer import LocalTrainer, Setup, pack, unpack
 from streamgauge.live.service import Limits, Refused, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import NONE, Spool, SpoolGate, SpoolSource
@@ -37,21 +37,21 @@ from streamgauge.streams import Spec
 
 CPU = torch.device("cpu")
 SPEC = Spec((3,), 4)
-NOTHING = np.empty(0, np.int64)
+NO_ADDRESSES = np.empty(0, np.int64)
 
 
 class HandTrainer:
     """Finishes a job when a test says so."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.jobs: list[TrainingRequest] = []
         self.outcome: Update | Lost | Exception | None = None
         self.learnt = 0
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: TrainingRequest) -> None:
         self.jobs.append(job)
 
-    def finish(self, held: Any = NOTHING) -> None:
+    def finish(self, held: Any = NO_ADDRESSES) -> None:
         self.learnt += 1
         self.outcome = Update({"learnt": self.learnt}, {}, 0.1, 0.0, np.asarray(held, np.int64))
 
@@ -73,10 +73,10 @@ class Bare:
         self.said: list[str] = []
         make = lambda: Spy(SPEC, None, 0, CPU)  # noqa: E731
         self.service = Service(
-            SPEC, make(), make, Desk(self.trainer), self.journal, self.spool, CPU,
+            SPEC, make(), make, Dispatcher(self.trainer), self.journal, self.spool, CPU,
             batch=options.pop("batch", 2), snapshots=Snapshots(shifts, options.pop("keep", 4)),
             limits=options.pop("limits", Limits()), now=lambda: self.time, today=lambda: 1e9,
-            said=self.said.append, **options,
+            log=self.said.append, **options,
         )  # fmt: skip
         self.time = 0.0
 
@@ -126,8 +126,8 @@ def test_steps_are_labels_in_the_order_of_their_coming(bare: Bare) -> None:
     assert bare.column("step") == [0, 0, 1, 1]
     assert bare.trainer.jobs[0].step == 0
     assert bare.trainer.jobs[0].index.tolist() == [3, 0]
-    assert bare.service.desk.waiting is not None
-    assert bare.service.desk.waiting.index.tolist() == [4, 2]
+    assert bare.service.dispatcher.waiting is not None
+    assert bare.service.dispatcher.waiting.index.tolist() == [4, 2]
 
 
 def test_the_version_that_answered_is_in_the_row_however_late_the_label(bare: Bare) -> None:
@@ -146,9 +146,9 @@ def test_a_busy_trainer_gets_the_newest_batch_when_it_is_free(bare: Bare) -> Non
         bare.label(bare.sample())
         assert len(bare.trainer.jobs) == (number > 0)
     bare.trainer.finish()
-    bare.service.turn()
+    bare.service.advance()
     assert [job.step for job in bare.trainer.jobs] == [0, 3]
-    assert bare.service.desk.skipped == 2
+    assert bare.service.dispatcher.skipped == 2
     status = bare.service.status()
     assert (status["updates"], status["batches_skipped"]) == (1, 2)
 
@@ -157,7 +157,7 @@ def test_a_learner_that_fails_to_train_is_served_on(bare: Bare) -> None:
     for _ in range(2):
         bare.label(bare.sample())
     bare.trainer.outcome = sg.StreamgaugeError("The learner failed.")
-    bare.service.turn()
+    bare.service.advance()
     for _ in range(4):
         bare.label(bare.sample())
     assert len(bare.trainer.jobs) == 1
@@ -167,7 +167,7 @@ def test_a_learner_that_fails_to_train_is_served_on(bare: Bare) -> None:
 def test_inputs_may_come_as_base64_and_samples_by_a_name_of_their_own(bare: Bare) -> None:
     text = base64.b64encode(np.array([0.5, -1, 7], "<f4").tobytes()).decode()
     sample = bare.service.sample({"x": text, "id": "photo-7"})["sample"]
-    slot = bare.spool.place_of[sample]
+    slot = bare.spool.slot_of[sample]
     assert bare.spool.inputs[slot].tolist() == [0.5, -1, 7]
     assert bare.service.label({"id": "photo-7", "label": 2})["sample"] == sample
 
@@ -185,12 +185,12 @@ def test_the_version_of_the_past_answers_blocks_when_there_is_time(tmp_path: Pat
     for number in range(10):
         sample = bare.sample()
         if number % 2 == 0:
-            bare.service.turn()  # this one is answered by the past before its label comes,
+            bare.service.advance()  # this one is answered by the past before its label comes,
         bare.label(sample)  # and the other one after
-        if bare.service.desk.training is not None and number % 4 == 3:
+        if bare.service.dispatcher.training is not None and number % 4 == 3:
             bare.trainer.finish()
-    while bare.service.has_put_off:
-        bare.service.turn()
+    while bare.service.has_delayed:
+        bare.service.advance()
     order = np.argsort(bare.column("sample", 4))
     assert np.array(bare.column("sample", 4))[order].tolist() == [4, 5, 6, 7, 8, 9]
     # Who answers sample n had answered the block four samples before it.
@@ -308,10 +308,10 @@ def test_a_version_of_the_past_without_an_answer_is_no_reason_to_stop(tmp_path: 
     bare = Bare(tmp_path, shifts=(2,), keep=2)
     past = Spy(SPEC, None, 0, CPU)
     past.predict = lambda x: torch.full((1, 4), float("nan"))  # type: ignore[method-assign]
-    bare.service._spare = lambda: past
+    bare.service._snapshot_learner.build = lambda: past
     for _ in range(4):
         bare.label(bare.sample())
-    bare.service.turn()
+    bare.service.advance()
     bare.service.stop()
     assert bare.service.near_future_left_out == 2
     assert bare.column("sample") == []  # all four are in the log
@@ -327,8 +327,8 @@ def test_an_answer_that_failed_does_not_cost_the_answers_of_the_past(tmp_path: P
     del bare.service.learner.predict
     for _ in range(2):
         bare.label(bare.sample())
-    while bare.service.has_put_off:
-        bare.service.turn()
+    while bare.service.has_delayed:
+        bare.service.advance()
     assert sorted(bare.column("sample", 2)) == [2, 3]
 
 
@@ -359,12 +359,12 @@ def test_the_spool_never_grows_and_keeps_what_something_refers_to(tmp_path: Path
     for number in range(200):
         sample = bare.sample(number / 7)
         bare.label(sample, number % 4)
-        bare.journal.settle()
+        bare.journal.wait_until_written()
         assert len(bare.spool) <= 12
-        if bare.service.desk.training is not None:
+        if bare.service.dispatcher.training is not None:
             job = bare.trainer.jobs[-1]
-            assert job.places is not None
-            source.place(job.index, job.places)
+            assert job.slots is not None
+            source.add_slots(job.index, job.slots)
             # The learner keeps the first sample of some batches, three at a time.
             if job.step % 5 == 0 and job.index[0] not in held:
                 held = [*held, int(job.index[0])][-3:]
@@ -373,7 +373,7 @@ def test_the_spool_never_grows_and_keeps_what_something_refers_to(tmp_path: Path
             np.testing.assert_allclose(read[:, 0], wanted, rtol=1e-6)
             assert source.label[np.array(held)].tolist() == [h % 4 for h in held]
             bare.trainer.finish(held)
-        bare.service.turn()
+        bare.service.advance()
     assert [file.stat().st_size for file in files] == size
     assert bare.service.labels == 200
     assert bare.service.refused == {}
@@ -384,14 +384,14 @@ def test_a_full_spool_refuses_until_there_is_room(tmp_path: Path) -> None:
     samples = [bare.sample() for _ in range(6)]
     found = refused(bare.service.sample, {"x": [1, 2, 3]})
     assert found.reason == "full"
-    assert "6 places" in str(found)
+    assert "6 slots" in str(found)
     for sample in samples[:4]:  # two batches: one in training, one waits
         bare.label(sample)
     assert refused(bare.service.sample, {"x": [1, 2, 3]}).reason == "full"
-    bare.journal.settle()  # the log has them now; but the trainer needs them
+    bare.journal.wait_until_written()  # the log has them now; but the trainer needs them
     assert refused(bare.service.sample, {"x": [1, 2, 3]}).reason == "full"
     bare.trainer.finish()
-    bare.service.turn()
+    bare.service.advance()
     assert bare.sample() == 6
     assert bare.sample() == 7
     assert refused(bare.service.sample, {"x": [1, 2, 3]}).reason == "full"
@@ -403,7 +403,7 @@ def test_a_dropped_sample_cannot_be_read(tmp_path: Path) -> None:
     source = SpoolSource(spool)
     gate = SpoolGate(source, CPU)
     assert gate.read(np.array([0])).tolist() == [[1.0, 2.0, 3.0]]
-    with pytest.raises(sg.StreamgaugeError, match="has not come yet"):
+    with pytest.raises(sg.StreamgaugeError, match="has not arrived yet"):
         gate.label(np.array([0]))
     with pytest.raises(sg.StreamgaugeError, match="not in the spool"):
         gate.read(np.array([1]))
@@ -463,12 +463,12 @@ def test_a_sudden_end_loses_no_label_and_nothing_that_waits(tmp_path: Path) -> N
     assert again.service.right == 1 + int((logged["label"] == logged["prediction"])[5:].sum())
     assert again.service.refused == {"malformed": 2}
     # The newest full batch waits to be trained, and the next label completes the one after it.
-    again.service.turn()
+    again.service.advance()
     assert again.trainer.jobs[0].index.tolist() == [5, 6]
     assert refused(again.service.label, {"id": "n4", "label": 0}).reason == "duplicate"
     again.service.label({"id": "n7", "label": 0})
-    assert again.service.desk.waiting is not None
-    assert again.service.desk.waiting.index.tolist() == [4, 7]
+    assert again.service.dispatcher.waiting is not None
+    assert again.service.dispatcher.waiting.index.tolist() == [4, 7]
 
 
 def test_a_batch_in_the_log_that_was_not_trained_waits_again(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_a_batch_in_the_log_that_was_not_trained_waits_again(tmp_path: Path) -> 
                  "trained_step": trained, "offered": 2, "finished": trained + 1, "lost": 0,
                  "refused": {}}  # fmt: skip
         again.service.restore(state, committed=5, right=0)
-        waiting = again.service.desk.waiting
+        waiting = again.service.dispatcher.waiting
         assert (None if waiting is None else waiting.index.tolist()) == wanted
         assert again.service._gathering == [4]
 
@@ -503,7 +503,7 @@ def lines_run(
     text = b"".join(m if isinstance(m, bytes) else json.dumps(m).encode() + b"\n" for m in messages)
     answers = io.BytesIO()
     said: list[str] = []
-    arguments: dict[str, Any] = {"trainer": "thread", "out": out, "said": said.append, **options}
+    arguments: dict[str, Any] = {"trainer": "thread", "out": out, "log": said.append, **options}
     run = serve(SPEC, "ncm", lines=lines(text), answers=answers, **arguments)
     return run, [json.loads(line) for line in answers.getvalue().splitlines()]
 
@@ -547,17 +547,17 @@ def test_a_mistake_of_ours_is_not_taken_for_the_end_of_the_input() -> None:
         def handle(self, message: Any) -> Any:
             raise ValueError("a mistake")
 
-    lines = Lines(Mistaken(), io.BytesIO(b"{}\n{}\n"), io.BytesIO(), 100)  # type: ignore[arg-type]
+    lines = JsonLines(Mistaken(), io.BytesIO(b"{}\n{}\n"), io.BytesIO(), 100)  # type: ignore[arg-type]
     lines.run()
-    assert str(lines.broken) == "a mistake"
+    assert str(lines.error) == "a mistake"
     closed = io.BytesIO()
     closed.close()
     for lines in (
-        Lines(Mistaken(), closed, io.BytesIO(), 100),  # type: ignore[arg-type]
-        Lines(type("Says", (), {"handle": lambda *_: {}})(), io.BytesIO(b"{}\n"), closed, 100),
+        JsonLines(Mistaken(), closed, io.BytesIO(), 100),  # type: ignore[arg-type]
+        JsonLines(type("Says", (), {"handle": lambda *_: {}})(), io.BytesIO(b"{}\n"), closed, 100),
     ):
         lines.run()
-        assert lines.broken is None
+        assert lines.error is None
         assert lines.ended.is_set()
 
 
@@ -622,7 +622,7 @@ def test_a_run_of_a_process_reads_the_spool(tmp_path: Path) -> None:
     run = serve(
         spec, sg.learner("er", memory=8, recall=4), lines=Slowly(), answers=answers,  # type: ignore[arg-type]
         inputs="uint8", batch=4, waiting=2, spool=80, shifts=(8,), out=tmp_path,
-        said=lambda line: None,
+        log=lambda line: None,
     )  # fmt: skip
     assert summarise(run).updates >= 3
     assert run.jobs["recalled"].max() == 4
@@ -639,17 +639,17 @@ def test_samples_that_gss_may_still_store_stay_in_the_spool(tmp_path: Path) -> N
     classes = rng.normal(0, 3, (4, 3))
     spool = Spool(tmp_path, SPEC, "float32", 18)
     settings = {"model": "linear", "memory": 10, "subset": 1, "subsets": 3, "recall": 4}
-    bench = Bench(sg.learner("gss", **settings), Setup(SPEC, SpoolSource(spool), batch=4))
+    trainer = LocalTrainer(sg.learner("gss", **settings), Setup(SPEC, SpoolSource(spool), batch=4))
     replaced = 0.0
     for step in range(40):
         index, label = 4 * step + np.arange(4), int(rng.integers(0, 4))  # a batch of one class
         for sample in index:
             spool.put(int(sample), classes[label] + rng.normal(size=3))
             spool.set_label(int(sample), label, int(sample))
-        places = np.array([spool.place_of[int(sample)] for sample in index])
-        update = bench.do(Job(step, index, None, places=places))
-        assert len(update.held) <= 10 + 4
-        spool.drop_but(4 * (step + 1), [update.held])
+        places = np.array([spool.slot_of[int(sample)] for sample in index])
+        update = trainer.train(TrainingRequest(step, index, None, slots=places))
+        assert len(update.addresses) <= 10 + 4
+        spool.drop_unreferenced(4 * (step + 1), [update.addresses])
         replaced += update.scalars["replaced"]
     assert replaced > 4
 
@@ -657,7 +657,7 @@ def test_samples_that_gss_may_still_store_stay_in_the_spool(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("learner", "options", "match"),
     [
-        ("er_cosine", {}, "must be told horizon"),
+        ("er_cosine", {}, "needs horizon"),
         (sg.learner("er", policy="everything"), {}, "keeps every sample"),
         ("er", {"spool": 100}, "too small"),
         ("blind", {"batch": 0}, "batch must be"),
@@ -671,16 +671,16 @@ def test_what_cannot_be_served_is_said(
 ) -> None:
     spec = Spec((3, 8, 8), 4)
     with pytest.raises(sg.StreamgaugeError, match=match):
-        serve(spec, learner, lines=io.BytesIO(), out=tmp_path, trainer="thread", said=str,
+        serve(spec, learner, lines=io.BytesIO(), out=tmp_path, trainer="thread", log=str,
               **options)  # fmt: skip
 
 
 def test_only_this_machine_is_served_unless_allowed() -> None:
     for host in ("127.0.0.1", "localhost", "::1", "127.3.2.1"):
-        refuse_far(host, anywhere=False)
-    refuse_far("0.0.0.0", anywhere=True)
+        require_local_host(host, anywhere=False)
+    require_local_host("0.0.0.0", anywhere=True)
     with pytest.raises(sg.StreamgaugeError, match="--anywhere"):
-        refuse_far("192.168.1.5", anywhere=False)
+        require_local_host("192.168.1.5", anywhere=False)
 
 
 # By HTTP.
@@ -709,7 +709,7 @@ class Server:
         self.stop, self.ports = threading.Event(), []
         self.run: list[Run] = []
         ready = threading.Event()
-        arguments: dict[str, Any] = {"trainer": "thread", "batch": 2, "said": str, **options}
+        arguments: dict[str, Any] = {"trainer": "thread", "batch": 2, "log": str, **options}
 
         def tell(port: int) -> None:
             self.ports.append(port)
@@ -803,30 +803,32 @@ def test_a_client_that_hangs_up_or_talks_nonsense_hurts_nobody(server: Server) -
 def test_a_taken_port_is_said(server: Server, tmp_path: Path) -> None:
     with pytest.raises(sg.StreamgaugeError, match="choose another port"):
         serve(SPEC, "blind", port=server.ports[0], out=tmp_path / "other", trainer="thread",
-              said=str)  # fmt: skip
+              log=str)  # fmt: skip
 
 
 def test_a_trainer_that_comes_back_finds_its_memory_in_the_spool(tmp_path: Path) -> None:
     spool = Spool(tmp_path, Spec((3, 8, 8), 2), "uint8", 30)
     recipe = sg.learner("er", memory=10, recall=5)
 
-    def job(step: int) -> Job:
+    def job(step: int) -> TrainingRequest:
         index = np.arange(5 * step, 5 * step + 5)
         for n in index.tolist():
             spool.put(n, np.full((3, 8, 8), 100 + 50 * (n % 2), np.uint8))
             spool.set_label(n, n % 2, n)
-        return Job(step, index, places=np.array([spool.place_of[n] for n in index.tolist()]))
+        return TrainingRequest(
+            step, index, slots=np.array([spool.slot_of[n] for n in index.tolist()])
+        )
 
-    bench = Bench(recipe, Setup(spool.spec, SpoolSource(spool), 5))
-    bench.do(job(0))
-    update = bench.do(job(1))
-    assert len(update.held) == 10
+    trainer = LocalTrainer(recipe, Setup(spool.spec, SpoolSource(spool), 5))
+    trainer.train(job(0))
+    update = trainer.train(job(1))
+    assert len(update.addresses) == 10
     sent = pickle.loads(pickle.dumps(SpoolSource(spool)))
-    other = Bench(recipe, Setup(spool.spec, sent, 5), unpack(pack(update.state)))
+    other = LocalTrainer(recipe, Setup(spool.spec, sent, 5), unpack(pack(update.state)))
     third = job(2)
-    one, two = bench.do(third), other.do(third)
+    one, two = trainer.train(third), other.train(third)
     assert one.scalars == two.scalars
-    assert one.held.tolist() == two.held.tolist()
+    assert one.addresses.tolist() == two.addresses.tolist()
 
 
 # The end.
@@ -890,7 +892,7 @@ def test_neither_sigterm_nor_sigkill_loses_what_was_acknowledged(tmp_path: Path)
         errors = process.communicate(timeout=30)[1]
         if end == signal.SIGTERM:
             assert process.returncode == 0, errors
-            assert "all that was acknowledged is kept" in errors
+            assert "all acknowledged messages are kept" in errors
             assert "goes on" in errors
     (run,) = sg.find_runs([tmp_path])
     assert run.done

@@ -350,7 +350,7 @@ def test_changed_bytes_are_found(tmp_path: Path) -> None:
     [
         (lambda d: pack(photos(), d, Packing(form="photo")), "form cannot be 'photo'"),  # type: ignore[arg-type]
         (lambda d: pack(photos(), d, on_bad="ignore"), "on_bad cannot be"),
-        (lambda d: pack(photos(), d, Packing(quality=0)), "quality is between"),
+        (lambda d: pack(photos(), d, Packing(quality=0)), "quality between"),
         (lambda d: pack(sg.stream("blobs").source, d, Packing(form="kept")), "no image files"),
         (lambda d: pack(sg.stream("markov").source, d, Packing(size=8)), "Only images"),
         (lambda d: PackedSource(d), "not a packed folder"),
@@ -413,9 +413,7 @@ def test_the_command_packs_and_verifies(
 
 def test_a_kept_order_is_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LONG", 100)
-    monkeypatch.setattr(
-        "streamgauge.streams.source.PIECE", 64
-    )  # runs and tasks go over many pieces
+    monkeypatch.setattr("streamgauge.streams.source.PIECE", 64)  # runs cross many pieces
     rng = np.random.default_rng(0)
     source = ArraySource(
         np.empty((900, 0), np.uint8),

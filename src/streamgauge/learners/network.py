@@ -1,6 +1,7 @@
-"""What every learner with a network and a memory has: the parts, views of data, a checkpoint.
+"""What every learner with a network and a memory has: model, optimiser, memory, random views,
+FLOP bookkeeping, checkpoints.
 
-Nothing here is a method; a method says how these parts change (see `er.py`).
+Nothing here is a method; a method says how these parts change (see `replay/er.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import numpy as np
 import torch
 
 from streamgauge import memory, models
+from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch, Executor
 from streamgauge.learners.parts.progress import Progress
-from streamgauge.learners.parts.replay_batch import Drawn, Sizes
+from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
+from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models.augment import augment
 from streamgauge.models.features import weights_file
 from streamgauge.streams.gate import to_device
@@ -29,13 +32,14 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 
-class Network:
+class Network(HasPublishedVariant):
     """A model, its optimiser, a memory of addresses and a random generator of its own.
 
     The heavy parts of a step run through `executor` (see `base.py`); engines replace it.
     """
 
-    eager = ""  # why a step cannot be replayed; empty: it can
+    eager = ""  # why steps cannot be recorded; empty: they can
+    trained_labels: Tensor | None = None  # of the batch that was trained on last
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: er.Config
@@ -56,7 +60,6 @@ class Network:
         )
         self.memory = self.build_memory(seed)
         self.unbounded = not self.memory.bounded
-        # Features that are inputs, or of a frozen network: see `base.py`.
         self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
@@ -69,6 +72,11 @@ class Network:
         """Run a heavy part of a step: a function of tensors and of plain values that decide which
         operations it takes."""
         return self.executor.run(function, *inputs)
+
+    def execute_extra(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """As `execute`, for work that only some jobs do: its FLOPs are counted apart."""
+        with part(function.__name__, *[tuple(x.shape) for x in inputs]):
+            return self.execute(function, *inputs)
 
     def inference(self) -> AbstractContextManager[Any]:
         """Within it the model only answers, so an engine may put a faster one in its place."""
@@ -94,17 +102,18 @@ class Network:
         """Samples by address, from the source."""
         return Batch(*self.source.samples(index), index)
 
-    def bring(self, drawn: list[Drawn]) -> tuple[Tensor, Tensor, Tensor, Sizes]:
-        """What all passes drew, read at once: inputs, labels, slots, and how to deal them out."""
-        index = np.concatenate([part for one in drawn for part in one.parts])
-        slots = [one.slots for one in drawn if len(one.slots)]
-        sizes = tuple(tuple(len(part) for part in one.parts) for one in drawn)
+    def read_draws(self, draws: list[ReplayDraw]) -> tuple[Tensor, Tensor, Tensor, Sizes]:
+        """The samples that all passes drew, read at once: inputs, labels, slots, and the sizes by
+        which `split_passes` separates them."""
+        index = addresses(draws)
+        slots = [draw.slots for draw in draws if len(draw.slots)]
+        sizes = tuple(tuple(len(part) for part in draw.parts) for draw in draws)
         x, y, _, _ = self.read(index)
         on_device = to_device(np.concatenate(slots), self.device) if slots else self.no_slots
         return x, y, on_device, sizes
 
     def view(self, x: Tensor) -> Tensor:
-        """A fresh random view, normalised: what the network trains on."""
+        """A new random view, normalised: what the network trains on."""
         config = self.config
         return self.normalise(augment(x, config.augment, self.generator, config.padding))
 
@@ -123,14 +132,25 @@ class Network:
         with torch.no_grad():
             return self.model.features(self.normalise(x))
 
+    def variant(self) -> tuple[Any, ...]:
+        """What decides, besides tensor shapes, which operations the next step takes."""
+        return ()
+
+    def passes_of_batch(self) -> int:
+        """Gradient steps on the next batch."""
+        return self.config.passes
+
+    def largest_draw(self) -> int:
+        """The most samples that a pass takes from the memory at once."""
+        return self.config.recall
+
     def job_kind(self) -> str:
-        """Of the next training job, for a clock that charges kinds differently."""
         return "filling" if len(self.memory) < self.config.recall else "steady"
 
-    def work(self) -> tuple[int, ...]:
-        """What the FLOPs of the next job depend on beside its batch: how many it will recall. A
-        method whose jobs differ in more says so here, or marks the part (see `flops.py`)."""
-        return (min(len(self.memory), self.config.recall),)
+    def work(self) -> tuple[Any, ...]:
+        """What the FLOPs of the next job depend on follows from what a method declares above."""
+        drawn = min(len(self.memory), self.largest_draw())
+        return (drawn, self.passes_of_batch(), *self.variant())
 
     def memory_bytes(self) -> int:
         return self.memory.nbytes()
@@ -152,9 +172,14 @@ class Network:
         self.progress.load_state_dict(state["progress"])
 
 
+def addresses(draws: list[ReplayDraw]) -> Any:
+    """The addresses of all draws, in one array."""
+    return np.concatenate([part for draw in draws for part in draw.parts])
+
+
 def restore(generator: torch.Generator, state: Tensor) -> None:
-    """Put a generator where it was. Generators of different devices have states of different kinds:
-    there the new one begins at a place that follows from the old one's."""
+    """Set the state of a generator. States of other devices do not fit: there the generator gets a
+    seed that follows from the state."""
     if state.shape == generator.get_state().shape:
         generator.set_state(state)
     else:

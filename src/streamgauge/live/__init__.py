@@ -1,7 +1,7 @@
-"""Real time, for real: a stream by the wall clock, with training and answers at the same time.
+"""Live runs: a stream in real time, with training and answers at the same time.
 
-Everything is imported at its first use: a trainer's process lies in this room too, and should be
-there quickly.
+Everything is imported at its first use, since a trainer's process imports this package too and
+should start quickly.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Name here -> where it is.
+# Public name -> module.
 _LAZY = {
     "RateFound": "rate",
     "Summary": "summary",
     "Trial": "rate",
     "find_rate": "rate",
-    "live": "stored",
+    "live": "stored_stream",
     "rates_text": "summary",
-    "serve": "outside",
+    "serve": "serving",
     "summarise": "summary",
     "summary_text": "summary",
 }
@@ -25,11 +25,11 @@ _LAZY = {
 __all__ = [*_LAZY]
 
 if TYPE_CHECKING:
-    from streamgauge.live.outside import serve as serve
     from streamgauge.live.rate import RateFound as RateFound
     from streamgauge.live.rate import Trial as Trial
     from streamgauge.live.rate import find_rate as find_rate
-    from streamgauge.live.stored import live as live
+    from streamgauge.live.serving import serve as serve
+    from streamgauge.live.stored_stream import live as live
     from streamgauge.live.summary import Summary as Summary
     from streamgauge.live.summary import rates_text as rates_text
     from streamgauge.live.summary import summarise as summarise

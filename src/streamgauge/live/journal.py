@@ -1,7 +1,7 @@
-"""The log of a live run: rows gather in memory and are written beside the answers, never before.
+"""The log of a live run: rows are buffered in memory and written by a background thread.
 
-Two sets of buffers: one is filled while the other is being written by a thread of its own, so that
-a slow disk delays no answer. Only when both are full does the filling wait.
+There are two sets of buffers: one is filled while the other is written, so that a slow disk delays
+no answer. Filling waits only when both are full.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from streamgauge.record import TABLES, RunWriter
 from streamgauge.record.tables import RowBuffer, columns_of
 
-MOST_ROWS = 1 << 16  # of one table in one set of buffers
+MAX_ROWS = 1 << 16  # of one table in one set of buffers
 
 
 class Journal:
-    """Rows for a recorder; without one they are forgotten when they would be written."""
+    """Rows for a recorder; without a recorder they are discarded instead of written."""
 
     def __init__(self, recorder: RunWriter | None, absent: frozenset[str], every: float) -> None:
         self._recorder, self._absent, self._every = recorder, absent, every
@@ -35,8 +35,8 @@ class Journal:
 
     @property
     def full(self) -> bool:
-        """Whether a commit cannot be put off any longer, even if it has to wait for the last."""
-        return any(rows.count >= MOST_ROWS for rows in self.rows.values())
+        """Whether a commit cannot be delayed any more, even if it has to wait for the last one."""
+        return any(rows.count >= MAX_ROWS for rows in self.rows.values())
 
     @property
     def due(self) -> bool:
@@ -47,18 +47,18 @@ class Journal:
 
     @property
     def busy(self) -> bool:
-        """Whether a commit is being written; what it has to say is heard here."""
+        """Whether a commit is being written; raises the error of one that failed."""
         if self._writing is None:
             return False
         if not self._writing.done():
             return True
-        self.settle()
+        self.wait_until_written()
         return False
 
     @property
     def committed(self) -> int:
         """The mark of the last commit that is on disk."""
-        _ = self.busy  # hears of a commit that has just ended
+        _ = self.busy  # takes note of a commit that has just ended
         return self._committed
 
     @committed.setter
@@ -71,7 +71,7 @@ class Journal:
         yield
         self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
 
-    def spent(self, part: str, seconds: float) -> None:
+    def add_seconds(self, part: str, seconds: float) -> None:
         self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
     def commit(
@@ -82,9 +82,9 @@ class Journal:
         mark: int = 0,
         wait: bool = False,
     ) -> None:
-        """Write what has gathered. `state` must not be changed afterwards; `mark` is what
-        `committed` becomes once all is on disk."""
-        self.settle()
+        """Write the buffered rows. `state` must not be changed afterwards; `mark` is what
+        `committed` becomes once all rows are on disk."""
+        self.wait_until_written()
         for part, seconds in self._seconds.items():
             self.rows["timing"].append(1, step=step, part=part, seconds=seconds)
         self._seconds.clear()
@@ -92,9 +92,9 @@ class Journal:
         self._last = time.monotonic()
         self._writing = self._writer.submit(self._write, rows, step, state, done, mark)
         if wait:
-            self.settle()
+            self.wait_until_written()
 
-    def settle(self) -> None:
+    def wait_until_written(self) -> None:
         """Wait until nothing is being written."""
         if self._writing is not None:
             self._committed, self._writing = self._writing.result(), None

@@ -1,9 +1,9 @@
 """A stored stream, revealed at a rate: what happens at every moment.
 
-Step t is revealed when as many samples as came before it have had their time: at starts[t] / rate
-after the beginning. It is answered at once by the newest version that there is; then its labels
-are known, and its batch is offered to the trainer. Clock and trainer are given, so that the same
-code runs by the wall clock and, in tests, by a clock that no one has to wait for.
+Step t is revealed when the time of all samples before it has passed: at starts[t] / rate seconds
+after the beginning. The newest version answers it at once; then its labels are known, and its batch
+is offered to the trainer. The clock and the trainer are parameters, so that the same code runs by
+the wall clock and, in tests, by a simulated clock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from streamgauge.engine import Eager
+from streamgauge.engine.eager import as_table
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.live.answers import Answers, answer, inputs
-from streamgauge.live.bench import pack, unpack
-from streamgauge.live.desk import Desk, Finished, Job
-from streamgauge.live.snapshots import Due, Snapshots
+from streamgauge.live.dispatcher import Dispatcher, Finished, TrainingRequest
+from streamgauge.live.local_trainer import pack, unpack
+from streamgauge.live.snapshots import Due, SnapshotLearner, Snapshots, engine_of
+from streamgauge.running import jobs
+from streamgauge.running.rows import append_predictions, append_training
+from streamgauge.running.schedule import begins_task
 from streamgauge.streams import Gate, Stream
 
 if TYPE_CHECKING:
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
     from streamgauge.learners.base import Learner
     from streamgauge.live.journal import Journal
 
-LONGEST_WAIT = 0.25  # seconds; a signal is noticed after this long at the latest
-MOST_WAITING = 64  # answers of snapshots that may be put off before some are left out
+MAX_WAIT = 0.25  # seconds; a signal is noticed after this long at the latest
+MAX_DELAYED = 64  # answers of snapshots that may be delayed before some are left out
 
 
 class Clock(Protocol):
@@ -49,33 +53,34 @@ class WallClock:
         return time.perf_counter()
 
     def wake(self) -> None:
-        """Something has happened: whoever waits should look."""
+        """Something has happened: end the wait."""
         self._woken.set()
 
     def wait(self, until: float) -> None:
-        # Whoever waits looks at everything afterwards, so a call lost between these lines is not.
-        self._woken.wait(min(LONGEST_WAIT, max(0.0, until - self.now())))
+        # The caller checks everything after a wait, so a wake-up between these lines is not lost.
+        self._woken.wait(min(MAX_WAIT, max(0.0, until - self.now())))
         self._woken.clear()
 
 
-class _PutOff(NamedTuple):
+class _DelayedAnswer(NamedTuple):
     step: int
     due: Due
 
 
 class Player:
-    """One pass over a stored stream. `turn` does one thing that is due and says when to come back.
+    """One pass over a stored stream. `advance` does what is due and returns when to call it again.
 
-    `late` is how long after the end of the stream's time it may go on answering.
+    `build` makes a second learner, for snapshots. `late` is how many seconds after the end of the
+    stream's time it may go on answering.
     """
 
     def __init__(
         self,
         stream: Stream,
         learner: Learner,
-        spare: Callable[[], Learner],
+        build: Callable[[], Learner],
         gate: Gate,
-        desk: Desk,
+        dispatcher: Dispatcher,
         journal: Journal,
         clock: Clock,
         rate: Any,
@@ -84,24 +89,24 @@ class Player:
         late: float = 1.0,
         progress: Callable[[Any], None] | None = None,
     ) -> None:
-        self.stream, self.learner, self.gate, self.desk = stream, learner, gate, desk
+        self.stream, self.learner, self.gate, self.dispatcher = stream, learner, gate, dispatcher
         self.journal, self.clock, self.rate, self.device = journal, clock, rate, device
         self.snapshots, self.late = snapshots, late
         self.step = self.right = self.asked = self.near_future_left_out = 0
         self.latency: Any = 0.0  # of the last step's answers
-        self.stopped = ""  # why, where it ended before the stream did
+        self.stopped = ""  # why it ended before the stream did
         self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
-        self._spare, self._spare_holds = spare, -1
-        self._past: Learner | None = None
-        self._put_off: deque[_PutOff] = deque()
+        self._adapter = LearnerAdapter(learner)
+        self._engine = engine_of(learner, stream.spec.classes)
+        self._snapshot_learner = SnapshotLearner(build, stream.spec.classes)
+        self._delayed: deque[_DelayedAnswer] = deque()
         self._progress = progress
-        self._needs = LearnerAdapter(learner).needs
         self.began = clock.now()
         self.ended = self.began  # when the last answer was given
 
     @property
     def version(self) -> int:
-        return self.desk.version
+        return self.dispatcher.version
 
     @property
     def end(self) -> Any:
@@ -116,23 +121,23 @@ class Player:
 
     def play(self) -> None:
         """From the beginning to the end."""
-        while (until := self.turn()) is not None:
+        while (until := self.advance()) is not None:
             if until > self.clock.now():
                 self.clock.wait(until)
-        while self._put_off:
-            self._answer_late()
+        while self._delayed:
+            self._answer_delayed()
 
-    def turn(self) -> Any:
-        """Do what is due; returns the next moment at which something will be, None at the end."""
+    def advance(self) -> Any:
+        """Do what is due; returns when something will be due next, None at the end."""
         now = self.clock.now()
-        finished = self.desk.take_in(now)
+        finished = self.dispatcher.collect(now)
         left = self.step < len(self.stream)
         due = left and self._time_of(self.step) <= now
         over = not left and now >= self.end
-        # The trainer need not wait for what follows. Only a batch that is revealed at this very
-        # moment is newer than the one that waits; one that is late has no labels yet.
+        # The trainer gets the waiting batch before anything else is done here, unless a newer
+        # batch is revealed at this very moment; a step that is late has no labels yet.
         if not over and not (due and self._time_of(self.step) == now):
-            self.desk.assign(now)
+            self.dispatcher.dispatch(now)
         if finished is not None:
             self._apply(finished)
         if left and now > self.end + self.late:
@@ -141,20 +146,20 @@ class Player:
             return None
         if due:
             self._one_step()
-            self.desk.assign(self.clock.now())
+            self.dispatcher.dispatch(self.clock.now())
         if self.step == len(self.stream):
             return self.end
-        coming = self._time_of(self.step)
-        if coming <= self.clock.now():
-            if self.journal.full:  # the memory of a run that is always late is bounded, too
+        next_time = self._time_of(self.step)
+        if next_time <= self.clock.now():
+            if self.journal.full:  # bounds the memory of a run that is always late
                 self.commit()
-            return coming
-        if self._put_off:
-            self._answer_late()
+            return next_time
+        if self._delayed:
+            self._answer_delayed()
             return now
         if self.journal.due:
             self.commit()
-        return coming
+        return next_time
 
     def commit(self, done: bool = False, wait: bool = False) -> None:
         state = {"version": self.version, "step": self.step, "learner": self.state}
@@ -165,97 +170,64 @@ class Player:
         with self.journal.timed("apply"):
             self.learner.load_state_dict(finished.update.state)
         self.state = finished.update.state
-        record_job(self.journal, finished)
+        append_finished(self.journal, finished)
 
     def _one_step(self) -> None:
         stream, step = self.stream, self.step
         index = stream.index(step)
         self.gate.reveal(index)
-        answers = self._answer(step, index, self.learner, self.version)
+        right, scores = self._answer(step, self._engine, self.version)
         self.ended = self.clock.now()
         self.latency = self.ended - self._time_of(step)
         self.gate.label_due(index)
-        self.right += int((answers.prediction == stream.source.label[index]).sum())
+        self.right += right
         self.asked += len(index)
         self.journal.rows["timing"].append(
             1, step=step, part="latency", seconds=float(self.latency)
         )
-        self.desk.offer(
-            Job(step, index.astype(np.int64, copy=False), answers.scores, told=self._boundary(step))
+        facts = {}
+        if begins_task(stream, step):
+            facts = jobs.boundary_facts(stream, step, self._adapter.needs)
+        self.dispatcher.offer(
+            TrainingRequest(
+                step,
+                index.astype(np.int64, copy=False),
+                as_table(scores),
+                facts=(facts,) if facts else (),
+            )
         )
         for due in self.snapshots.begin(int(stream.starts[step]), self.version, self.state):
-            self._put_off.append(_PutOff(step, due))
-        while len(self._put_off) > MOST_WAITING:  # a step may have brought several
-            self._put_off.popleft()
+            self._delayed.append(_DelayedAnswer(step, due))
+        while len(self._delayed) > MAX_DELAYED:  # a step may have added several
+            self._delayed.popleft()
             self.near_future_left_out += 1
         self.step += 1
         if self._progress is not None:
             self._progress(self)
 
-    def _answer(
-        self, step: int, index: Any, learner: Learner, version: int, shift: int = 0
-    ) -> Answers:
-        stream, source = self.stream, self.stream.source
+    def _answer(self, step: int, engine: Eager, version: int, shift: int = 0) -> tuple[int, Any]:
+        """Append the answers to a step; returns how many are correct, and the scores."""
         with self.journal.timed("read"):
-            x = inputs(source, index, learner, self.device)
+            index = self.stream.index(step)
+            x = jobs.inputs(self.stream.source, index, self._adapter, self.device)
         with self.journal.timed("predict"):
-            answers = answer(learner, x, stream)
-        columns: dict[str, Any] = {
-            name: source.columns[name][index] for name in ("user", "time") if name in source.columns
-        }
-        if stream.task is not None:
-            columns["task"] = stream.task[step]
-        self.journal.rows["predictions"].append(
-            len(index),
-            step=step,
-            sample=index,
-            label=source.label[index],
-            prediction=answers.prediction,
-            confidence=answers.confidence,
-            version=version,
-            shift=shift,
-            **columns,
+            scores, prediction, confidence = engine.answer(x)
+        label = append_predictions(
+            self.journal.rows, self.stream, step, prediction, confidence, version, shift
         )
-        return answers
+        return int((prediction == label).sum()), scores
 
-    def _answer_late(self) -> None:
-        """Let a version of the past answer a step, in time that nobody else needs: it does not
-        change any more, so it does not matter when."""
-        step, due = self._put_off.popleft()
-        if self._past is None:
-            self._past = self._spare()
-        if self._spare_holds != due.version:
-            self._past.load_state_dict(due.state)
-            self._spare_holds = due.version
-        self._answer(step, self.stream.index(step), self._past, due.version, due.age)
-
-    def _boundary(self, step: int) -> tuple[dict[str, Any], ...]:
-        """What a learner that needs boundaries is told before the first batch of a task."""
-        stream = self.stream
-        if "boundaries" not in self._needs or stream.task is None:
-            return ()
-        if step > 0 and stream.task[step] == stream.task[step - 1]:
-            return ()
-        task = int(stream.task[step])
-        first, last = np.searchsorted(stream.task, [task, task + 1])
-        coming = stream.order[stream.starts[first] : stream.starts[last]]
-        return ({"boundary": task, "classes": np.unique(stream.source.label[coming])},)
+    def _answer_delayed(self) -> None:
+        """Let a snapshot answer a step while there is nothing else to do. A snapshot does not
+        change, so any time will do."""
+        step, due = self._delayed.popleft()
+        self._answer(step, self._snapshot_learner.load(due), due.version, due.age)
 
 
-def record_job(journal: Journal, finished: Finished) -> None:
-    """The rows of a job that has ended; its seconds go from its start until its version answers."""
-    job, update, version, seconds = finished
-    journal.spent("learn", update.seconds)
-    scalars = dict(update.scalars)
-    journal.rows["jobs"].append(
-        1,
-        step=job.step,
-        version=version,
-        kind="learn",
-        flops=update.flops,
-        bytes=update.bytes,
-        recalled=scalars.pop("recalled", np.nan),
-    )
-    for name, value in scalars.items():
-        journal.rows["training"].append(1, step=job.step, name=name, value=value)
-    journal.rows["timing"].append(1, step=job.step, part="job", seconds=float(seconds))
+def append_finished(journal: Journal, finished: Finished) -> None:
+    """The rows of a finished request; `job` in `timing` is the time from its start until its
+    version answers."""
+    request, update, version, seconds = finished
+    journal.add_seconds("learn", update.seconds)
+    append_training(journal.rows, request.step, version, update.scalars, update.flops, update.bytes)
+    journal.rows["timing"].append(1, step=request.step, part="job", seconds=float(seconds))

@@ -1,4 +1,4 @@
-"""`find_rate`: how fast a stream may be for a learner to keep up with it on this machine."""
+"""`find_rate`: the highest rate of a stream that a learner keeps up with on this machine."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.live.answers import inputs
-from streamgauge.live.desk import Job
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.live.dispatcher import TrainingRequest
 from streamgauge.live.journal import Journal
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.stored import Stage, absent_columns, on_signals, torch_threads
-from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.live.stored_stream import LiveSession, on_signals, torch_threads
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import RunWriter
+from streamgauge.running import jobs
+from streamgauge.running.execution import Logger
+from streamgauge.running.header import absent_columns
 from streamgauge.streams import Stream
+from streamgauge.versions import renamed_parameter
 
-TRAINED = 0.99  # of the batches: what counts as every one, since a machine has other things to do
-CLOSE = 1.1  # a search ends when the rates that were held and not held are this close
-HEADROOM = 0.9  # of a rate that was held for long is announced
-MOST_TRIALS = 12
+TRAINED = 0.99  # share of the batches that counts as all, since other processes take time too
+CLOSE = 1.1  # a search ends when the rates that passed and failed are this close
+HEADROOM = 0.9  # share of a confirmed rate that is reported
+MAX_TRIALS = 12
 HIGHEST, LOWEST = 1e7, 1e-3
-HEADER = {"id": "trial", "config": {}, "stream": {}, "environment": {}}  # of a log nobody reads
+HEADER = {"id": "trial", "config": {}, "stream": {}, "environment": {}}  # of a temporary log
 
 
 class Trial(NamedTuple):
     """A few seconds at one rate."""
 
     rate: float
-    late: float  # 99 % of the answers came within so many seconds
+    late: float  # seconds within which 99 % of the answers were given
     behind: float  # how late the last answer was
-    reached: float  # samples answered a second
+    reached: float  # samples answered per second
     trained: float  # share of the batches
     answered: bool  # whether the answers kept up
     all_trained: bool  # whether the training did, too
 
 
 class RateFound(NamedTuple):
-    """Samples a second. `predicting`: answers keep up, whatever is trained meanwhile; `training`:
-    every batch is trained on as well. NaN where no rate was slow enough."""
+    """Samples per second. `predicting`: answers keep up, however many batches are trained;
+    `training`: every batch is trained on as well. NaN if no rate was slow enough."""
 
     predicting: float
     training: float
     step_size: int
     patience: float
     trials: tuple[Trial, ...]
-    cut: float = math.nan  # seconds after which time was up before the search came to its end
+    cut: float = math.nan  # the time limit in seconds, if it ended the search
 
 
+@renamed_parameter("said", "log")
 def find_rate(
     stream: Stream,
     learner: Recipe | str | type,
@@ -72,23 +77,21 @@ def find_rate(
     margin: float = 0.9,
     hold: float = 10.0,
     limit: float = 120.0,
-    said: Callable[[str], None] = print,
+    log: Logger = print,
 ) -> RateFound:
     """The highest rates that a learner keeps up with, by trials of `trial` seconds each.
 
     Answers keep up with a rate when 99 % of them, and the last one, are given within `patience`
     seconds of the reveal (or within a step, if that is longer). Training keeps up when 99 % of the
-    batches are trained on. Both are tried with answers and training going on together.
+    batches are trained on. Answers and training run at the same time in all trials.
 
-    A short trial may be lucky, so what it found is not announced. `margin` of the highest rate that
-    was held is tried for `hold` seconds, with a log being written as in a run, and lowered by a
-    fifth until it is held that long. Nine tenths of what was held then are the answer: a run at
-    that rate has a tenth more room than the machine has shown to have. Where the stream is too
-    short for a trial it is shown again.
+    A short trial may be lucky, so its rate is not reported. `margin` times the highest rate that
+    passed is tried for `hold` seconds, with a log being written as in a run, and lowered by a fifth
+    until it passes. Nine tenths of the rate that passed are reported, which leaves a reserve of a
+    tenth. A stream that is too short for a trial is repeated.
 
-    All trials together take `limit` seconds at the most: no trial is begun that would not end in
-    time, and with a short limit trials are shorter, too. What was found by then is the answer, and
-    `cut` says that there might have been more.
+    All trials together take at most `limit` seconds: no trial is begun that would end later, and
+    with a short limit trials are shorter too. `cut` says whether the limit ended the search.
     """
     if not (trial > 0 and patience > 0 and hold > 0 and limit > 0 and 0 < margin <= 1):
         raise StreamgaugeError(
@@ -98,28 +101,28 @@ def find_rate(
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     clock = WallClock()
     with torch_threads(threads):
-        stage = Stage(stream, recipe, seed, device_named(device), threads)
+        session = LiveSession(stream, recipe, seed, device_named(device), threads)
         with (
-            closing(hire(trainer, recipe, stage.setup, clock.wake, said)) as worker,
-            worker.when_ready(),
+            closing(start_trainer(trainer, recipe, session.setup, clock.wake, log)) as background,
+            background.when_ready(),
         ):
-            trials = _Trials(stage, worker, clock, trial, patience, said)
+            trials = _Trials(session, background, clock, trial, patience, log)
             began = time.perf_counter()
-            trials.until = began + 0.3 * limit
+            trials.deadline = began + 0.3 * limit
             training = search(
                 trials.run, lambda t: t.all_trained, lambda t: t.trained * t.rate,
-                trials.guess_training(), may=trials.in_time,
+                trials.guess_training(), allowed=trials.in_time,
             )  # fmt: skip
-            trials.until = began + 0.6 * limit
-            # A rate that was not held may have met with a busy moment: only what was held counts.
+            trials.deadline = began + 0.6 * limit
+            # A rate may have failed because the machine was busy: only passed rates are reused.
             answered = [t for t in trials.done if t.answered]
             predicting = search(
                 trials.run, lambda t: t.answered, lambda t: t.reached,
                 trials.guess_predicting(), answered, trials.in_time,
             )  # fmt: skip
-            trials.until = began + 0.8 * limit
+            trials.deadline = began + 0.8 * limit
             predicting = trials.confirm(margin * predicting, lambda t: t.answered, hold)
-            trials.until = began + limit
+            trials.deadline = began + limit
             training = trials.confirm(margin * training, lambda t: t.all_trained, hold)
     cut = limit if trials.cut else math.nan
     return RateFound(predicting, training, stream.size, patience, tuple(trials.done), cut)
@@ -131,32 +134,32 @@ def _always(rate: float) -> bool:
 
 def search(
     run: Callable[[float], Trial],
-    held: Callable[[Trial], bool],
+    passed: Callable[[Trial], bool],
     reached: Callable[[Trial], float],
     guess: float,
     known: Sequence[Trial] = (),
-    may: Callable[[float], bool] = _always,
+    allowed: Callable[[float], bool] = _always,
 ) -> float:
-    """The highest rate that was held; NaN if none was.
+    """The highest rate that passed; NaN if none did.
 
-    Trials begin at a guess, or where those `known` leave off. A rate that was not held is followed
-    by the one that was `reached` instead, then by bisection. Where a rate may not be tried any
-    more, the search ends.
+    Trials begin at a guess, or where the `known` trials end. A rate that failed is followed by the
+    rate that was `reached` instead, then by bisection. The search ends at a rate that is not
+    `allowed` any more.
 
     >>> def run(rate):
     ...     return Trial(rate, 0.0, 0.0, min(rate, 700), 1.0, rate < 700, all_trained=True)
     >>> 600 < search(run, lambda trial: trial.answered, lambda trial: trial.reached, 5000.0) < 700
     True
     """
-    high = min([trial.rate for trial in known if not held(trial)], default=float("inf"))
-    low = max([t.rate for t in known if held(t) and t.rate < high], default=float("nan"))
+    high = min([trial.rate for trial in known if not passed(trial)], default=float("inf"))
+    low = max([t.rate for t in known if passed(t) and t.rate < high], default=float("nan"))
     rate = guess if not high < guess else _between(low, high)
     rate = max(rate, low * CLOSE) if high == float("inf") and low == low else rate
-    for _ in range(MOST_TRIALS):
-        if not LOWEST < rate < HIGHEST or high <= low * CLOSE or not may(rate):
+    for _ in range(MAX_TRIALS):
+        if not LOWEST < rate < HIGHEST or high <= low * CLOSE or not allowed(rate):
             break
         trial = run(rate)
-        if held(trial):
+        if passed(trial):
             low = rate
             rate = low * 1.5 if high == float("inf") else _between(low, high)
         else:
@@ -167,24 +170,24 @@ def search(
     return low
 
 
-def promise(
+def confirmed_rate(
     hold: Callable[[float], Trial],
-    held: Callable[[Trial], bool],
+    passed: Callable[[Trial], bool],
     rate: float,
-    may: Callable[[float], bool] = _always,
+    allowed: Callable[[float], bool] = _always,
 ) -> float:
-    """Nine tenths of the first rate that is held, from this one down by a fifth each time; NaN if
-    none is.
+    """Nine tenths of the first rate that passes, from this one down by a fifth each time; NaN if
+    none does.
 
     >>> def hold(rate):
     ...     return Trial(rate, 0.0, 0.0, rate, 1.0, rate < 700, all_trained=True)
-    >>> round(promise(hold, lambda trial: trial.answered, 1000.0))
+    >>> round(confirmed_rate(hold, lambda trial: trial.answered, 1000.0))
     576
     """
-    for _ in range(MOST_TRIALS // 2):
-        if math.isnan(rate) or not may(rate):
+    for _ in range(MAX_TRIALS // 2):
+        if math.isnan(rate) or not allowed(rate):
             break
-        if held(hold(rate)):
+        if passed(hold(rate)):
             return HEADROOM * rate
         rate *= 0.8
     return math.nan
@@ -195,61 +198,62 @@ def _between(low: float, high: float) -> float:
 
 
 class _Trials:
-    """Trials one after the other with the same learner and trainer, which go on learning: only
-    the time counts, and it is the more typical the longer they have."""
+    """Trials one after another with the same learner and trainer, which go on learning: only their
+    speed matters."""
 
     def __init__(
         self,
-        stage: Stage,
-        worker: Worker,
+        session: LiveSession,
+        background: BackgroundTrainer,
         clock: WallClock,
         seconds: float,
         patience: float,
-        said: Callable[[str], None],
+        log: Logger,
     ) -> None:
-        self.stage, self.worker, self.clock = stage, worker, clock
-        self.seconds, self.patience, self.said = seconds, patience, said
+        self.session, self.background, self.clock = session, background, clock
+        self.seconds, self.patience, self.log = seconds, patience, log
         self.done: list[Trial] = []
-        self.until = math.inf  # no trial that would end later is begun
-        self.cut = False  # whether one was not begun
-        self._beside = 0.0  # the most that a trial took beyond its own time
-        self.absent = absent_columns(stage.stream)
+        self.deadline = math.inf  # no trial that would end later is begun
+        self.cut = False  # whether a trial was not begun
+        self._overhead = 0.0  # the most seconds that a trial took beyond its own time
+        self.absent = absent_columns(session.stream)
 
     def guess_predicting(self) -> float:
-        stage = self.stage
-        index = stage.stream.index(0)
-        x = inputs(stage.stream.source, index, stage.learner, stage.device)
-        return len(index) / _quickest(lambda: stage.learner.predict(x), 20)
+        session = self.session
+        index = session.stream.index(0)
+        adapter = LearnerAdapter(session.learner)
+        x = jobs.inputs(session.stream.source, index, adapter, session.device)
+        return len(index) / _median_seconds(lambda: session.learner.predict(x), 20)
 
     def guess_training(self) -> float:
-        index = self.stage.stream.index(0).astype(np.int64, copy=False)
+        index = self.session.stream.index(0).astype(np.int64, copy=False)
 
         def train() -> None:
-            self.worker.begin(Job(0, index))
-            self.worker.wait()
+            self.background.begin(TrainingRequest(0, index))
+            self.background.wait()
 
-        return len(index) / _quickest(train, 5)
+        return len(index) / _median_seconds(train, 5)
 
-    def confirm(self, rate: float, held: Callable[[Trial], bool], seconds: float) -> float:
-        """What can be promised of a rate: most of it, once it is held for so long with a log being
-        written; it is lowered until it is."""
+    def confirm(self, rate: float, passed: Callable[[Trial], bool], seconds: float) -> float:
+        """The rate to report: try a rate for `seconds` with a log being written, and lower it until
+        it passes."""
 
         def hold(rate: float) -> Trial:
             with (
                 tempfile.TemporaryDirectory() as folder,
                 closing(RunWriter(Path(folder) / "run", HEADER, self.absent)) as recorder,
             ):
-                # Written three times on the way: a run writes seldom, but it does.
+                # Written three times per trial, since a run writes now and then.
                 return self.run(rate, seconds, recorder, every=seconds / 4)
 
-        return promise(hold, held, rate, lambda rate: self.in_time(rate, seconds))
+        return confirmed_rate(hold, passed, rate, lambda rate: self.in_time(rate, seconds))
 
     def in_time(self, rate: float, seconds: float | None = None) -> bool:
-        """Whether a trial at a rate would end before time is up."""
-        length = max(seconds or self.seconds, 2 * self.stage.stream.size / rate)
-        good = time.perf_counter() + length + self._beside <= self.until
-        self.cut |= not good
-        return good
+        """Whether a trial at a rate would end before the deadline."""
+        length = max(seconds or self.seconds, 2 * self.session.stream.size / rate)
+        in_time = time.perf_counter() + length + self._overhead <= self.deadline
+        self.cut |= not in_time
+        return in_time
 
     def run(
         self,
@@ -258,9 +262,9 @@ class _Trials:
         recorder: RunWriter | None = None,
         every: float = 1e9,
     ) -> Trial:
-        stage, began = self.stage, time.perf_counter()
+        session, began = self.session, time.perf_counter()
         seconds = self.seconds if seconds is None else seconds
-        stream = repeated(stage.stream, max(rate * seconds, 2 * stage.stream.size))
+        stream = repeated(session.stream, max(rate * seconds, 2 * session.stream.size))
         allowed = max(self.patience, stream.size / rate)
         late: list[float] = []
 
@@ -270,18 +274,18 @@ class _Trials:
                 player.stop("too late")
 
         with closing(Journal(recorder, self.absent, every)) as journal:
-            player = stage.player(
-                self.worker, journal, self.clock, rate, Snapshots((), 0), progress, stream
+            player = session.player(
+                self.background, journal, self.clock, rate, Snapshots((), 0), progress, stream
             )
             with on_signals(player.stop):
                 player.play()
-        if player.desk.training is not None:
-            self.worker.wait()  # the next trial begins with a free trainer
+        if player.dispatcher.training is not None:
+            self.background.wait()  # the next trial begins with a free trainer
         if player.stopped.startswith("stopped by"):
             raise KeyboardInterrupt
-        # What was still being trained when time was up would have been trained in time.
-        pending = player.desk.training is not None or player.desk.waiting is not None
-        trained = min(1.0, (player.desk.finished + pending) / len(stream))
+        # A batch still in training at the end counts: it would have been trained in time.
+        pending = player.dispatcher.training is not None or player.dispatcher.waiting is not None
+        trained = min(1.0, (player.dispatcher.finished + pending) / len(stream))
         typical = float(np.quantile(late, 0.99))
         answered = not player.stopped and typical <= allowed and late[-1] <= allowed
         reached = player.asked / max(player.asked / rate, float(player.ended - player.began))
@@ -296,8 +300,8 @@ class _Trials:
         )
         self.done.append(trial)
         length = time.perf_counter() - began
-        self._beside = max(self._beside, length - stream.samples / rate)
-        self.said(
+        self._overhead = max(self._overhead, length - stream.samples / rate)
+        self.log(
             f"{rate:,.0f} samples/s: answers {'kept up' if answered else 'fell behind'} "
             f"(99 % within {1e3 * typical:.1f} ms), {100 * trained:.1f} % of the batches trained"
         )
@@ -305,7 +309,7 @@ class _Trials:
 
 
 def repeated(stream: Stream, samples: float) -> Stream:
-    """The beginning of a stream that starts over when it ends. Only for timing."""
+    """A stream of about `samples` samples that repeats another one. Only for timing."""
     steps = len(stream)
     lengths = np.diff(stream.starts)
     rounds = int(samples // stream.samples) + 1
@@ -320,10 +324,10 @@ def repeated(stream: Stream, samples: float) -> Stream:
     )
 
 
-def _quickest(act: Callable[[], Any], times: int) -> float:
-    found = []
+def _median_seconds(action: Callable[[], Any], times: int) -> float:
+    seconds = []
     for _ in range(times):
         began = time.perf_counter()
-        act()
-        found.append(time.perf_counter() - began)
-    return float(np.median(found))
+        action()
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))

@@ -1,9 +1,9 @@
-"""Answering samples that come from outside, one message at a time: what is taken, what is refused.
+"""Answers samples that clients send, one message at a time, and trains on their labels.
 
-A sample gets an answer and an arrival number at once. Its label comes later, in any order, or
-never. Labels make the log: the row of a sample is written when its label comes, and B labels in
-the order of their coming are one step, whose batch is offered to the trainer. Nothing here knows
-where messages come from.
+A sample gets an answer and an arrival number at once. Its label arrives later, in any order, or
+never. The row of a sample is written when its label arrives; B labels in the order of their arrival
+are one step, whose batch is offered to the trainer. How messages are transported is not decided
+here.
 """
 
 from __future__ import annotations
@@ -22,64 +22,67 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.live.answers import answer
-from streamgauge.live.bench import NOTHING, pack, unpack
-from streamgauge.live.desk import Desk, Job
-from streamgauge.live.player import MOST_WAITING, record_job
-from streamgauge.live.snapshots import Due, Snapshots
+from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
+from streamgauge.live.local_trainer import NO_ADDRESSES, pack, unpack
+from streamgauge.live.player import MAX_DELAYED, append_finished
+from streamgauge.live.snapshots import Due, SnapshotLearner, Snapshots, engine_of
 from streamgauge.live.spool import NAME_BYTES, NONE, Spool
 from streamgauge.streams import Spec
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from streamgauge.learners.base import Learner
     from streamgauge.live.journal import Journal
 
-# Why a message is refused, and what HTTP calls it.
+# Why a message is refused -> HTTP status.
 REASONS = {
-    "malformed": 400,  # not what a message should be
-    "unknown": 404,  # a label for a sample that never came
-    "gone": 410,  # a label for a sample that is not waited for any more
-    "duplicate": 409,  # a second label, or a name that is taken
+    "malformed": 400,
+    "unknown": 404,  # a label for a sample that never arrived
+    "gone": 410,  # a label for a sample that has expired
+    "duplicate": 409,  # a second label, or an id that is taken
     "too_large": 413,
     "failed": 500,  # the learner gave no usable answer
     "full": 503,  # nothing in the spool may be dropped
-    "busy": 503,  # too many at once
+    "busy": 503,  # too many connections
     "stopping": 503,
 }
 
 
 class Refused(Exception):
-    """A message that is not taken, with the reason and a sentence."""
+    """A message that is refused, with the reason and a sentence."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
 
 
-class _PutOff(NamedTuple):
+class _DelayedAnswer(NamedTuple):
     sample: int
     due: Due
     column: int
 
 
 class Limits(NamedTuple):
-    """What bounds the service."""
+    """Limits of the service."""
 
-    waiting: int = 1000  # samples without a label; beyond that the oldest are given up
-    uncommitted: int = 512  # labels that are in the spool and not in the log yet
+    waiting: int = 1000  # samples without a label; beyond that the oldest expire
+    uncommitted: int = 512  # labels that are in the spool and not yet in the log
 
 
 class Service:
-    """One learner, one spool, one trainer. Every public method may be called from any thread."""
+    """One learner, one spool, one trainer. Every public method may be called from any thread.
+
+    `build` makes a second learner, for snapshots.
+    """
 
     def __init__(
         self,
         spec: Spec,
         learner: Learner,
-        spare: Callable[[], Learner],
-        desk: Desk,
+        build: Callable[[], Learner],
+        dispatcher: Dispatcher,
         journal: Journal,
         spool: Spool,
         device: torch.device,
@@ -91,40 +94,42 @@ class Service:
         users: bool = False,
         now: Callable[[], float] = time.perf_counter,
         today: Callable[[], float] = time.time,
-        said: Callable[[str], None] = print,
+        log: Callable[[str], None] = print,
     ) -> None:
-        self.spec, self.learner, self.desk = spec, learner, desk
+        self.spec, self.learner, self.dispatcher = spec, learner, dispatcher
         self.journal, self.spool, self.device, self.batch = journal, spool, device, batch
         self.snapshots = Snapshots((), 0) if snapshots is None else snapshots
         self.limits, self.users = limits or Limits(), users
         self.class_names = class_names
         self.refused: Counter[str] = Counter()
         self.arrivals = self.labels = self.right = self.expired = self.near_future_left_out = 0
-        self.held = NOTHING  # addresses that the trainer's learner may read
+        self.addresses = NO_ADDRESSES  # that the trainer's learner may read
         self.stopping = False
         self.lock = threading.RLock()
         self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
         self._number = {name: number for number, name in enumerate(class_names or ())}
-        self._waiting: OrderedDict[int, None] = OrderedDict()  # samples without a label
-        self._gathering: list[int] = []  # labelled samples of the batch that is not full yet
+        self._waiting: OrderedDict[int, None] = (
+            OrderedDict()
+        )  # samples without a label, oldest first
+        self._gathering: list[int] = []  # labelled samples of the next batch
         self._trained_step = -1  # the newest step whose training has ended
-        self._put_off: deque[_PutOff] = deque()
-        self._near: list[Due] = []  # versions of the past that answer this block too
-        self._sees_input = LearnerAdapter(self.learner).sees_input
-        self._past: Learner | None = None
-        self._past_holds = -1
-        self._spare, self._now, self._today, self._said = spare, now, today, said
+        self._delayed: deque[_DelayedAnswer] = deque()
+        self._due: list[Due] = []  # snapshots that answer this block of arrivals too
+        self._sees_input = LearnerAdapter(learner).sees_input
+        self._engine = engine_of(learner, spec.classes)
+        self._snapshot_learner = SnapshotLearner(build, spec.classes)
+        self._now, self._today, self._log_message = now, today, log
 
     # Messages.
 
     def handle(self, message: Any, received: float | None = None) -> dict[str, Any]:
-        """A sample or a label, told apart by what it has; refusals are raised and counted."""
+        """A sample or a label, by the fields of the message; refusals are raised and counted."""
         if isinstance(message, dict) and "label" in message and "x" not in message:
             return self.label(message)
         return self.sample(message, received)
 
     def sample(self, message: Any, received: float | None = None) -> dict[str, Any]:
-        """Answer a sample: `{"x": ..., "id": ..., "user": ...}`; only `x` must be there."""
+        """Answer a sample: `{"x": ..., "id": ..., "user": ...}`; only `x` is required."""
         received = self._now() if received is None else received
         with self.lock, self._counting():
             self._refuse_when_stopping()
@@ -138,29 +143,29 @@ class Service:
                               f"{self.spool.names[name]} already.")  # fmt: skip
             user = _user(fields.get("user", NONE))
             self._make_room()
-            self.take_in()
+            self.apply_update()
             return self._answer(x, name, user, received)
 
     def label(self, message: Any) -> dict[str, Any]:
-        """Take the label of a sample: `{"sample": 7, "label": 2}`, or `id` in place of `sample`."""
+        """Accept a label: `{"sample": 7, "label": 2}`, or `id` in place of `sample`."""
         with self.lock, self._counting():
             self._refuse_when_stopping()
             fields = _fields(message, required=["label"], known=("sample", "id", "label"))
             sample = self._which(fields)
             label = self._class(fields["label"])
             self._expect_label(sample)
-            # In the spool first: from here on the label survives whatever happens.
+            # In the spool first: from here on the label survives a crash.
             self.spool.set_label(sample, label, self.labels)
             del self._waiting[sample]
-            self._log(sample)
-            self.take_in()
-            self.desk.assign(self._now())
+            self._append_labelled(sample)
+            self.apply_update()
+            self.dispatcher.dispatch(self._now())
             if self._must_commit():
                 self.commit()
             return {"sample": sample, "label": label, "labels": self.labels}
 
     def refuse(self, reason: str, sentence: str) -> NoReturn:
-        """Refuse what is no message at all."""
+        """Refuse what is not a message at all."""
         with self.lock, self._counting():
             raise Refused(reason, sentence)
 
@@ -172,126 +177,126 @@ class Service:
                 "waiting": len(self._waiting),
                 "expired": self.expired,
                 "accuracy": self.right / self.labels if self.labels else None,
-                "version": self.desk.version,
-                "updates": self.desk.finished,
-                "batches_skipped": self.desk.skipped,
+                "version": self.dispatcher.version,
+                "updates": self.dispatcher.finished,
+                "batches_skipped": self.dispatcher.skipped,
                 "refused": dict(self.refused),
                 "spool": {"samples": len(self.spool), "slots": self.spool.slots},
             }
 
-    # What goes on between messages.
+    # Between messages.
 
-    def turn(self) -> None:
-        """Do what is due: take in what was trained, give out what waits, answer what was put off,
+    def advance(self) -> None:
+        """Do what is due: apply a new version, dispatch the waiting batch, answer with a snapshot,
         write the log."""
         with self.lock:
-            self.take_in()
-            self.desk.assign(self._now())
-            if self._put_off:
-                self._answer_late()
+            self.apply_update()
+            self.dispatcher.dispatch(self._now())
+            if self._delayed:
+                self._answer_delayed()
             if self.journal.due or self._must_commit():
                 self.commit()
 
     def _must_commit(self) -> bool:
-        """Labels that are not in the log yet hold their places in the spool."""
+        """Samples whose labels are not in the log yet cannot be dropped from the spool."""
         if self.labels - self.journal.committed < self.limits.uncommitted:
             return False
         return not self.journal.busy
 
     @property
-    def has_put_off(self) -> bool:
-        return bool(self._put_off)
+    def has_delayed(self) -> bool:
+        return bool(self._delayed)
 
-    def take_in(self) -> None:
-        """Serve the newest version from here on; called between two answers only."""
+    def apply_update(self) -> None:
+        """Answer with the newest version from here on; called between two answers only."""
         try:
-            finished = self.desk.take_in(self._now())
+            finished = self.dispatcher.collect(self._now())
         except StreamgaugeError as error:
-            self._said(f"{error} Answers go on, training ends.")
-            self.desk.idle_for_good = True
+            self._log_message(f"{error} Answers go on, training ends.")
+            self.dispatcher.training_ended = True
             return
-        self.desk.assign(self._now())
+        self.dispatcher.dispatch(self._now())
         if finished is None:
             return
         with self.journal.timed("apply"):
             self.learner.load_state_dict(finished.update.state)
-        self.state, self.held = finished.update.state, finished.update.held
-        self._trained_step = finished.job.step
-        record_job(self.journal, finished)
+        self.state, self.addresses = finished.update.state, finished.update.addresses
+        self._trained_step = finished.request.step
+        append_finished(self.journal, finished)
 
     def commit(self, done: bool = False, wait: bool = False) -> None:
-        """Write the log up to the last label; what is waited for stays in the spool."""
+        """Write the log up to the last label; samples without a label stay in the spool."""
         state = {
             "learner": self.state,
-            "version": self.desk.version,
+            "version": self.dispatcher.version,
             "arrivals": self.arrivals,
             "expired": self.expired,
             "trained_step": self._trained_step,
-            "offered": self.desk.offered,
-            "finished": self.desk.finished,
-            "lost": self.desk.lost,
+            "offered": self.dispatcher.offered,
+            "finished": self.dispatcher.finished,
+            "lost": self.dispatcher.lost,
             "refused": dict(self.refused),
         }
         self.journal.commit(self.labels // self.batch, state, done, mark=self.labels, wait=wait)
 
     def stop(self) -> None:
-        """Take nothing any more, and put all that was taken where it is safe."""
+        """Accept no more messages, and write everything that was accepted."""
         with self.lock:
             if self.stopping:
                 return
             self.stopping = True
-            self.take_in()
-            while self._put_off:
-                self._answer_late()
+            self.apply_update()
+            while self._delayed:
+                self._answer_delayed()
             self.spool.flush()
             self.commit(done=True, wait=True)
 
     def restore(self, state: Mapping[str, Any] | None, committed: int, right: int) -> None:
-        """Go on from a checkpoint, a log with so many labels in it and so many right answers, and
-        the spool beside them."""
+        """Go on from a checkpoint, the spool, and a log with `committed` labels and `right` correct
+        answers."""
         facts = self.spool.facts
         if state is not None:
             self.state = dict(state["learner"])
             self.learner.load_state_dict(self.state)
             self.arrivals = state["arrivals"]
             self.expired, self._trained_step = state["expired"], state["trained_step"]
-            self.desk.version, self.desk.offered = state["version"], state["offered"]
-            self.desk.finished, self.desk.lost = state["finished"], state["lost"]
+            self.dispatcher.version, self.dispatcher.offered = state["version"], state["offered"]
+            self.dispatcher.finished, self.dispatcher.lost = state["finished"], state["lost"]
             self.refused.update(state["refused"])
         self.labels = self.journal.committed = committed
         self.right = right
-        there = facts["sample"] != NONE
-        self.arrivals = max([self.arrivals, *(facts["sample"][there] + 1).tolist()])
-        unlabelled = there & (facts["place"] == NONE)
+        used = facts["sample"] != NONE
+        self.arrivals = max([self.arrivals, *(facts["sample"][used] + 1).tolist()])
+        unlabelled = used & (facts["label_position"] == NONE)
         self._waiting.update((s, None) for s in np.sort(facts["sample"][unlabelled]).tolist())
-        labelled = np.flatnonzero(there & (facts["place"] != NONE))
-        labelled = labelled[np.argsort(facts["place"][labelled])]
-        place, sample = facts["place"][labelled], facts["sample"][labelled]
+        labelled = np.flatnonzero(used & (facts["label_position"] != NONE))
+        labelled = labelled[np.argsort(facts["label_position"][labelled])]
+        position, sample = facts["label_position"][labelled], facts["sample"][labelled]
         full = committed // self.batch  # batches in the log; after them, the one being gathered
-        newest = (place // self.batch == full - 1) & (place < committed)
+        newest = (position // self.batch == full - 1) & (position < committed)
         if full - 1 > self._trained_step and newest.sum() == self.batch:
-            self.desk.waiting = Job(full - 1, sample[newest].copy(), places=labelled[newest])
-        self._gathering = sample[(place >= full * self.batch) & (place < committed)].tolist()
-        for one in sample[place >= committed].tolist():
-            self._log(one)
+            self.dispatcher.waiting = TrainingRequest(
+                full - 1, sample[newest].copy(), slots=labelled[newest]
+            )
+        self._gathering = sample[(position >= full * self.batch) & (position < committed)].tolist()
+        for number in sample[position >= committed].tolist():
+            self._append_labelled(number)
 
-    # How an answer is made.
+    # Answers.
 
     def _answer(self, x: Any, name: bytes, user: int, received: float) -> dict[str, Any]:
-        import torch
-
         number = self.arrivals
-        shown = x[None] if self._sees_input else np.empty((1, 0), "f4")
         try:
             with self.journal.timed("predict"):
-                said = answer(self.learner, torch.from_numpy(shown).to(self.device), self)
+                answers = self._engine.answer(self._tensor(x[None]))
         except StreamgaugeError as error:
             raise Refused("failed", str(error)) from None
-        if number % self.batch == 0:  # not before there is an answer: the past is asked once
-            self._begin_block(number)
-        prediction, sure = int(said.prediction[0]), float(said.confidence[0])
+        if number % self.batch == 0:  # a block of arrivals; after the answer, which may fail
+            self._due = self.snapshots.begin(number, self.dispatcher.version, self.state)
+        prediction, confidence = int(answers.prediction[0]), float(answers.confidence[0])
+        version = self.dispatcher.version
         self.spool.put(
-            number, x, prediction=prediction, confidence=sure, version=self.desk.version,
+            number, x, prediction=prediction, confidence=confidence, version=version,
             time=self._today(), user=user, name=name,
         )  # fmt: skip
         self.arrivals += 1
@@ -300,57 +305,54 @@ class Service:
             oldest, _ = self._waiting.popitem(last=False)
             self.spool.drop(oldest)
             self.expired += 1
-        for column, due in enumerate(self._near):
-            self._put_off.append(_PutOff(number, due, column))
-        while len(self._put_off) > MOST_WAITING * self.batch:
-            self._put_off.popleft()
+        for column, due in enumerate(self._due):
+            self._delayed.append(_DelayedAnswer(number, due, column))
+        while len(self._delayed) > MAX_DELAYED * self.batch:
+            self._delayed.popleft()
             self.near_future_left_out += 1
         step = self.labels // self.batch
         self.journal.rows["timing"].append(
             1, step=step, part="latency", seconds=self._now() - received
         )
-        reply: dict[str, Any] = {"sample": number, "prediction": prediction, "confidence": sure,
-                 "version": self.desk.version}  # fmt: skip
+        reply: dict[str, Any] = {
+            "sample": number,
+            "prediction": prediction,
+            "confidence": confidence,
+            "version": version,
+        }
         if self.class_names is not None:
             reply["class"] = self.class_names[prediction]
         return reply
 
-    def _begin_block(self, number: int) -> None:
-        """Versions of the past answer whole blocks of `batch` arrivals."""
-        self._near = self.snapshots.begin(number, self.desk.version, self.state)
-
-    def _answer_late(self) -> None:
-        """The answer of a version of the past. It goes to the spool until the label comes, or to
-        the log if that has come already."""
+    def _tensor(self, x: Any) -> Tensor:
         import torch
 
-        sample, due, column = self._put_off.popleft()
-        if sample not in self.spool.place_of:
+        shown = x if self._sees_input else np.empty((len(x), 0), np.float32)
+        return torch.from_numpy(shown).to(self.device)
+
+    def _answer_delayed(self) -> None:
+        """Let a snapshot answer. The answer goes to the spool until the label arrives, or to the
+        log if the label has arrived already."""
+        sample, due, column = self._delayed.popleft()
+        if sample not in self.spool.slot_of:
             return
-        if self._past is None:
-            self._past = self._spare()
-        if self._past_holds != due.version:
-            self._past.load_state_dict(due.state)
-            self._past_holds = due.version
-        slot = self.spool.place_of[sample]
-        x = np.asarray(self.spool.inputs[slot : slot + 1])
-        if not self._sees_input:
-            x = np.empty((1, 0), np.float32)
+        engine = self._snapshot_learner.load(due)
+        slot = self.spool.slot_of[sample]
         try:
-            said = answer(self._past, torch.from_numpy(x.copy()).to(self.device), self)
-        except StreamgaugeError:  # as with a sample: an answer is missing, and the service goes on
+            answers = engine.answer(self._tensor(np.array(self.spool.inputs[slot : slot + 1])))
+        except StreamgaugeError:  # as with a sample: the answer is missing, and the service goes on
             self.near_future_left_out += 1
             return
         near = self.spool.facts["near"][slot]
-        near[column] = (due.age, said.prediction[0], said.confidence[0], due.version)
-        if self.spool.facts["place"][slot] != NONE:
-            self._log_near(slot, column)
+        near[column] = (due.age, answers.prediction[0], answers.confidence[0], due.version)
+        if self.spool.facts["label_position"][slot] != NONE:
+            self._append_near(slot, column)
 
-    # How a label becomes a row and a batch.
+    # Labels become rows and batches.
 
-    def _log(self, sample: int) -> None:
-        """The row of a sample whose label is in the spool, and its place in a batch."""
-        slot = self.spool.place_of[sample]
+    def _append_labelled(self, sample: int) -> None:
+        """Append the row of a sample whose label is in the spool, and add it to the next batch."""
+        slot = self.spool.slot_of[sample]
         row = self.spool.facts[slot]
         step = self.labels // self.batch
         self._append(row, step, row, 0)
@@ -358,30 +360,30 @@ class Service:
         self.labels += 1
         for column in range(len(row["near"])):
             if row["near"][column]["version"] != NONE:
-                self._log_near(slot, column)
+                self._append_near(slot, column)
         self._gathering.append(sample)
         if len(self._gathering) == self.batch:
             index = np.array(self._gathering, np.int64)
-            places = np.array([self.spool.place_of[s] for s in self._gathering], np.int64)
+            slots = np.array([self.spool.slot_of[s] for s in self._gathering], np.int64)
             self._gathering = []
             if step > self._trained_step:
-                self.desk.offer(Job(step, index, places=places))
+                self.dispatcher.offer(TrainingRequest(step, index, slots=slots))
 
-    def _log_near(self, slot: int, column: int) -> None:
+    def _append_near(self, slot: int, column: int) -> None:
         row = self.spool.facts[slot]
         near = row["near"][column]
-        self._append(row, int(row["place"]) // self.batch, near, int(near["age"]))
+        self._append(row, int(row["label_position"]) // self.batch, near, int(near["age"]))
 
-    def _append(self, row: Any, step: int, said: Any, shift: int) -> None:
+    def _append(self, row: Any, step: int, answer: Any, shift: int) -> None:
         columns = {"user": row["user"]} if self.users else {}
         self.journal.rows["predictions"].append(
             1,
             step=step,
             sample=row["sample"],
             label=row["label"],
-            prediction=said["prediction"],
-            confidence=said["confidence"],
-            version=said["version"],
+            prediction=answer["prediction"],
+            confidence=answer["confidence"],
+            version=answer["version"],
             shift=shift,
             time=row["time"],
             **columns,
@@ -392,16 +394,17 @@ class Service:
     def _make_room(self) -> None:
         if self.spool.free:
             return
-        jobs = [job.index for job in (self.desk.training, self.desk.waiting) if job is not None]
-        mine = np.array(self._gathering, np.int64)
-        self.spool.drop_but(self.journal.committed, [self.held, mine, *jobs])
+        pending = (self.dispatcher.training, self.dispatcher.waiting)
+        referenced = [request.index for request in pending if request is not None]
+        referenced += [self.addresses, np.array(self._gathering, np.int64)]
+        self.spool.drop_unreferenced(self.journal.committed, referenced)
         if not self.spool.free:
             if not self.journal.busy:
-                self.commit()  # what is in the log by then can go
-            raise Refused("full", f"All {self.spool.slots} places of the spool are in use; "
+                self.commit()  # samples that are in the log can be dropped
+            raise Refused("full", f"All {self.spool.slots} slots of the spool are in use; "
                           "try again in a moment.")  # fmt: skip
 
-    # What a message must be.
+    # Checks of messages.
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -467,7 +470,7 @@ class Service:
             return
         if not 0 <= sample < self.arrivals:
             raise Refused("unknown", f"There is no sample {sample}.")
-        if sample in self.spool.place_of:
+        if sample in self.spool.slot_of:
             raise Refused("duplicate", f"Sample {sample} has its label already.")
         raise Refused("gone", f"Sample {sample} has its label already, or has waited too long.")
 

@@ -1,13 +1,13 @@
-"""The spool: samples that came from outside, on disk, as few as anything still refers to.
+"""The spool: samples that clients sent, on disk, as long as anything still refers to them.
 
-    spool/inputs.bin   the inputs, a slot each
-    spool/facts.bin    of each slot: arrival number, answer, label, and in which place it came
+    spool/inputs.bin   the inputs, one slot per sample
+    spool/facts.bin    per slot: arrival number, answer, label, and the label's position
     spool/spool.json   shape, type and number of slots
 
-Both files have their full size from the beginning and never grow. They are mapped into memory and
-shared by whoever serves and whoever trains; what has been written survives the end of a process,
-however sudden, though not of the machine. The arrival number is written last when a sample comes,
-and the place of the label last when a label comes, so that what is there is whole.
+Both binary files have their full size from the beginning. They are memory-mapped and shared by the
+process that answers and the one that trains; their content survives a crash of the process, but
+not of the machine. The arrival number is written last when a sample arrives, and the label's
+position last when a label arrives, so that an entry is either complete or not there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
-from streamgauge.live.desk import Ints
+from streamgauge.live.dispatcher import Ints
 from streamgauge.streams.gate import fetch, fetch_labels
 from streamgauge.streams.source import Array, IntArray, Spec
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NONE = -1  # no sample in the slot; no label yet; no answer of a snapshot
-NAME_BYTES = 64  # of a client's own name for a sample
+NAME_BYTES = 64  # of a client's own id for a sample
 
 
 def facts_type(shifts: int) -> np.dtype[Any]:
-    """What is known of a sample; `near` are the answers of snapshots."""
+    """The record of one sample; `near` are the answers of snapshots."""
     near = np.dtype([("age", "i4"), ("prediction", "i4"), ("confidence", "f4"), ("version", "i4")])
     return np.dtype(
         [
             ("sample", "i8"),
-            ("place", "i8"),  # in the order of labels
+            ("label_position", "i8"),  # the label's number in the order of arrival
             ("label", "i4"),
             ("prediction", "i4"),
             ("confidence", "f4"),
@@ -54,35 +54,35 @@ def facts_type(shifts: int) -> np.dtype[Any]:
 
 
 class Spool:
-    """Slots on disk. Only the process that serves has one; trainers read a `SpoolSource`."""
+    """Slots on disk, for the process that answers; trainers read a `SpoolSource`."""
 
     def __init__(self, folder: Path, spec: Spec, dtype: str, slots: int, shifts: int = 0) -> None:
         self.folder, self.spec, self.dtype, self.slots = folder, spec, np.dtype(dtype), slots
         self._kind = facts_type(shifts)
-        about = {"input_shape": list(spec.input_shape), "dtype": dtype, "slots": slots,
-                 "shifts": shifts}  # fmt: skip
-        self._lay_out(about)
+        layout = {"input_shape": list(spec.input_shape), "dtype": dtype, "slots": slots,
+                  "shifts": shifts}  # fmt: skip
+        self._create_files(layout)
         self.inputs = _map(folder / "inputs.bin", self.dtype, (slots, *spec.input_shape), "r+")
         self.facts = _map(folder / "facts.bin", self._kind, (slots,), "r+")
         used = self.facts["sample"] != NONE
-        self.place_of: dict[int, int] = {
+        self.slot_of: dict[int, int] = {
             int(self.facts["sample"][slot]): int(slot) for slot in np.flatnonzero(used)
         }
-        self.names: dict[bytes, int] = {  # clients' own names for samples
+        self.names: dict[bytes, int] = {  # clients' own ids -> arrival numbers
             bytes(self.facts["name"][slot]): sample
-            for sample, slot in self.place_of.items()
+            for sample, slot in self.slot_of.items()
             if self.facts["name"][slot]
         }
         self._free = np.flatnonzero(~used)[::-1].tolist()
 
-    def _lay_out(self, about: dict[str, Any]) -> None:
-        """Make the files at their full size, unless they are there."""
+    def _create_files(self, layout: dict[str, Any]) -> None:
+        """Create the files at their full size, unless they exist."""
         known = self.folder / "spool.json"
         if known.exists():
             stored = json.loads(known.read_text())
-            if stored != about:
+            if stored != layout:
                 raise StreamgaugeError(
-                    f"The spool in {self.folder} was made for {stored}, not for {about}: give the "
+                    f"The spool in {self.folder} was made for {stored}, not for {layout}: give the "
                     f"same settings, or another --out."
                 )
             return
@@ -92,14 +92,14 @@ class Spool:
             with open(self.folder / name, "wb") as file:
                 file.truncate(max(1, size * self.slots))
         facts = _map(self.folder / "facts.bin", self._kind, (self.slots,), "r+")
-        for column in ("sample", "place", "label"):
+        for column in ("sample", "label_position", "label"):
             facts[column] = NONE
         _flush(facts)
-        write_json(known, about)  # last: a spool that has it is whole
+        write_json(known, layout)  # last: a spool that has it is complete
 
     @property
     def nbytes(self) -> int:
-        """What it takes on disk at the most."""
+        """Size of the files in bytes."""
         row = int(np.prod(self.spec.input_shape, dtype=np.int64)) * self.dtype.itemsize
         return self.slots * (row + self._kind.itemsize)
 
@@ -108,40 +108,44 @@ class Spool:
         return len(self._free)
 
     def __len__(self) -> int:
-        return len(self.place_of)
+        return len(self.slot_of)
 
     def put(self, sample: int, x: Array, **facts: Any) -> int:
-        """Store a sample in a free slot, which there must be."""
+        """Store a sample in a free slot; there must be one."""
         slot = int(self._free.pop())
         self.inputs[slot] = x
         row = self.facts[slot : slot + 1]
-        row["place"], row["label"] = NONE, NONE
+        row["label_position"], row["label"] = NONE, NONE
         row["near"]["version"] = NONE
         for name, value in facts.items():
             row[name] = value
         row["sample"] = sample
-        self.place_of[sample] = slot
+        self.slot_of[sample] = slot
         if facts.get("name"):
             self.names[facts["name"]] = sample
         return slot
 
-    def set_label(self, sample: int, label: int, place: int) -> None:
-        row = self.facts[self.place_of[sample]]
+    def set_label(self, sample: int, label: int, position: int) -> None:
+        row = self.facts[self.slot_of[sample]]
         row["label"] = label
-        row["place"] = place
+        row["label_position"] = position
 
     def drop(self, sample: int) -> None:
-        slot = self.place_of.pop(sample)
+        slot = self.slot_of.pop(sample)
         self.names.pop(bytes(self.facts["name"][slot]), None)
         self.facts["sample"][slot] = NONE
         self._free.append(slot)
 
-    def drop_but(self, committed: int, referred: Sequence[Ints]) -> int:
-        """Drop what nothing refers to: samples whose label is in the log (its first `committed`
-        places) and that nobody names. Returns how many."""
+    def drop_unreferenced(self, committed: int, referenced: Sequence[Ints]) -> int:
+        """Drop samples whose label is in the log (one of its first `committed` labels) and that are
+        not in `referenced`. Returns how many."""
         facts = self.facts
-        done = (facts["sample"] != NONE) & (facts["place"] != NONE) & (facts["place"] < committed)
-        for index in referred:
+        done = (
+            (facts["sample"] != NONE)
+            & (facts["label_position"] != NONE)
+            & (facts["label_position"] < committed)
+        )
+        for index in referenced:
             done &= ~np.isin(facts["sample"], index)
         gone = facts["sample"][done].tolist()
         for sample in gone:
@@ -156,21 +160,21 @@ class Spool:
 class SpoolSource:
     """The spool as a source: addresses are arrival numbers. It can be sent to another process.
 
-    It knows what was in the spool when it was made, and what it is told of by `place`; with
-    `follow` it knows whatever the spool in this process knows.
+    It can read samples that were in the spool when it was made, and those added by `add_slots`;
+    with `follow`, all that are in the spool of this process.
     """
 
     class_names: Sequence[str] | None = None
     columns: dict[str, Array] = {}  # noqa: RUF012
     fingerprint = "live"
-    _place: dict[int, int]
+    _slot_of: dict[int, int]
 
     def __init__(self, spool: Spool, follow: bool = False) -> None:
         self.spec, self.dtype = spool.spec, spool.dtype
         self._folder, self._slots, self._kind = spool.folder, spool.slots, spool.facts.dtype
         self._open()
         if follow:
-            self._place = spool.place_of
+            self._slot_of = spool.slot_of
 
     def _open(self) -> None:
         shape = (self._slots, *self.spec.input_shape)
@@ -178,30 +182,30 @@ class SpoolSource:
         self._facts = _map(self._folder / "facts.bin", self._kind, (self._slots,), "r")
         used = np.flatnonzero(self._facts["sample"] != NONE)
         samples = self._facts["sample"][used].tolist()
-        self._place = dict(zip(samples, used.tolist(), strict=True))
+        self._slot_of = dict(zip(samples, used.tolist(), strict=True))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_inputs", "_facts", "_place")}
+        return {k: v for k, v in vars(self).items() if k not in ("_inputs", "_facts", "_slot_of")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._open()
 
     def __len__(self) -> int:
-        return max(self._place, default=-1) + 1
+        return max(self._slot_of, default=-1) + 1
 
-    def place(self, index: Ints, places: Ints) -> None:
-        """Where new samples lie."""
-        self._place.update(zip(index.tolist(), places.tolist(), strict=True))
+    def add_slots(self, index: Ints, slots: Ints) -> None:
+        """Add new samples and their slots."""
+        self._slot_of.update(zip(index.tolist(), slots.tolist(), strict=True))
 
-    def forget_but(self, held: Ints) -> None:
-        """Only these will be asked for again; done now and then, since it takes a moment."""
-        if len(self._place) > 2 * len(held) + 1000:
-            self._place = {sample: self._place[sample] for sample in held.tolist()}
+    def keep_only(self, addresses: Ints) -> None:
+        """Forget the slots of all other samples; done only now and then, since it takes time."""
+        if len(self._slot_of) > 2 * len(addresses) + 1000:
+            self._slot_of = {sample: self._slot_of[sample] for sample in addresses.tolist()}
 
-    def _where(self, index: IntArray) -> Ints:
-        found = [self._place.get(int(sample), NONE) for sample in np.atleast_1d(index)]
-        slots = np.array(found, np.int64)
+    def _find_slots(self, index: IntArray) -> Ints:
+        known = [self._slot_of.get(int(sample), NONE) for sample in np.atleast_1d(index)]
+        slots = np.array(known, np.int64)
         gone = (slots == NONE) | (self._facts["sample"][slots] != np.atleast_1d(index))
         if gone.any():
             sample = int(np.atleast_1d(index)[gone][0])
@@ -212,7 +216,7 @@ class SpoolSource:
         return slots
 
     def read(self, index: IntArray) -> Array:
-        values: Array = np.asarray(self._inputs[self._where(index)])
+        values: Array = np.asarray(self._inputs[self._find_slots(index)])
         return values
 
     @property
@@ -228,11 +232,11 @@ class _Labels:
 
     def __getitem__(self, index: IntArray) -> NDArray[Any]:
         source = self._source
-        return np.asarray(source._facts["label"][source._where(index)])
+        return np.asarray(source._facts["label"][source._find_slots(index)])
 
 
 class SpoolGate:
-    """What a learner sees of the spool: inputs that are there, labels that have come."""
+    """What a learner may read of the spool: inputs and labels that have arrived."""
 
     preparation: Ints = np.empty(0, np.int64)
 
@@ -241,10 +245,10 @@ class SpoolGate:
         self.spec = source.spec
 
     def reveal(self, index: IntArray) -> None:
-        """Nothing to do: what has not arrived is not there."""
+        """Nothing to do: a sample that has not arrived is not in the spool."""
 
     def label_due(self, index: IntArray) -> None:
-        """Nothing to do: a label is there once it has come."""
+        """Nothing to do: a label is in the spool once it has arrived."""
 
     def read(self, index: IntArray) -> Tensor:
         return fetch(self._source, index, self._device)
@@ -252,7 +256,7 @@ class SpoolGate:
     def label(self, index: IntArray) -> Tensor:
         labels = fetch_labels(self._source, index, self._device)
         if bool((labels < 0).any()):
-            raise StreamgaugeError("The learner asked for a label that has not come yet.")
+            raise StreamgaugeError("The learner asked for a label that has not arrived yet.")
         return labels
 
     def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:

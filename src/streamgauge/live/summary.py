@@ -1,4 +1,4 @@
-"""What a live run came to, from its log and the few facts beside it."""
+"""The results of a live run, from its log and `live.json`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.live.rate import RateFound
-from streamgauge.live.stored import FACTS
+from streamgauge.live.stored_stream import FACTS
 from streamgauge.metrics import online_accuracy
 from streamgauge.record import Run
 
@@ -24,18 +24,18 @@ class NearFuture(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Seconds and samples a second; NaN for what is undefined."""
+    """Times in seconds, rates in samples per second; NaN where undefined."""
 
     samples: int  # answered, with a label
     seconds: float
-    rate: float  # asked for; NaN where a client sets the pace
+    rate: float  # requested; NaN where clients send the samples
     rate_held: float
     latency_p50: float
     latency_p99: float
     updates: int
     skipped: int  # batches never trained on
     trained: float  # share of the batches
-    cost: float  # steps of the stream that one update took, from its start until it answered
+    cost: float  # of one update in stream steps, from its start until its version answers
     accuracy: float
     near_future: tuple[NearFuture, ...]
     snapshots: int
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 def summarise(run: Run) -> Summary:
-    """Everything that `live` and `serve` report, of a stored run."""
+    """Everything that `live` and `serve` report about a stored run."""
     try:
         facts: dict[str, Any] = json.loads((run.path / FACTS).read_text())
     except FileNotFoundError:
@@ -86,98 +86,104 @@ def summarise(run: Run) -> Summary:
 
 
 def _near_future(run: Run) -> tuple[NearFuture, ...]:
-    """By the shifts that were asked for: an age counts for the largest of them that it reaches."""
+    """Per requested shift: an age counts for the largest shift that it reaches."""
     table = run.predictions
     age = table["shift"]
-    asked = sorted({int(s) for s in run.header["config"]["protocol"]["shifts"]})
-    found = []
-    for least, most in pairwise([*asked, np.inf]):
+    requested = sorted({int(s) for s in run.header["config"]["protocol"]["shifts"]})
+    results = []
+    for least, most in pairwise([*requested, np.inf]):
         rows = np.flatnonzero((age >= least) & (age < most))
         if len(rows):
             right = online_accuracy(table["label"][rows], table["prediction"][rows])
             ages = age[rows]
-            found.append(NearFuture(int(ages.min()), right, len(rows), int(ages.max())))
-    return tuple(found)
+            results.append(NearFuture(int(ages.min()), right, len(rows), int(ages.max())))
+    return tuple(results)
 
 
 def summary_text(run: Run) -> str:
-    """The summary in a few lines."""
-    found = summarise(run)
+    """The summary of a run in a few lines."""
+    summary = summarise(run)
     lines = [f"{run.learner} on {run.stream['name']}, live: {run.path}"]
-    if found.arrivals == 0:
+    if summary.arrivals == 0:
         return "\n".join(
-            [*lines, "  nothing came, so there is nothing to gauge", *_went_wrong(found)]
+            [*lines, "  nothing came, so there is nothing to gauge", *_went_wrong(summary)]
         )
-    if math.isnan(found.rate):
+    if math.isnan(summary.rate):
+        expired = f", {summary.expired:,} given up waiting" if summary.expired else ""
         lines.append(
-            f"  samples    {found.arrivals:,} in {found.seconds:.1f} s, {found.samples:,} with "
-            f"their label" + (f", {found.expired:,} given up waiting" if found.expired else "")
+            f"  samples    {summary.arrivals:,} in {summary.seconds:.1f} s, {summary.samples:,} "
+            f"with their label{expired}"
         )
     else:
         lines.append(
-            f"  rate       {found.rate:,.0f} samples/s asked, {found.rate_held:,.1f} held for "
-            f"{found.seconds:.1f} s ({found.samples:,} samples)"
+            f"  rate       {summary.rate:,.0f} samples/s asked, {summary.rate_held:,.1f} held for "
+            f"{summary.seconds:.1f} s ({summary.samples:,} samples)"
         )
     lines += [
-        f"  answers    p50 {1e3 * found.latency_p50:.1f} ms, p99 {1e3 * found.latency_p99:.1f} ms",
-        f"  training   {_training(found)}",
-        f"  accuracy   {_accuracy(found)}",
+        f"  answers    p50 {1e3 * summary.latency_p50:.1f} ms, "
+        f"p99 {1e3 * summary.latency_p99:.1f} ms",
+        f"  training   {_training(summary)}",
+        f"  accuracy   {_accuracy(summary)}",
     ]
-    if found.near_future:
-        left_out = f", {found.near_future_left_out} left out for want of time"
+    if summary.near_future:
+        left_out = f", {summary.near_future_left_out} left out for want of time"
         lines.append(
-            f"             near future from {found.snapshots} snapshots"
-            + (left_out if found.near_future_left_out else "")
+            f"             near future from {summary.snapshots} snapshots"
+            + (left_out if summary.near_future_left_out else "")
         )
-    return "\n".join([*lines, *_went_wrong(found)])
+    return "\n".join([*lines, *_went_wrong(summary)])
 
 
-def _training(found: Summary) -> str:
-    if math.isnan(found.trained):
+def _training(summary: Summary) -> str:
+    if math.isnan(summary.trained):
         return "no batch was full, so there was nothing to train on"
-    took = "" if math.isnan(found.cost) else f"; an update takes {found.cost:.2f} steps"
+    took = "" if math.isnan(summary.cost) else f"; an update takes {summary.cost:.2f} steps"
     return (
-        f"{found.updates:,} updates, {found.skipped:,} batches skipped"
-        f" ({100 * found.trained:.1f} % trained){took}"
+        f"{summary.updates:,} updates, {summary.skipped:,} batches skipped"
+        f" ({100 * summary.trained:.1f} % trained){took}"
     )
 
 
-def _accuracy(found: Summary) -> str:
-    if found.samples == 0:
+def _accuracy(summary: Summary) -> str:
+    if summary.samples == 0:
         return "unknown: no label came"
-    parts = [f"online {100 * found.accuracy:.1f} %"]
-    for one in found.near_future:
-        ages = f"{one.shift}" + f" to {one.oldest}" * (one.oldest > one.shift)
-        parts.append(f"{ages} samples ahead {100 * one.accuracy:.1f} % (on {one.samples:,})")
+    parts = [f"online {100 * summary.accuracy:.1f} %"]
+    for near in summary.near_future:
+        ages = f"{near.shift}" + f" to {near.oldest}" * (near.oldest > near.shift)
+        parts.append(f"{ages} samples ahead {100 * near.accuracy:.1f} % (on {near.samples:,})")
     return ", ".join(parts)
 
 
-def _went_wrong(found: Summary) -> list[str]:
+def _went_wrong(summary: Summary) -> list[str]:
     lines = []
-    if found.restarts:
-        lines.append(f"  trainer    restarted {len(found.restarts)} x: {'; '.join(found.restarts)}")
-    if found.refused:
-        said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(found.refused.items()))
-        lines.append(f"  refused    {said}")
-    if found.stopped:
-        lines.append(f"  ended      early: {found.stopped}")
+    if summary.restarts:
+        lines.append(
+            f"  trainer    restarted {len(summary.restarts)} x: {'; '.join(summary.restarts)}"
+        )
+    if summary.refused:
+        refusals = ", ".join(
+            f"{count:,} {reason}" for reason, count in sorted(summary.refused.items())
+        )
+        lines.append(f"  refused    {refusals}")
+    if summary.stopped:
+        lines.append(f"  ended      early: {summary.stopped}")
     return lines
 
 
-def rates_text(found: RateFound) -> str:
-    """What `find_rate` found, in words."""
+def rates_text(rates: RateFound) -> str:
+    """The result of `find_rate` in words."""
 
     def rate(value: float) -> str:
         return "no rate that was tried" if math.isnan(value) else f"{value:,.0f} samples/s"
 
-    within = f"{1e3 * found.patience:.0f} ms"
+    within = f"{1e3 * rates.patience:.0f} ms"
     lines = [
-        f"answers keep up (99 % within {within}) with  {rate(found.predicting)}",
-        f"every batch of {found.step_size} is trained at  {rate(found.training)}",
+        f"answers keep up (99 % within {within}) with  {rate(rates.predicting)}",
+        f"every batch of {rates.step_size} is trained at  {rate(rates.training)}",
     ]
-    if not math.isnan(found.cut):
+    if not math.isnan(rates.cut):
         lines.append(
-            f"Time was up after {found.cut:.0f} s, before the search had come to its end: there may"
+            f"Time was up after {rates.cut:.0f} s, before the search had come to its end: there may"
             " be higher rates (--seconds gives it more)."
         )
     return "\n".join(lines)

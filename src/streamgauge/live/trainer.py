@@ -1,7 +1,7 @@
-"""Trainers that work beside the answers: in a thread, or in a process that may die and come back.
+"""Trainers in the background: in a thread, or in a process that may die and is restarted.
 
-Either way a thread here waits for the work to be done, and the desk only looks whether it has
-been. A state that arrives is whole before anyone else sees it.
+In both cases a thread in this process waits for the training, and the dispatcher only polls it. A
+state that arrives is complete before anybody else sees it.
 """
 
 from __future__ import annotations
@@ -18,72 +18,82 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.live.bench import NOTHING, Bench, Setup, addresses, pack, unpack
-from streamgauge.live.desk import Ints, Job, Lost, Update
+from streamgauge.live.dispatcher import Ints, Lost, TrainingRequest, Update
+from streamgauge.live.local_trainer import (
+    NO_ADDRESSES,
+    LocalTrainer,
+    Setup,
+    pack,
+    stored_addresses,
+    unpack,
+)
 from streamgauge.live.spool import SpoolSource
 
+if TYPE_CHECKING:
+    from streamgauge.running.execution import Logger
+
 Kind = Literal["process", "thread"]
-MOST_DEATHS = 3  # in a row, without a job done in between
-START_SECONDS = 120.0  # for a trainer to be ready, and for its first job
-# A job that takes this many times as long as the longest so far, and at least so many seconds, does
-# not come back: no learner's jobs differ that much, and a machine has other things to do.
+MAX_DEATHS = 3  # in a row, without a finished request in between
+START_SECONDS = 120.0  # for a trainer to be ready, and for its first request
+# A request that takes this many times as long as the longest so far, and at least this many
+# seconds, is taken for hanging: requests of one learner do not differ that much.
 HANGS_AFTER = 20.0
 HANGS_SECONDS = 10.0
 
 
-class Gone(Exception):
-    """The process that trained is no more."""
+class TrainerDied(Exception):
+    """The process that trained has ended."""
 
 
-class Hands(Protocol):
-    """What does the work: `Here` in this process, `Elsewhere` in another."""
+class TrainerBackend(Protocol):
+    """What executes requests: `ThreadBackend` in this process, `ProcessBackend` in another."""
 
-    can_be_ended: bool
+    can_be_killed: bool
 
     def open(self, state: dict[str, Any] | None) -> Ints:
         """Get ready, from a state; returns the addresses that the learner may read."""
 
-    def do(self, job: Job, seconds: float) -> Update:
-        """Raises `Gone` if it takes longer than so many seconds, where it can be ended."""
+    def train(self, request: TrainingRequest, seconds: float) -> Update:
+        """Raises `TrainerDied` if it takes longer than `seconds` and can be killed."""
 
     def alive(self) -> bool: ...
     def close(self) -> None: ...
 
 
-class Worker:
-    """A trainer for the desk: hands, and a thread that waits for them.
+class BackgroundTrainer:
+    """A trainer for the dispatcher: a backend, and a thread that waits for it.
 
-    When the hands die they are replaced and go on from the last version that was handed over;
-    the batch that they worked on is lost, and `said` is told. `wake` is called with every outcome.
-    Hands that live but do not finish are ended and replaced as well: `hang` is after how many
-    seconds, by default `HANGS_AFTER` times the longest job so far.
+    A backend that dies is restarted from the last version that it returned; its request is lost,
+    and `log` gets a message. A backend that hangs is killed and restarted in the same way: `hang`
+    is after how many seconds, by default `HANGS_AFTER` times the longest request so far. `wake` is
+    called with every outcome.
     """
 
     def __init__(
         self,
-        hands: Hands,
+        backend: TrainerBackend,
         wake: Callable[[], None] = lambda: None,
-        said: Callable[[str], None] = print,
+        log: Logger = print,
         state: dict[str, Any] | None = None,
         hang: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if hang is not None and not hang > 0:
             raise StreamgaugeError(f"A trainer hangs after more than 0 seconds, not {hang}.")
-        self.hands = hands
+        self.backend = backend
         self._hang, self._now = hang, now
-        self._longest = 0.0  # seconds of a job that was done
-        self._since: float | None = None  # when the job at hand was begun
-        self.restarts: list[str] = []  # why, each time
-        self.held: Ints = NOTHING  # what the learner may read before its first job
-        self._wake, self._said, self._state = wake, said, state
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._longest = 0.0  # seconds of a finished request
+        self._since: float | None = None  # when the current request was begun
+        self.restarts: list[str] = []  # the reasons
+        self.addresses: Ints = NO_ADDRESSES  # that the learner may read before its first request
+        self._wake, self._log, self._state = wake, log, state
+        self._requests: queue.SimpleQueue[TrainingRequest | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Update | Lost | Exception] = queue.SimpleQueue()
         self._deaths = 0
         self._closed = False
@@ -104,41 +114,41 @@ class Worker:
 
     @property
     def hangs_after(self) -> float:
-        """Seconds after which a job is given up."""
+        """Seconds after which a request is given up."""
         if self._hang is not None:
             return self._hang
         if not self._longest:
             return START_SECONDS
         return max(HANGS_SECONDS, HANGS_AFTER * self._longest)
 
-    def begin(self, job: Job) -> None:
+    def begin(self, request: TrainingRequest) -> None:
         self._since = self._now()
-        self._jobs.put(job)
+        self._requests.put(request)
 
     def collect(self) -> Update | Lost | None:
         try:
             outcome = self._outcomes.get_nowait()
         except queue.Empty:
-            return self._given_up()
+            return self._give_up_thread()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def _given_up(self) -> Lost | None:
-        """Hands that cannot be ended (a thread) are left to themselves when they hang."""
-        if self.hands.can_be_ended or self._since is None or self._closed:
+    def _give_up_thread(self) -> Lost | None:
+        """A backend that hangs and cannot be killed (a thread) is abandoned."""
+        if self.backend.can_be_killed or self._since is None or self._closed:
             return None
         if self._now() - self._since <= self.hangs_after:
             return None
         self._closed = True
         why = f"it has worked on one batch for more than {self.hangs_after:.0f} s"
         self.restarts.append(why)
-        self._said(f"The trainer hangs ({why}), and a thread cannot be ended: answers go on, "
-                   f"training ends.")  # fmt: skip
-        return Lost(why, for_good=True)
+        self._log(f"The trainer hangs ({why}), and a thread cannot be killed: answers go on, "
+                  f"training ends.")  # fmt: skip
+        return Lost(why, permanent=True)
 
     def wait(self, seconds: float = 600.0) -> Update | Lost:
-        """The outcome, waited for."""
+        """Wait for the outcome."""
         try:
             outcome = self._outcomes.get(timeout=seconds)
         except queue.Empty:
@@ -151,94 +161,94 @@ class Worker:
         return outcome
 
     def close(self) -> None:
-        """Without waiting for a process; a thread is given the time to finish its job."""
+        """Kills a process; waits for a thread to finish its request."""
         if self._closed:
             return  # a thread that hangs is not waited for
         self._closed = True
-        self._jobs.put(None)
+        self._requests.put(None)
         for _ in range(120):
-            self.hands.close()  # again, should it just have been started
+            self.backend.close()  # again, in case it has just been started
             self._thread.join(timeout=0.5)
             if not self._thread.is_alive():
                 break
 
     def _run(self) -> None:
         try:
-            self.held = self.hands.open(self._state)
+            self.addresses = self.backend.open(self._state)
         except Exception as error:
             self._failure = (
                 StreamgaugeError(f"The trainer did not start: {error}.")
-                if isinstance(error, Gone)
+                if isinstance(error, TrainerDied)
                 else error
             )
             return
         finally:
             self._ready.set()
-        while (job := self._next()) is not None:
+        while (request := self._next()) is not None:
             try:
                 began = self._now()
-                outcome: Update | Lost | Exception = self.hands.do(job, self.hangs_after)
+                outcome: Update | Lost | Exception = self.backend.train(request, self.hangs_after)
                 assert isinstance(outcome, Update)
                 self._longest = max(self._longest, self._now() - began)
                 self._state, self._deaths = outcome.state, 0
-            except Gone as gone:
-                outcome = self._replace(str(gone))
+            except TrainerDied as death:
+                outcome = self._restart(str(death))
             except Exception as error:
                 outcome = error
             self._outcomes.put(outcome)
             self._wake()
 
-    def _next(self) -> Job | None:
-        """The next job. Hands that die in the meantime are replaced before it comes."""
+    def _next(self) -> TrainingRequest | None:
+        """The next request. A backend that dies in the meantime is restarted before it comes."""
         while True:
             try:
-                return self._jobs.get(timeout=0.25)
+                return self._requests.get(timeout=0.25)
             except queue.Empty:
-                if self._deaths < MOST_DEATHS and not self.hands.alive():
-                    self._replace("it ended while it had nothing to do")
+                if self._deaths < MAX_DEATHS and not self.backend.alive():
+                    self._restart("it ended while it had nothing to do")
 
-    def _replace(self, why: str) -> Lost:
+    def _restart(self, why: str) -> Lost:
         if self._closed:
-            return Lost(why, for_good=True)
+            return Lost(why, permanent=True)
         self.restarts.append(why)
-        while self._deaths < MOST_DEATHS and not self._closed:
+        while self._deaths < MAX_DEATHS and not self._closed:
             self._deaths += 1
-            self._said(f"The trainer is gone ({why}); answers go on, and it is started again.")
+            self._log(f"The trainer died ({why}); answers go on, and it is restarted.")
             try:
-                self.hands.open(self._state)
-            except Gone as gone:
-                why = str(gone)
+                self.backend.open(self._state)
+            except TrainerDied as death:
+                why = str(death)
             else:
-                self._said("The trainer is back and goes on from the last version.")
+                self._log("The trainer is back and goes on from the last version.")
                 return Lost(why)
-        if self._closed:  # ended by ourselves while it was coming back: that is no death
-            return Lost(why, for_good=True)
-        self._said(
-            f"The trainer died {MOST_DEATHS} times in a row ({why}): answers go on, training ends."
+        if self._closed:  # it was closed while it restarted, which does not count as a death
+            return Lost(why, permanent=True)
+        self._log(
+            f"The trainer died {MAX_DEATHS} times in a row ({why}): answers go on, training ends."
         )
-        return Lost(why, for_good=True)
+        return Lost(why, permanent=True)
 
 
-class Here:
-    """Training in this process; the interpreter and the cores are shared with the answers."""
+class ThreadBackend:
+    """Trains in this process; the interpreter and the cores are shared with the answers."""
 
-    can_be_ended = False
+    can_be_killed = False
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._recipe, self._setup = recipe, setup
-        self._bench: Bench | None = None
+        self._trainer: LocalTrainer | None = None
 
     def open(self, state: dict[str, Any] | None) -> Ints:
-        self._bench = Bench(self._recipe, self._setup, state)
-        return addresses(self._bench.learner)
+        self._trainer = LocalTrainer(self._recipe, self._setup, state)
+        return stored_addresses(self._trainer.adapter)
 
-    def do(self, job: Job, seconds: float) -> Update:
-        assert self._bench is not None
+    def train(self, request: TrainingRequest, seconds: float) -> Update:
+        assert self._trainer is not None
         try:
-            update = self._bench.do(job)
+            update = self._trainer.train(request)
         except Exception as error:
-            raise _failed(job, error) from error
-        # The learner goes on changing its own tensors: what is served must be a copy.
+            raise StreamgaugeError(failure(request, error)) from error
+        # The learner goes on changing its tensors, so the state that answers must be a copy.
         return update._replace(state=unpack(pack(update.state)))
 
     def alive(self) -> bool:
@@ -248,21 +258,21 @@ class Here:
         pass
 
 
-class Elsewhere:
-    """Training in a process of its own, which knows nothing but what comes through a pipe.
+class ProcessBackend:
+    """Trains in a process of its own, which is controlled through a pipe.
 
-    It is started as a program and not as a copy of this one: a copy of a process with threads may
-    hang, and one that imports the caller's script again would run it again.
+    The process is a new program, not a fork: a fork of a process with threads may hang, and
+    `multiprocessing` would import the caller's script again.
     """
 
-    can_be_ended = True
+    can_be_killed = True
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._described = recipe.describe()
         self._setup = setup
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        # What was sent to be learnt, a byte a sample as in a gate. A spool needs no such thing.
+        # Whether each sample was sent to be learnt, as in a gate. A spool needs no such record.
         spooled = isinstance(setup.source, SpoolSource)
         self._known = np.zeros(0 if spooled else len(setup.source), bool)
         if recipe.where.startswith("__main__:"):
@@ -276,12 +286,12 @@ class Elsewhere:
         return None if self._process is None else self._process.pid
 
     def open(self, state: dict[str, Any] | None) -> Ints:
-        first = self._first(state)
+        first = self._first_message(state)
         self.close()
         ours, theirs = Pipe()
         threads = str(self._setup.threads)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamgauge.live.child", str(theirs.fileno())],
+            [sys.executable, "-m", "streamgauge.live.trainer_process", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=2,  # our own output may be what a client reads
@@ -294,42 +304,41 @@ class Elsewhere:
         )
         theirs.close()
         self._pipe = ours
-        held = self._ask(first, START_SECONDS)
-        return np.asarray(held)
+        return np.asarray(self._request(first, START_SECONDS))
 
-    def _first(self, state: dict[str, Any] | None) -> bytes:
+    def _first_message(self, state: dict[str, Any] | None) -> bytes:
         try:
             known = np.flatnonzero(self._known)
             packed = None if state is None else pack(state)
             return pickle.dumps((self._described, self._setup, packed, known), protocol=5)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise StreamgaugeError(
-                f"The stream's source cannot be handed to another process ({error}): "
+                f"The stream's source cannot be sent to another process ({error}): "
                 f"use the trainer 'thread'."
             ) from None
 
-    def do(self, job: Job, seconds: float) -> Update:
+    def train(self, request: TrainingRequest, seconds: float) -> Update:
         if len(self._known):
-            self._known[job.index] = True
+            self._known[request.index] = True
         late = f"it hung: a job had not ended after {seconds:.0f} s"
-        update, state = self._ask(pickle.dumps(job, protocol=5), seconds, late)
+        update, state = self._request(pickle.dumps(request, protocol=5), seconds, late)
         return Update(*update)._replace(state=unpack(state))
 
-    def _ask(self, message: bytes, seconds: float, late: str = "") -> Any:
+    def _request(self, message: bytes, seconds: float, late: str = "") -> Any:
         assert self._pipe is not None
         try:
             self._pipe.send_bytes(message)
             if not self._pipe.poll(seconds):
                 self.close()
-                raise Gone(late or f"it was not ready after {seconds:.0f} s")
+                raise TrainerDied(late or f"it was not ready after {seconds:.0f} s")
             good, reply = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
-            raise Gone(self._why()) from None
+            raise TrainerDied(self._exit_reason()) from None
         if not good:
             raise StreamgaugeError(reply)
         return reply
 
-    def _why(self) -> str:
+    def _exit_reason(self) -> str:
         assert self._process is not None
         try:
             code = self._process.wait(timeout=5)
@@ -343,33 +352,31 @@ class Elsewhere:
         return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
-        """What it was working on is of no use any more, so it need not finish."""
+        """Kill the process; the result of its request is not needed any more."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         # The pipe is left to the thread that reads it: its end closes with the process.
 
 
-def _failed(job: Job, error: Exception) -> StreamgaugeError:
-    return StreamgaugeError(failure(job, error))
-
-
-def failure(job: Job, error: Exception) -> str:
+def failure(request: TrainingRequest, error: Exception) -> str:
     what = f"{type(error).__name__}: {error}"
-    return f"The learner failed while training on step {job.step} ({what})."
+    return f"The learner failed while training on step {request.step} ({what})."
 
 
-def hire(
+def start_trainer(
     kind: Kind,
     recipe: Recipe,
     setup: Setup,
     wake: Callable[[], None],
-    said: Callable[[str], None],
+    log: Logger,
     state: dict[str, Any] | None = None,
     hang: float | None = None,
-) -> Worker:
-    """A trainer of a kind, on its way to being ready."""
+) -> BackgroundTrainer:
+    """Start a trainer; `wait_until_ready` waits until it has started."""
     if kind not in ("process", "thread"):
         raise StreamgaugeError(f"A trainer is a 'process' or a 'thread', not '{kind}'.")
-    hands: Hands = Here(recipe, setup) if kind == "thread" else Elsewhere(recipe, setup)
-    return Worker(hands, wake, said, state, hang)
+    backend: TrainerBackend = (
+        ThreadBackend(recipe, setup) if kind == "thread" else ProcessBackend(recipe, setup)
+    )
+    return BackgroundTrainer(backend, wake, log, state, hang)

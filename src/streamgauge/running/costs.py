@@ -269,7 +269,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
     all whom it belongs to; so where the method is not delayed there is ER++ only, and where a
     method costs as much as the experiment's ER, that ER is its baseline.
     """
-    from streamgauge.learners.replay.er_plus import PUBLISHED
+    from streamgauge.learners.published.er_plus import PATTERNS
 
     ers = [method for method in methods if method.recipe.where == "er"]
     by_settings: dict[tuple[Any, Protocol], Timed] = {}
@@ -286,7 +286,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
         settings = _er_settings(method, like, texts[name])
         settings |= {"steps": str(steps), "passes": 1}
         if method.protocol.as_published:  # what the paper's code did goes with its clock
-            settings["as_published"] = steps in PUBLISHED
+            settings["as_published"] = steps in PATTERNS
         config = catalogue.learner("er_plus", **settings).config
         undelayed = dataclasses.replace(method.protocol, cost="1", predict_cost="0")
         for kind, where, protocol in (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Methods of a learner that are a part of their own, where it has them.
 LEARNER = {
     "draw": "recall",
-    "bring": "recall",
+    "read_draws": "recall",
     "choose": "recall",
     "view": "augment",
     "loss": "forward",

@@ -1,4 +1,4 @@
-"""A source with its inputs on a device, as they are stored; batches are gathered there by index."""
+"""A source with a copy of its inputs and labels on a device, where batches are gathered."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-BLOCK = 8192  # samples copied at once
-SHARE = 0.25  # of the free memory of a device that a source may take
+BLOCK = 8192  # samples per copy
+SHARE = 0.25  # of the free device memory that a source may take
 
 
 class Resident(SourceView):
-    """Another source, and its inputs and labels on a device. What it gives is equal."""
+    """A source, and a copy of its inputs and labels on a device; all values are equal."""
 
     def __init__(self, source: Source, device: torch.device) -> None:
         import torch
@@ -34,7 +34,7 @@ class Resident(SourceView):
         label = np.ascontiguousarray(source.label, np.int64)
         self._label = torch.from_numpy(label).to(device)
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # other streams read it
+            torch.cuda.synchronize(device)  # other CUDA streams read it
 
     def fetch(self, index: Tensor) -> Tensor:
         return self._x.index_select(0, index)
@@ -44,7 +44,7 @@ class Resident(SourceView):
 
 
 def fits(source: Source, device: torch.device) -> bool:
-    """Whether a source is in memory and would leave most of the device free."""
+    """Whether a source is in memory and small compared with the free memory of a GPU."""
     import torch
 
     if device.type != "cuda" or not getattr(source, "in_memory", False):

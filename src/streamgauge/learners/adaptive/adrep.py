@@ -25,44 +25,37 @@ class Config(er.Config):
     size_interval: int = 40_000  # samples from one decision to the next
     tolerance: float = 0.005  # difference of accuracies that changes nothing
     largest: int | None = None  # limit of the memory's size; none = it may grow with the stream
-    as_published: bool = False  # as CLOC's code: see the class
+    as_published: bool = False  # as CLOC's code (Cai et al. 2021)
 
 
 class ADRep(er.ER):
     """Adaptive replay memory (Cai et al. 2021, Algorithm 2): where the mean accuracy on new samples
     exceeds that on recalled ones, both before they are learnt, halve the memory; where it falls
-    short of it, double it. Both come from the training pass.
-
-    In CLOC's code the first is of the scored answers, in evaluation mode, and the memory a window
-    on everything, so that a wider one has old samples again at once."""
+    short of it, double it. Both come from the training pass."""
 
     config: Config
     memory: Fifo | Window
+    published = "adrep.PublishedADRep"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
         super().__init__(spec, source, seed, device, config)
-        self.unbounded = config.largest is None or config.as_published
+        self.unbounded = config.largest is None
         self.size = config.memory
         self.sums = torch.zeros(2, device=device)  # of accuracies: stream, replay
         self.compared = 0
-        self.answered = torch.zeros((), device=device)  # as published: accuracy of the answers
 
     def build_memory(self, seed: int) -> Fifo | Window:
-        kind = Window if self.config.as_published else Fifo
-        return kind(self.config.memory, seed)
+        return Fifo(self.config.memory, seed)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        if self.config.as_published:
-            answers = self.predict(batch.x) if predicted is None else predicted
-            self.answered.copy_((answers.argmax(1) == batch.y).float().mean())
-        said = super().learn(batch, predicted)
-        self.compared += "replay_accuracy" in said
+        scalars = super().learn(batch, predicted)
+        self.compared += "replay_accuracy" in scalars
         if self.progress.passed(self.config.size_interval, len(batch.y)) and self.compared:
             self.decide()
             self.resize()
-        return {**said, "memory_size": self.size}
+        return {**scalars, "memory_size": self.size}
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         scores = self.scores(self.view(torch.cat([batch.x, recalled.x])))
@@ -72,12 +65,14 @@ class ADRep(er.ER):
         return F.cross_entropy(scores, y)
 
     def watch(self, right: Tensor, new: int) -> None:
-        """Which of the new and the recalled samples it got right before learning them, 1 or 0."""
+        """`right`: 1 for each sample, new or recalled, that it got right before learning it."""
         if len(right) > new:  # there is something to compare with
-            stream = self.answered.clone() if self.config.as_published else right[:new].mean()
-            replay = right[new:].mean()
+            stream, replay = self.stream_accuracy(right[:new]), right[new:].mean()
             self.sums += torch.stack([stream, replay])
             self.scalars |= {"stream_accuracy": stream, "replay_accuracy": replay}
+
+    def stream_accuracy(self, right: Tensor) -> Tensor:
+        return right.mean()
 
     def decide(self) -> None:
         stream, replay = (self.sums / self.compared).tolist()

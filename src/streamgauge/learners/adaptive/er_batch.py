@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(er.Config):
-    train_batch: int | None = None  # new samples a gradient step; none = what a step reveals
+    train_batch: int | None = None  # new samples per gradient step; none = what a step reveals
 
 
 class ERBatch(er.ER):
@@ -46,20 +46,20 @@ class ERBatch(er.ER):
             old = self.waiting
             batch = Batch(torch.cat([old.x, batch.x]), torch.cat([old.y, batch.y]),
                           np.concatenate([old.index, batch.index]))  # fmt: skip
-        said: dict[str, Any] = {"recalled": 0}
+        scalars: dict[str, Any] = {"recalled": 0}
         recalled = steps = 0
         for end in range(size, len(batch.y) + 1, size):
-            said = super().learn(_cut(batch, end - size, end), None)
-            recalled, steps = recalled + said["recalled"], steps + 1
+            scalars = super().learn(_cut(batch, end - size, end), None)
+            recalled, steps = recalled + scalars["recalled"], steps + 1
         left = _cut(batch, steps * size, len(batch.y))
         self.waiting = left if len(left.y) else None
-        return {**said, "recalled": recalled, "steps": steps}
+        return {**scalars, "recalled": recalled, "steps": steps}
 
     def cycle(self, batch: int) -> int:
         size = self.config.train_batch or batch
         return size // gcd(size, batch)
 
-    def work(self) -> tuple[int, ...]:
+    def work(self) -> tuple[Any, ...]:
         waiting = 0 if self.waiting is None else len(self.waiting.y)
         return (*super().work(), waiting)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, floor, pi
+from math import cos, pi
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners.adaptive import er_batch
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
     from streamgauge.streams import Gate, Spec
 
-SLICES = 90
-
 
 @dataclass(frozen=True)
 class Config(er_batch.Config):
-    as_published: bool = False  # the rate changes at the beginning of each of 90 slices only
+    as_published: bool = False  # the rate changes only 90 times, as in CLOC's code
 
 
 class ERCosine(er_batch.ERBatch):
@@ -30,6 +28,7 @@ class ERCosine(er_batch.ERBatch):
 
     config: Config
     needs = frozenset({"horizon"})
+    published = "er_cosine.PublishedERCosine"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -41,11 +40,12 @@ class ERCosine(er_batch.ERBatch):
     def tell(self, horizon: int) -> None:
         self.horizon = horizon
 
+    def done(self, t: int) -> float:
+        """The share of the stream that is over."""
+        return min(t / self.horizon, 1.0)
+
     def rate(self, t: int) -> float:
-        done = min(t / self.horizon, 1.0)
-        if self.config.as_published:
-            done = floor(done * SLICES) / SLICES
-        return self.config.lr * (1 + cos(pi * done)) / 2
+        return self.config.lr * (1 + cos(pi * self.done(t))) / 2
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         rate = self.rate(self.revealed)

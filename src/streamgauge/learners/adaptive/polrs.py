@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 class Config(er.Config):
     rate_interval: int = 2_000_000  # samples from one adjustment of the rates to the next
     # What a model is judged by: its hits on new samples in the training pass, which cost nothing,
-    # or its answers to them in evaluation mode, which take one forward pass more of each model.
+    # or its answers to them in evaluation mode, which take one more forward pass per model.
     judge: Literal["training", "answers"] = "training"
-    # An adjustment before the first step; ties go to the highest rate; and, where the protocol is
-    # as published too, models are also judged by their answers to batches that are dropped.
-    as_published: bool = False
+    as_published: bool = False  # as the real-time paper's code (Ghunaim et al. 2023)
 
 
 class PoLRS(er.ER):
@@ -36,24 +34,22 @@ class PoLRS(er.ER):
     around its rate and no momentum."""
 
     config: Config
-    published_start = True  # as_published adjusts before the first step: the real-time paper's code
+    published = "polrs.PublishedPoLRS"
+    prefer_middle = True  # where hits are equal
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
         super().__init__(spec, source, seed, device, config)
-        self.pool = Population(self.model, config, prefer_middle=not config.as_published)
+        self.pool = Population(self.model, config, self.prefer_middle)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        if self.config.as_published and self.published_start and self.progress.batches == 0:
-            self.pool.choose()
-            self.pool.recentre()
         if self.config.judge == "answers":
             self.execute(self.examine, batch.x, batch.y)
-        said = super().learn(batch, predicted)
+        scalars = super().learn(batch, predicted)
         if self.progress.passed(self.config.rate_interval, len(batch.y)):
             self.pool.recentre()
-        return said
+        return scalars
 
     def examine(self, x: Tensor, y: Tensor) -> None:
         """Count each model's right answers."""
@@ -62,21 +58,15 @@ class PoLRS(er.ER):
         self.pool.hits += (answers == y).sum(1)
 
     def skipped(self, batch: Batch) -> None:
-        if self.config.as_published and self.config.judge == "answers":
-            self.execute(self.reconsider, batch.x, batch.y)
-
-    def reconsider(self, x: Tensor, y: Tensor) -> None:
-        self.examine(x, y)
-        self.pool.choose()
-        self.pool.copy_best(self.model)
+        """Dropped batches are not looked at."""
 
     def train(self, x: Tensor, y: Tensor, *others: Any) -> dict[str, Any]:
         self.pool.see(y)
-        said = super().train(x, y, *others)
-        said["loss"] = self.pool.of_best(said["loss"])
+        scalars = super().train(x, y, *others)
+        scalars["loss"] = self.pool.of_best(scalars["loss"])
         self.pool.choose()
         self.pool.copy_best(self.model)
-        return said
+        return scalars
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """Of each model, on the same view of the same samples."""

@@ -14,23 +14,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Config(er_batch.Config, polrs.Config, adrep.Config):
     policy: Literal["fifo"] = "fifo"
-    as_published: bool = False  # as CLOC's code: ties go to the highest rate, the size is not used
+    as_published: bool = False  # as CLOC's code
 
 
 class PoLRSADRep(er_batch.ERBatch, polrs.PoLRS, adrep.ADRep):
     """The overall strategy of CLOC (Cai et al. 2021, section 5.5): PoLRS, whose best model's
-    accuracies decide on the memory, trained in batches of `train_batch`.
-
-    In CLOC's code for it the new size was never handed to the data set: it is logged as
-    `memory_size`, while replay stays within the first size."""
+    accuracies decide on the memory, trained in batches of `train_batch`."""
 
     config: Config
-    published_start = False
+    published = "polrs_adrep.PublishedPoLRSADRep"
 
     def watch(self, right: Tensor, new: int) -> None:
         polrs.PoLRS.watch(self, right, new)
         adrep.ADRep.watch(self, self.pool.of_best(right).float(), new)
-
-    def resize(self) -> None:
-        if not self.config.as_published:
-            super().resize()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.parts.neighbours import Exact, Graph, vote
+from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ class Config(features.Config):
     as_published: bool = False  # a tie goes to the smallest class number, not to the nearest
 
 
-class ACM:
+class ACM(HasPublishedVariant):
     """Adaptive continual memory (Prabhu et al. 2023): the commonest label among the k nearest, or
     else the nearest one's. With k = 2 that is always the nearest one's."""
 
     answers_cheaply = True
     unbounded = True
+    published = "acm.PublishedACM"
+    smallest_wins = False  # where labels are equally common
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -46,17 +49,17 @@ class ACM:
         self.seen = Exact(size, device) if config.search == "exact" else Graph(size, device, *graph)
 
     def predict(self, x: Tensor) -> Tensor:
-        place = self.seen.search(self.features(x), self.config.k)
-        return vote(self.seen.labels[place], self.classes, smallest=self.config.as_published)
+        nearest = self.seen.search(self.features(x), self.config.k)
+        return vote(self.seen.labels[nearest], self.classes, smallest=self.smallest_wins)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         vectors = self.features(batch.x)
-        said: dict[str, Any] = {}
+        scalars: dict[str, Any] = {}
         if isinstance(self.seen, Graph) and self.steps % self.config.measure == 0 and self.seen:
-            said["neighbour_recall"] = self.seen.recall(vectors, self.config.k)
+            scalars["neighbour_recall"] = self.seen.recall(vectors, self.config.k)
         self.seen.add(vectors, batch.y)
         self.steps += 1
-        return {**said, "memory": len(self.seen)}
+        return {**scalars, "memory": len(self.seen)}
 
     def memory_bytes(self) -> int:
         return self.seen.nbytes()

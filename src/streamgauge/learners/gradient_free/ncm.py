@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 import torch.nn.functional as F
 
+from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ class Config(features.Config):
     as_published: bool = False  # a class not seen yet has the mean 0, and may win
 
 
-class NCM:
+class NCM(HasPublishedVariant):
     """Mensink et al. 2013, on frozen features or on the inputs as they are. A class without a mean
     cannot win."""
 
     answers_cheaply = True
+    published = "ncm.PublishedNCM"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -40,14 +42,15 @@ class NCM:
         self.counts = torch.zeros(spec.classes, dtype=torch.float64, device=device)
 
     def predict(self, x: Tensor) -> Tensor:
+        scores = self.scores(x)
+        return scores.masked_fill(self.counts == 0, torch.finfo(scores.dtype).min)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """By similarity to each mean; a mean of no samples is 0."""
         means = (self.sums / self.counts.clamp(min=1)[:, None]).float()
         if self.config.distance == "cosine":
-            scores = F.normalize(self.features(x)) @ F.normalize(means).T
-        else:
-            scores = -torch.cdist(self.features(x), means)
-        if self.config.as_published:
-            return scores
-        return scores.masked_fill(self.counts == 0, torch.finfo(scores.dtype).min)
+            return F.normalize(self.features(x)) @ F.normalize(means).T
+        return -torch.cdist(self.features(x), means)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.sums.index_add_(0, batch.y, self.features(batch.x).double())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Config(features.Config):
     as_published: bool = False  # a class not seen yet has the mean 0, and may win
 
 
-class SLDA:
+class SLDA(HasPublishedVariant):
     """Hayes and Kanan 2020. For the sample x of class y that comes after n others,
 
         Sigma <- (n Sigma + n / (n + 1) (x − mu_y) (x − mu_y)ᵀ) / (n + 1),   then mu_y moves,
@@ -37,6 +38,7 @@ class SLDA:
     """
 
     answers_cheaply = True
+    published = "slda.PublishedSLDA"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -58,17 +60,23 @@ class SLDA:
         earlier = (y[:, None] == y).double().tril(-1)  # of the same class, earlier in the batch
         before = self.counts[y] + earlier.sum(1)
         away = x - (self.sums[y] + earlier @ x) / before.clamp(min=1)[:, None]
-        if not self.config.as_published:
-            away = away * (before > 0)[:, None]
+        away = self.deviation(away, before)
         n = self.counts.sum() + torch.arange(len(y), device=x.device)
         self.scatter += (away * (n / (n + 1))[:, None]).T @ away
         self.sums.index_add_(0, y, x)
         self.counts.index_add_(0, y, torch.ones_like(y, dtype=torch.float64))
         self.waiting += len(y)
-        # A classifier that is to last is solved for now: it must not depend on when it is asked.
+        # Solved now, so that it does not depend on when `predict` is called.
         if self.waiting >= self.config.refresh > 1:
             self.solve()
         return {}
+
+    def deviation(self, away: Tensor, before: Tensor) -> Tensor:
+        """None of the first sample of a class."""
+        return away * (before > 0)[:, None]
+
+    def mask(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(~self.known, NEVER)
 
     def solve(self) -> None:
         """Weights and bias from one Cholesky factor."""
@@ -82,9 +90,7 @@ class SLDA:
     def predict(self, x: Tensor) -> Tensor:
         if self.config.refresh == 1 and self.waiting:
             self.solve()
-        scores = self.features(x).double() @ self.weight.T + self.bias
-        if not self.config.as_published:
-            scores = scores.masked_fill(~self.known, NEVER)
+        scores = self.mask(self.features(x).double() @ self.weight.T + self.bias)
         return (scores - scores.amax(1, keepdim=True)).float()  # large numbers, small differences
 
     def memory_bytes(self) -> int:
@@ -92,7 +98,7 @@ class SLDA:
 
     def state_dict(self) -> dict[str, Any]:
         if self.config.refresh == 1 and self.waiting:
-            self.solve()  # so that a state does not tell whether it was asked to predict
+            self.solve()  # so that the state does not depend on calls of `predict`
         arrays = {k: v.clone() for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
         return {"waiting": self.waiting, **arrays}
 

@@ -1,64 +1,55 @@
-"""What a contrastive learner has in place of a classifier: a projection, and the nearest mean."""
+"""What a contrastive learner has instead of a classifier: a projection, and class means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streamgauge import models
+from streamgauge.learners.base import Batch
+from streamgauge.learners.replay import er
 
-NONE = torch.inf  # in place of the numbers of a mean that there is not
+if TYPE_CHECKING:
+    from streamgauge.streams import Gate, Spec
+
+NO_MEAN = torch.inf  # entries of a mean whose class has no sample
 NEVER = -1e4  # score of a class without a mean
+BLOCK = 256  # samples whose features are computed at once
 
 
 class Projection(models.Head):
-    """Two layers to 128 numbers of unit length. `early` gives unit length to what is projected, and
-    none to the result."""
+    """Two layers to 128 numbers of unit length."""
 
-    def __init__(self, features: int, classes: int, early: bool = False) -> None:
+    def __init__(self, features: int, classes: int) -> None:
         super().__init__(features, classes, masked=False)
-        self.early = early
         self.layers = nn.Sequential(
             nn.Linear(features, features), nn.ReLU(), nn.Linear(features, 128)
         )
 
     def scores(self, features: Tensor) -> Tensor:
-        if self.early:
-            projected: Tensor = self.layers(F.normalize(features))
-            return projected
         return F.normalize(self.layers(features))
 
 
 class NearestMean:
-    """Class means to compare features with. `late`, as the survey's code does it: a new mean is
-    averaged with the one before, and comes into use when the next is there."""
+    """Class means to compare features with."""
 
-    def __init__(self, classes: int, width: int, device: torch.device, late: bool = False) -> None:
-        self.late = late
-        self.means = torch.full((classes, width), NONE, device=device)
+    def __init__(self, classes: int, width: int, device: torch.device) -> None:
+        self.means = torch.full((classes, width), NO_MEAN, device=device)
         self.newest = self.means.clone()
 
     def renew(self, blocks: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """From blocks of features and labels; in place, so that a recorded step finds them."""
-        fresh = class_means(blocks, self.means)
-        if self.late:
-            self.means.copy_(self.newest)
-            mixed = torch.where(self.means == NONE, fresh, (fresh + self.means) / 2)
-            self.newest.copy_(torch.where(fresh == NONE, self.means, mixed))
-        else:
-            self.means.copy_(fresh)
-            self.newest.copy_(fresh)
-
-    def use_newest(self) -> None:
-        self.means.copy_(self.newest)
+        """From blocks of features and labels; in place, for recorded steps."""
+        self.means.copy_(class_means(blocks, self.means))
+        self.newest.copy_(self.means)
 
     def scores(self, features: Tensor) -> Tensor:
         """Minus the distance to each mean; a class without a mean cannot win."""
-        missing = self.means[:, 0] == NONE
+        missing = self.means[:, 0] == NO_MEAN
         means = self.means.masked_fill(missing[:, None], 0)
         # Not by a product, whose rounding would depend on how many are asked at once.
         distance = torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")
@@ -70,6 +61,72 @@ class NearestMean:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.means.copy_(state["means"])
         self.newest.copy_(state["newest"])
+
+
+class MeanClassifier(er.ER):
+    """A learner that answers by the nearest mean of the samples in its memory, features at unit
+    length. Means are computed anew before an evaluation, and every `refresh` batches."""
+
+    config: Any
+    means_class = NearestMean
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Any
+    ) -> None:
+        super().__init__(spec, source, seed, device, config)
+        self.nearest = self.means_class(spec.classes, self.model.feature_size, device)
+        self.age = config.refresh - 1  # batches since the means; so there are some after the first
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.nearest.scores(self.features(x))
+
+    def features(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return F.normalize(super().features(x, generator))
+
+    def store(self, batch: Batch) -> None:
+        super().store(batch)
+        self.age += 1
+        if self.age >= self.config.refresh:
+            self.refresh_means()
+
+    def prepare(self) -> None:
+        if self.age:
+            self.refresh_means()
+
+    def refresh_means(self) -> None:
+        """From all samples in the memory, in blocks that are always full: the last one is filled up
+        with copies whose label, -1, does not count."""
+        stored = self.memory.index[self.memory.slots()]
+        size = min(BLOCK, self.config.memory)
+        blocks: list[Tensor] = []
+        for start in range(0, len(stored), size):
+            some = stored[start : start + size]
+            block = self.read(np.resize(some, size) if self.memory.bounded else some)
+            block.y[len(some) :] = -1
+            blocks += [block.x, block.y]
+        self.execute_extra(self.renew_means, *blocks)
+        self.age = 0
+
+    def renew_means(self, *blocks: Tensor) -> None:
+        pairs = zip(blocks[::2], blocks[1::2], strict=True)
+        with self.inference():
+            self.nearest.renew((self.features(x), y) for x, y in pairs)
+
+    def job_kind(self) -> str:
+        kind = super().job_kind()
+        due = self.config.refresh > 1 and self.age + 1 >= self.config.refresh
+        return "refresh" if due and kind == "steady" else kind
+
+    def cycle(self, batch: int) -> int:
+        return int(self.config.refresh)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"nearest": self.nearest.state_dict(), "age": self.age}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.nearest.load_state_dict(state["nearest"])
+        self.age = state["age"]
 
 
 def class_means(blocks: Iterable[tuple[Tensor, Tensor]], like: Tensor) -> Tensor:
@@ -87,4 +144,4 @@ def class_means(blocks: Iterable[tuple[Tensor, Tensor]], like: Tensor) -> Tensor
         member = (classes[:, None] == y).to(features.dtype)  # a product: its order is fixed
         sums += member @ features
         counts += member.sum(1, keepdim=True)
-    return F.normalize(sums).masked_fill(counts == 0, NONE)
+    return F.normalize(sums).masked_fill(counts == 0, NO_MEAN)

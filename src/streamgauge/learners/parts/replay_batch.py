@@ -1,6 +1,6 @@
-"""What a pass over a batch recalls: drawn on the host, dealt out on the device.
+"""What the passes over a batch recall: drawn on the host, split by pass on the device.
 
-And recall as a shuffled loader gives it: no sample comes back before all had their turn.
+Also recall in the order of a shuffled data loader: no sample comes again before all others came.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.learners.base import Batch
+from streamgauge.versions import renamed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,44 +23,54 @@ Ints = NDArray[np.int64]
 NONE: Ints = np.empty(0, np.int64)
 Sizes = tuple[tuple[int, ...], ...]  # of the parts that each pass recalls
 
+__getattr__ = renamed(
+    __name__,
+    {
+        "Drawn": "ReplayDraw",
+        "Hand": "ReplayBatch",
+        "deal": "next_shuffled",
+        "deal_out": "split_passes",
+    },
+)
 
-class Drawn(NamedTuple):
+
+class ReplayDraw(NamedTuple):
     """What one pass takes from the memory: addresses, in parts that a method tells apart, and
-    slots, where it keeps something of its own by slot."""
+    slots, for a method that stores values of its own by slot."""
 
     parts: tuple[Ints, ...]
     slots: Ints = NONE
 
 
-class Hand(NamedTuple):
-    """The same on the device."""
+class ReplayBatch(NamedTuple):
+    """The samples of a `ReplayDraw` on the device."""
 
     parts: tuple[Batch, ...]
     slots: Tensor
 
 
-def deal_out(x: Tensor, y: Tensor, slots: Tensor, sizes: Sizes) -> Iterator[Hand]:
-    """One hand a pass, out of what was read for all passes at once."""
-    place = at = 0
+def split_passes(x: Tensor, y: Tensor, slots: Tensor, sizes: Sizes) -> Iterator[ReplayBatch]:
+    """One `ReplayBatch` per pass, from the samples that were read for all passes at once."""
+    sample = slot = 0
     count = len(slots) // len(sizes)  # the same in each pass
-    for of_pass in sizes:
+    for pass_sizes in sizes:
         parts = []
-        for size in of_pass:
-            parts.append(Batch(x[place : place + size], y[place : place + size], NONE))
-            place += size
-        yield Hand(tuple(parts), slots[at : at + count] if count else slots)
-        at += count
+        for size in pass_sizes:
+            parts.append(Batch(x[sample : sample + size], y[sample : sample + size], NONE))
+            sample += size
+        yield ReplayBatch(tuple(parts), slots[slot : slot + count] if count else slots)
+        slot += count
 
 
-def deal(
+def next_shuffled(
     left: Ints, n: int, pool: Ints, rng: np.random.Generator, whole: bool = True
 ) -> tuple[Ints, Ints]:
     """The next n of those left, and the rest. When fewer than n are left (`whole`), or none, the
-    pool is shuffled again; a pool of fewer than n gives no whole hand, hence nothing.
+    pool is shuffled again; with `whole`, a pool of fewer than n gives nothing.
 
     >>> rng = np.random.default_rng(0)
-    >>> first, left = deal(NONE, 2, np.arange(5), rng)
-    >>> second, left = deal(left, 2, np.arange(5), rng)
+    >>> first, left = next_shuffled(NONE, 2, np.arange(5), rng)
+    >>> second, left = next_shuffled(left, 2, np.arange(5), rng)
     >>> len({*first, *second}), len(left)
     (4, 1)
     """
@@ -70,22 +81,24 @@ def deal(
     return left[:n], left[n:]
 
 
-def deal_others(left: Ints, n: int, memory: Memory, labels: Ints, least: int) -> tuple[Ints, Ints]:
-    """As `deal`, but slots of a memory whose class is not among these labels, the last hand as
-    short as it comes; nothing where there are no more than `least` such slots."""
+def next_of_other_classes(
+    left: Ints, n: int, memory: Memory, labels: Ints, least: int
+) -> tuple[Ints, Ints]:
+    """As `next_shuffled`, but only slots whose class is not among these labels, and the last draw
+    may have fewer than n; nothing where there are no more than `least` such slots."""
     pool = memory.slots()
     pool = pool[~np.isin(memory.label[pool], labels)]
     if len(pool) <= least:
         return NONE, NONE
-    return deal(left, n, pool, memory.rng, whole=False)
+    return next_shuffled(left, n, pool, memory.rng, whole=False)
 
 
-def sizes_of_others(pool: int, n: int, least: int, hands: int) -> list[int]:
-    """How many `deal_others` gives in each of so many hands where there are `pool` such slots, and
-    none are left of before.
+def draw_sizes_of_other_classes(pool: int, n: int, least: int, draws: int) -> list[int]:
+    """How many slots `next_of_other_classes` gives in each of so many draws, the first from a fresh
+    shuffle of `pool` slots.
 
-    >>> sizes_of_others(25, 10, 10, hands=4)
+    >>> draw_sizes_of_other_classes(25, 10, 10, draws=4)
     [10, 10, 5, 10]
     """
-    round_ = [] if pool <= least else [min(n, pool - dealt) for dealt in range(0, pool, max(n, 1))]
-    return [round_[hand % len(round_)] if round_ else 0 for hand in range(hands)]
+    sizes = [] if pool <= least else [min(n, pool - drawn) for drawn in range(0, pool, max(n, 1))]
+    return [sizes[draw % len(sizes)] if sizes else 0 for draw in range(draws)]

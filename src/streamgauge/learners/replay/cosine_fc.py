@@ -19,7 +19,7 @@ class CosineFC(replay_only.ReplayOnly):
     logits = sigma · cos(W, f), sigma from 1 on."""
 
     def learn(self, batch: Batch, predicted: Any) -> dict[str, Any]:
-        said = super().learn(batch, predicted)
+        scalars = super().learn(batch, predicted)
         if self.config.head == "cosine":
-            said["sigma"] = self.model.head.sigma.detach().clone()  # type: ignore[operator]
-        return said
+            scalars["sigma"] = self.model.head.sigma.detach().clone()  # type: ignore[operator]
+        return scalars

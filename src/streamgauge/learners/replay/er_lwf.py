@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.losses import distillation, present
+from streamgauge.learners.parts.losses import distillation
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
@@ -29,36 +29,25 @@ class Config(er.Config):
 
 class ERLwF(er.ER):
     """Li and Hoiem 2017 with replay: loss = CE(new and recalled) + alpha T² KL(teacher || model) on
-    the same inputs, over the classes that the teacher knew, the teacher in evaluation mode.
-
-    In the survey's code the teacher stays in training mode, there is no T², a task's classes are
-    unmasked when it begins, and the classes distilled are those of the second task up to the
-    current one: never the first task's, and always the ones that have just begun.
-    """
+    the same inputs, over the classes that the teacher knew, the teacher in evaluation mode."""
 
     config: Config
     needs = frozenset({"boundaries"})
+    published = "er_lwf.PublishedERLwF"
+    scaled = True  # the factor T²
     teacher: Model | None = None
     known: Tensor  # the classes distilled
 
     def tell(self, boundary: int, classes: NDArray[Any]) -> None:
         """Called before the first batch of a task."""
-        head = self.model.head
-        if self.config.as_published:
-            coming = torch.from_numpy(classes).long().to(self.device)
-            head.see(coming)
-            so_far = torch.zeros_like(head.seen) if self.teacher is None else self.known
-            known = so_far | present(coming, len(head.seen))
-        else:
-            known = head.seen.clone()
         if boundary > 0:
-            self._keep_teacher(known)
+            self.keep_teacher(self.model.head.seen.clone())
 
-    def _keep_teacher(self, known: Tensor) -> None:
-        """In place once there is one, so that a recorded step finds it."""
+    def keep_teacher(self, known: Tensor) -> None:
+        """In place once there is one, for recorded steps."""
         if self.teacher is None:
             self.known = known.clone()
-            self.teacher = copy.deepcopy(self.model).train(self.config.as_published)
+            self.teacher = copy.deepcopy(self.model).eval()
             self.teacher.requires_grad_(False)
         else:
             self.known.copy_(known)
@@ -73,15 +62,11 @@ class ERLwF(er.ER):
         loss = F.cross_entropy(scores, torch.cat([batch.y, recalled.y]))
         if self.teacher is None:
             return loss
-        config = self.config
         with torch.no_grad():
             old = self.teacher(x)
-        kept = distillation(scores, old, config.temperature, self.known, not config.as_published)
-        self.scalars["distillation"] = kept.detach()
-        return loss + config.alpha * kept
-
-    def work(self) -> tuple[int, ...]:
-        return (*super().work(), int(self.teacher is not None))
+        distance = distillation(scores, old, self.config.temperature, self.known, self.scaled)
+        self.scalars["distillation"] = distance.detach()
+        return loss + self.config.alpha * distance
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -92,5 +77,5 @@ class ERLwF(er.ER):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         if "teacher" in state:
-            self._keep_teacher(state["known"].to(self.device))
+            self.keep_teacher(state["known"].to(self.device))
             self.teacher.load_state_dict(state["teacher"])  # type: ignore[union-attr]

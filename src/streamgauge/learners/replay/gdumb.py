@@ -10,7 +10,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from streamgauge.cost.flops import part
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
 from streamgauge.learners.replay import er
@@ -26,10 +25,10 @@ class Config(er.Config):
     policy: Literal["reservoir", "class_balanced", "fifo", "ring", "everything", "mixed"] = (
         "class_balanced"
     )
-    epochs: int = 10  # over the memory, at each training
-    batch: int = 16
+    epochs: int = 10  # passes over the memory per training
+    batch: int = 16  # samples per gradient step
     lowest_lr: float = 5e-4  # where the cosine from `lr` ends
-    drop_last: bool = False  # leave a short last batch of an epoch out
+    drop_last: bool = False  # leave out a short last batch of an epoch
 
 
 class GDumb(er.ER):
@@ -56,7 +55,7 @@ class GDumb(er.ER):
         return {"recalled": 0, "memory": len(self.memory)}
 
     def store(self, batch: Batch) -> None:
-        self.memory.add(batch.index, batch.labels())  # its classes are met in `prepare`
+        self.memory.add(batch.index, batch.labels())  # `prepare` unmasks its classes
         self.stored += len(batch.y)
 
     def prepare(self) -> None:
@@ -76,11 +75,10 @@ class GDumb(er.ER):
             shuffled = self.memory.index[order.permutation(slots)][:whole]
             for start in range(0, len(shuffled), batch):
                 some = self.read(shuffled[start : start + batch])
-                with part("fit", len(some.y)):
-                    self.execute(self.fit, some.x, some.y)
+                self.execute_extra(self.fit, some.x, some.y)
 
-    def work(self) -> tuple[int, ...]:
-        return ()  # nothing is recalled on the way
+    def largest_draw(self) -> int:
+        return 0  # nothing is recalled on the way
 
     def fit(self, x: Tensor, y: Tensor) -> None:
         self.model.train()

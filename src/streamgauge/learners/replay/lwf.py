@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.losses import distillation
+from streamgauge.learners.parts.warmup import WarmUp
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
@@ -28,27 +29,26 @@ class Config(er.Config):
     as_published: bool = False  # teacher in training mode, no factor of temperature squared
 
 
-class LwF(er.ER):
+class LwF(WarmUp):
     """Learning without forgetting (Li & Hoiem 2017), as the real-time paper runs it without tasks:
     cross-entropy plus alpha T^2 KL(teacher || model) on new and recalled samples, over the classes
     that the teacher knows."""
 
     config: Config
+    published = "lwf.PublishedLwF"
+    scaled = True  # the factor T^2
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
     ) -> None:
         super().__init__(spec, source, seed, device, config)
         self.teacher = copy.deepcopy(self.model).requires_grad_(False)
-        self.teacher.train(config.as_published)
+        self.teacher.eval()
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         if self.progress.due(self.config.warmup, self.config.refresh):
             self.teacher.load_state_dict(self.model.state_dict())
         return super().learn(batch, predicted)
-
-    def variant(self) -> tuple[Any, ...]:
-        return (self.progress.begun,)
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
@@ -56,19 +56,12 @@ class LwF(er.ER):
         loss = F.cross_entropy(scores, y)
         if not self.progress.begun:
             return loss
-        config = self.config
         with torch.no_grad():
             taught = self.teacher(x)
-        known, scaled = self.teacher.head.seen, not config.as_published
-        kept = distillation(scores, taught, config.temperature, known, scaled)
-        self.scalars["distillation"] = kept.detach()
-        return loss + config.alpha * kept
-
-    def job_kind(self) -> str:
-        return super().job_kind() if self.progress.warm(self.config.warmup) else "warmup"
-
-    def work(self) -> tuple[int, ...]:
-        return (*super().work(), int(self.progress.warm(self.config.warmup)))
+        known, temperature = self.teacher.head.seen, self.config.temperature
+        distance = distillation(scores, taught, temperature, known, self.scaled)
+        self.scalars["distillation"] = distance.detach()
+        return loss + self.config.alpha * distance
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "teacher": self.teacher.state_dict()}

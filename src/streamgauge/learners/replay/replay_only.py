@@ -29,7 +29,7 @@ class Config(er.Config):
     sampler: Literal["uniform", "fifo", "mixed"] = "uniform"  # mixed: half newest, half uniform
     loss: Literal["ce", "ace"] = "ce"
     train: Literal["all", "head"] = "all"  # head: the network below it is frozen
-    as_published: bool = False  # a frozen network's batch norm trains on, as in the published code
+    as_published: bool = False  # a frozen network's batch norm goes on training
 
 
 class ReplayOnly(er.ER):
@@ -37,6 +37,7 @@ class ReplayOnly(er.ER):
     before it trains, and trains on what it recalls alone."""
 
     config: Config
+    published = "replay_only.PublishedReplayOnly"
     left = 1  # updates on this batch that are still to come, this one included
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
@@ -48,7 +49,7 @@ class ReplayOnly(er.ER):
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.store(batch)
-        self.model.train(self.config.train == "all" or self.config.as_published)
+        self.model.train(self.trains_batch_norm())
         for left in range(self.config.passes, 0, -1):
             self.left = left
             recalled = self.recall(batch)
@@ -56,12 +57,15 @@ class ReplayOnly(er.ER):
             self.update(loss)
         return {"loss": loss.detach(), "recalled": len(recalled.y), "memory": len(self.memory)}
 
-    def recall(self, batch: Batch) -> Batch:
-        """Of several updates on a batch, FIFO gives the last the newest samples and each one
-        before it those before them, as the published code does."""
-        return self.read(self._addresses(self.left))
+    def trains_batch_norm(self) -> bool:
+        return self.config.train == "all"
 
-    def _addresses(self, left: int) -> Any:
+    def recall(self, batch: Batch) -> Batch:
+        return self.read(self.addresses(self.left))
+
+    def addresses(self, left: int) -> Any:
+        """What an update recalls. Of several updates on a batch, FIFO gives the last one the newest
+        samples, and each update before it the samples before those."""
         memory: Any = self.memory
         count = self.config.recall
         newest = {"uniform": 0, "mixed": count // 2, "fifo": count}[self.config.sampler]
@@ -70,7 +74,7 @@ class ReplayOnly(er.ER):
 
     def upcoming_reads(self, batch: Batch) -> list[Any]:
         self.memory.add(batch.index, batch.labels())
-        return [self._addresses(left) for left in range(self.config.passes, 0, -1)]
+        return [self.addresses(left) for left in range(self.config.passes, 0, -1)]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         """ACE: a recalled sample of the newest batch competes with that batch's classes only."""

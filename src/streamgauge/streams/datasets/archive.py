@@ -1,7 +1,6 @@
-"""Files of a user: a folder, a tar, a zip or a single file, read in one way.
+"""Local files behind one interface: a folder, a tar, a zip, or a single file.
 
-Nothing is unpacked to look at it, and an archive that holds a path which leaves its folder is
-refused as a whole.
+Archives are read without unpacking. An archive with a path that leaves its folder is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 
-_DEPTH, _MOST = 5, 300_000  # how deep and how far a folder is searched
+_DEPTH, _MAX_FILES = 5, 300_000  # limits of the search in a folder
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
@@ -43,18 +42,18 @@ class Files:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All names; of a folder those that a search reaches."""
+        """All file names; in a folder, those within the limits of the search."""
         if self.kind == "file":
             return (self.path.name,)
         if self.kind == "folder":
             return tuple(_search(self.path))
         try:
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as archive:
-                    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+                with zipfile.ZipFile(self.path) as held:
+                    names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
             else:
-                with tarfile.open(self.path) as archive_tar:
-                    members = archive_tar.getmembers()
+                with tarfile.open(self.path) as held_tar:
+                    members = held_tar.getmembers()
                 for member in members:
                     if not (member.isfile() or member.isdir()):
                         raise StreamgaugeError(
@@ -68,12 +67,12 @@ class Files:
         return tuple(names)
 
     def called(self, name: str) -> str:
-        """What errors call one of these files."""
+        """The name of a file in error messages."""
         return str(self.path) if self.kind == "file" else f"{name} in {self.path}"
 
     def locate(self, wanted: Sequence[str]) -> dict[str, str] | None:
-        """The paths of files with these last names (also as NAME.gz), the least deep of each; None
-        unless all are there."""
+        """Paths of the files with these names (or NAME.gz), the least deep of each; None if one is
+        missing."""
         paths: dict[str, str] = {}
         for name in self.names:
             last = PurePosixPath(name).name
@@ -83,18 +82,18 @@ class Files:
         return paths if len(paths) == len(set(wanted)) else None
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The bytes of some files, unpacked where they are NAME.gz, in one pass over an archive."""
+        """The bytes of some files, NAME.gz decompressed, in one pass over an archive."""
         wanted, contents = set(names), {}
         try:
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as archive:
-                    contents = {name: archive.read(name) for name in wanted}
+                with zipfile.ZipFile(self.path) as held:
+                    contents = {name: held.read(name) for name in wanted}
             elif self.kind == "tar":
-                with tarfile.open(self.path) as archive_tar:
-                    for member in archive_tar:
+                with tarfile.open(self.path) as held_tar:
+                    for member in held_tar:
                         if member.name in wanted:
-                            part = archive_tar.extractfile(member)
-                            assert part is not None  # `names` holds nothing but files
+                            part = held_tar.extractfile(member)
+                            assert part is not None  # `names` has files only
                             contents[member.name] = part.read()
                             if len(contents) == len(wanted):
                                 break
@@ -109,12 +108,12 @@ class Files:
             raise _cannot(self.path, error) from None
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
-        """Write files of a zip below a folder; their names were checked when they were listed."""
-        with zipfile.ZipFile(self.path) as archive:
+        """Extract files of a zip below a folder; `names` has checked their paths."""
+        with zipfile.ZipFile(self.path) as held:
             for name in names:
                 target = to / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as part, target.open("wb") as out:
+                with held.open(name) as part, target.open("wb") as out:
                     shutil.copyfileobj(part, out)
 
 
@@ -134,14 +133,14 @@ def leaves_folder(name: str) -> bool:
 
 
 def refuse_leaving(name: str, where: Path | str) -> str:
-    """The path itself; one from an archive or a list must stay below its folder."""
+    """The path; an error if it comes from an archive or a list and leaves its folder."""
     if leaves_folder(name):
         raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
     return name
 
 
 def inside(root: Path, name: str) -> Path:
-    """A file below a folder; refused where the name or a link on the way leads out of it."""
+    """A file below a folder; an error if its name or a link leads out of the folder."""
     refuse_leaving(name, "The list of images")
     path = root / name
     real, base = os.path.realpath(path), os.path.realpath(root)
@@ -151,9 +150,9 @@ def inside(root: Path, name: str) -> Path:
 
 
 def _search(folder: Path) -> Iterator[str]:
-    """Names in a folder, the least deep first, as far as a search goes."""
+    """File names in a folder, the least deep first, within the limits of the search."""
     queue, seen = deque([("", 0)]), 0
-    while queue and seen < _MOST:
+    while queue and seen < _MAX_FILES:
         below, depth = queue.popleft()
         try:
             entries = sorted(os.scandir(folder / below), key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its relatives: a head of sizes, then bytes."""
+"""Reads the idx files of MNIST and similar data sets: a header of sizes, then bytes."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
 
 
 def reader(names: Sequence[str]) -> Reader:
-    """Reads the four files; some people's copies have a dot where the published names have a
-    hyphen."""
+    """A reader of the four files; some copies have a dot instead of a hyphen in the file names."""
 
     def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
-        where = files.locate(PARTS)
-        if where is None:
+        paths = files.locate(PARTS)
+        if paths is None:
             dotted = files.locate([part.replace("-idx", ".idx") for part in PARTS])
             if dotted is None:
                 return None
-            where = {part: dotted[part.replace("-idx", ".idx")] for part in PARTS}
-        raw = files.read(list(where.values()))
-        parts = {part: read_idx(raw[name], files.called(name)) for part, name in where.items()}
+            paths = {part: dotted[part.replace("-idx", ".idx")] for part in PARTS}
+        raw = files.read(list(paths.values()))
+        parts = {part: read_idx(raw[name], files.called(name)) for part, name in paths.items()}
         for images, labels in ((TRAIN, TRAIN_LABELS), (TEST, TEST_LABELS)):
             if parts[images].ndim != 3 or parts[labels].shape != (len(parts[images]),):
                 raise StreamgaugeError(
@@ -59,7 +58,7 @@ def reader(names: Sequence[str]) -> Reader:
                 )
         x = np.concatenate([parts[TRAIN], parts[TEST]])[:, None]
         label = np.concatenate([parts[TRAIN_LABELS], parts[TEST_LABELS]])
-        checksums = {part: md5(raw[name]) for part, name in where.items()}
+        checksums = {part: md5(raw[name]) for part, name in paths.items()}
         return Contents(
             {"x": x, "label": label}, "idx files", len(names), names, checksums, len(parts[TRAIN])
         )

@@ -1,7 +1,7 @@
 """Large sets of photos (CLOC, CGLM, CLEAR): lists of files with labels, times and users.
 
 Images stay where they are; what is stored are the lists, as arrays that are memory-mapped: opening
-39 million photos reads none of them. `part` is what a sample is for, where the release has splits.
+39 million photos reads none of them. `part` says what a sample is for, where the release says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOKED_FOR = 64  # images that are looked for, to find the folder that holds th
 class Config(Arrangement):
     """Settings that streams of photos share."""
 
-    size: int = 224  # pixels per side; 0: without images, labels, times and users alone
+    size: int = 224  # pixels a side; 0 leaves the images away: labels, times and users alone
     parts: Literal["official", "shares"] = "official"  # the release's split, or by the shares
     on_bad: Literal["fatal", "skip"] = "fatal"
 
@@ -101,7 +101,7 @@ def photo_stream(data: DataSet, config: Config, name: str) -> Stream:
     if len(part) != len(source):
         raise StreamgaugeError(
             "Some images cannot be used, so the official parts do not fit: set parts to 'shares',"
-            " or repair the images."
+            " or mend the images."
         )
     apart = np.flatnonzero((part == PREPARATION) | (part == HELD_OUT))
     test = np.flatnonzero(part == TEST)
@@ -191,9 +191,9 @@ def contents(
     if int(label.min()) < 0:
         raise StreamgaugeError(f"{files.path} has the label {label.min()}, below 0.")
     if images is None:
-        location = _find_images(_some(paths), files, request)
+        place = _find_images(_some(paths), files, request)
     else:
-        location = {"images": images, "strip": "", "put": ""}
+        place = {"images": images, "strip": "", "put": ""}
     arrays: dict[str, Array] = {
         "label": label.astype(np.int16 if classes <= 1 << 15 else np.int32),
         "paths": letters,
@@ -208,7 +208,7 @@ def contents(
         checksums or {},
         streamed,
         verified or "by its counts only, since no checksum of these lists is published",
-        location,
+        place,
     )
 
 
@@ -238,7 +238,7 @@ def _some(paths: Any) -> list[str]:
 
 
 def _find_images(some: list[str], files: Files, request: DataRequest) -> dict[str, str]:
-    """The folder below which most of some images are; some lists begin with 'train/' where the
+    """The folder below which most of some images lie; some lists begin with 'train/' where the
     folder does not, or the other way round."""
     base = files.path if files.kind == "folder" else files.path.parent
     roots = [base, base / "data", base / "images", base.parent, base.parent / "data"]
@@ -246,18 +246,19 @@ def _find_images(some: list[str], files: Files, request: DataRequest) -> dict[st
         roots = [request.images.expanduser()]
         if not roots[0].is_dir():
             raise StreamgaugeError(f"There is no folder {roots[0]} with images.")
-    best, most = {"images": "", "strip": "", "put": ""}, 0
+    best, found = {"images": "", "strip": "", "put": ""}, 0
     for root in roots:
         for strip, put in (("", ""), ("train/", ""), ("", "train/")):
             there = sum((root / (put + name.removeprefix(strip))).is_file() for name in some)
-            if there > most:
+            if there > found:
                 best = {"images": str(root.resolve()), "strip": strip, "put": put}
-                most = there
-    if request.images is not None and not most:
+                found = there
+    if request.images is not None and not found:
         raise StreamgaugeError(
-            f"None of {len(some)} images that were looked for is in {roots[0]}, such as {some[0]}."
+            f"None of {len(some)} images that were looked for lies in {roots[0]}, such as"
+            f" {some[0]}."
         )
-    return best | {"looked_for": f"{most} of {len(some)} images found"}
+    return best | {"looked_for": f"{found} of {len(some)} images found"}
 
 
 def from_order_files(files: Files) -> Photos | None:
@@ -265,15 +266,15 @@ def from_order_files(files: Files) -> Photos | None:
     and labels as `store_list`. They are in order of time and hold no times."""
     import pyarrow as pa
 
-    files_by_split = {
+    found = {
         split: where
         for split in _PARTS
         if (where := files.locate([f"{split}_image_paths.hdf5", f"{split}_labels.hdf5"]))
     }
-    if "train" not in files_by_split:
+    if "train" not in found:
         return None
     paths, labels, parts = [], [], []
-    for split, where in files_by_split.items():
+    for split, where in found.items():
         raw = files.read(list(where.values()))
         names = _store_list(raw[where[f"{split}_image_paths.hdf5"]], files.path)
         label = _store_list(raw[where[f"{split}_labels.hdf5"]], files.path)
@@ -290,7 +291,7 @@ def from_order_files(files: Files) -> Photos | None:
         pa.concat_arrays(paths),
         np.concatenate(labels),
         {"part": np.concatenate(parts)},
-        f"HDF5 order files ({', '.join(files_by_split)})",
+        f"HDF5 order files ({', '.join(found)})",
     )
 
 

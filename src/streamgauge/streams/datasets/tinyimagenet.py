@@ -25,20 +25,20 @@ _REMOTES = (
         248,
     ),
 )
-_AT_ONCE = 2000  # files read at a time
+_AT_ONCE = 2000  # files per read
 
 
 def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
-    """Classes are numbered as wnids.txt lists them (so the survey's code does); the official
+    """Classes are numbered in the order of wnids.txt, as in the survey's code; the official
     validation set, whose labels are published, is the test set."""
-    where = files.locate(["wnids.txt", "val_annotations.txt"])
-    if where is None:
+    paths = files.locate(["wnids.txt", "val_annotations.txt"])
+    if paths is None:
         return None
-    lists = {name: text.decode() for name, text in files.read(list(where.values())).items()}
-    ids = lists[where["wnids.txt"]].split()
-    number = {name: row for row, name in enumerate(ids)}
-    root = PurePosixPath(where["wnids.txt"]).parent
-    rows = [line.split("\t") for line in lists[where["val_annotations.txt"]].splitlines() if line]
+    lists = {name: text.decode() for name, text in files.read(list(paths.values())).items()}
+    ids = lists[paths["wnids.txt"]].split()
+    number = {name: label for label, name in enumerate(ids)}
+    root = PurePosixPath(paths["wnids.txt"]).parent
+    rows = [line.split("\t") for line in lists[paths["val_annotations.txt"]].splitlines() if line]
     test = [(str(root / "val" / "images" / row[0]), row[1]) for row in rows if len(row) > 1]
     at = len(root.parts)
     train = sorted(
@@ -70,7 +70,7 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
                 decoding.decode(contents[name], 64, name, out=x[row])
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
-        request.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
+        request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
     verified, checksums = archive_verified(_REMOTES, files)
     form = "JPEGs in a folder" if files.kind == "folder" else "the official zip"

@@ -25,7 +25,7 @@ from streamgauge.tables.typed import map_arrow
 
 
 def texts(values: Any) -> pa.Array:
-    """Text for every sample, in one block."""
+    """One text per sample, in one block of memory."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
@@ -221,8 +221,8 @@ class ArrowItems(ColumnItems):
 class ParquetItems(ColumnItems):
     """A column in Parquet files.
 
-    A row group is unpacked whole, and the two used last are cached: fine for a stream in the order
-    of the file, slow for replay from all over it, for which the data are better packed.
+    Whole row groups are decompressed, and the last two are cached: fast for a stream in the order
+    of the file, slow for replay of random samples; pack the data for that.
     """
 
     CACHED = 2
@@ -257,8 +257,8 @@ class ParquetItems(ColumnItems):
 
 
 def _sample_of(path: str, most: int = 1 << 16) -> str:
-    """Name and size of a file, and a hash of 64 KiB at its beginning, middle and end: the same
-    wherever it is copied to, and cheap however large it is."""
+    """Name and size of a file, and a hash of 64 KiB at its beginning, middle and end: unchanged by
+    copying, and cheap for any size."""
     size = os.path.getsize(path)
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:

@@ -44,10 +44,8 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """Folders PERIOD/CLASS/image, PERIOD a number; below a folder `test`, the test set."""
     archives = _archives(files)
     if archives:
-        for archive in archives:
-            archive.unpack(
-                [name for name in archive.names if _period_and_class(name)], scratch / "images"
-            )
+        for one in archives:
+            one.unpack([name for name in one.names if _parse_path(name)], scratch / "images")
         return _contents(Files(scratch / "images"), files, request, archives)
     return _contents(files, files, request, ())
 
@@ -57,20 +55,20 @@ def _contents(
 ) -> Contents | None:
     import pyarrow as pa
 
-    placed = sorted((name, where) for name in files.names if (where := _period_and_class(name)))
-    if not placed or files.kind != "folder":
+    parsed = sorted((name, facts) for name in files.names if (facts := _parse_path(name)))
+    if not parsed or files.kind != "folder":
         return None
-    names = sorted({where[1] for _, where in placed})
+    names = sorted({facts[1] for _, facts in parsed})
     if len(names) < 2:
         return None
     number = {name: at for at, name in enumerate(names)}
-    test = np.array([where[2] for _, where in placed])
+    test = np.array([facts[2] for _, facts in parsed])
     order = np.argsort(test, kind="stable")  # the test set comes last
     photos = _photos.Photos(
-        pa.array([placed[i][0] for i in order], pa.large_string()),
-        np.array([number[placed[i][1][1]] for i in order]),
+        pa.array([parsed[i][0] for i in order], pa.large_string()),
+        np.array([number[parsed[i][1][1]] for i in order]),
         {
-            "domain": np.array([placed[i][1][0] for i in order], np.int32),
+            "domain": np.array([parsed[i][1][0] for i in order], np.int32),
             "part": np.where(test[order], _photos.TEST, _photos.STREAM).astype(np.uint8),
         },
         "folders by period" + (f" in {len(archives)} zip files" if archives else ""),
@@ -78,7 +76,7 @@ def _contents(
     )
     if not (~test).any():
         raise StreamgaugeError(f"{given.path} holds the test set alone: add the training set too.")
-    checksums = {archive.path.name: md5_of(archive.path) for archive in archives}
+    checksums = {one.path.name: md5_of(one.path) for one in archives}
     return _photos.contents(
         photos,
         given,
@@ -105,8 +103,8 @@ def _archives(files: Files) -> tuple[Files, ...]:
     return tuple(Files(files.path / name) for name in known)
 
 
-def _period_and_class(name: str) -> tuple[int, str, bool] | None:
-    """Period, class and whether it is in the test set, from the path of an image."""
+def _parse_path(name: str) -> tuple[int, str, bool] | None:
+    """Period, class and whether it is of the test set, from where an image lies."""
     path = PurePosixPath(name)
     if len(path.parts) < 3 or path.suffix.lower() not in SUFFIXES:
         return None

@@ -52,20 +52,20 @@ def _released(files: Files) -> _photos.Photos | None:
     import pyarrow as pa
 
     kinds = ("labels", "time", "store_loc")
-    released = {
+    lists = {
         split: {kind: where[f"{split}_{kind}.torchSave"] for kind in kinds}
         for split in _SPLITS
         if (where := files.locate([f"{split}_{kind}.torchSave" for kind in kinds]))
     }
-    if "train" not in released:
+    if "train" not in lists:
         return None
     pieces: list[dict[str, Any]] = []
-    for split, names in released.items():
-        lists = {kind: _load(files, name) for kind, name in names.items()}
-        lists["user"] = _users(files, split)
+    for split, names in lists.items():
+        held = {kind: _load(files, name) for kind, name in names.items()}
+        held["user"] = _users(files, split)
         # Each stored path ends in one character too many, mostly the end of its line.
-        lists["store_loc"] = [str(path)[:-1] for path in lists["store_loc"]]
-        pieces.append({**lists, "part": _SPLITS[split]})
+        held["store_loc"] = [str(path)[:-1] for path in held["store_loc"]]
+        pieces.append({**held, "part": _SPLITS[split]})
     pieces += _held_out(files)
     for piece in pieces:
         counts = {kind: len(piece[kind]) for kind in kinds}
@@ -84,7 +84,7 @@ def _released(files: Files) -> _photos.Photos | None:
         pa.concat_arrays([pa.array(p["store_loc"], pa.large_string()) for p in pieces]),
         np.concatenate([np.asarray(piece["labels"], np.int32) for piece in pieces]),
         columns,
-        f"the released arrays ({', '.join(released)}{', val' * (len(pieces) > len(released))})",
+        f"the released arrays ({', '.join(lists)}{', val' * (len(pieces) > len(lists))})",
     )
 
 

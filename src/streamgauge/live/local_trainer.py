@@ -1,7 +1,7 @@
-"""Where training is done, in a thread or in a process of its own: a learner and its view of data.
+"""A learner that trains on one request after another, in a thread or in a process of its own.
 
-What travels between a trainer and whoever serves is a job one way and the learner's whole state
-the other way, as bytes: a state is complete or it is not there.
+A trainer receives requests and returns the learner's whole state as bytes, so that a state is
+either complete or not there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
-from streamgauge.live.answers import inputs
-from streamgauge.live.desk import Ints, Job, Update
+from streamgauge.live.dispatcher import Ints, TrainingRequest, Update
 from streamgauge.live.spool import SpoolGate, SpoolSource
 from streamgauge.memory import Memory, RingPerClass
+from streamgauge.running import jobs
 from streamgauge.streams import ArraySource, Gate, Source, Spec
 from streamgauge.streams.gate import fetch_labels
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from streamgauge.learners.base import Learner
 
-NOTHING: Ints = np.empty(0, np.int64)
+NO_ADDRESSES: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a trainer needs beside the recipe."""
+    """What a trainer needs besides the recipe of its learner."""
 
     spec: Spec
     source: Source
@@ -44,22 +44,22 @@ class Setup:
     seed: int = 0
     device: str = "cpu"
     threads: int = 1
-    preparation: Ints = field(default_factory=lambda: NOTHING)
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what it is told before the first step
+    preparation: Ints = field(default_factory=lambda: NO_ADDRESSES)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the learner, before the first step
 
 
-class Bench:
-    """A learner at work, one job after the other."""
+class LocalTrainer:
+    """Trains in the thread that calls `train`."""
 
     def __init__(
         self,
         recipe: Recipe,
         setup: Setup,
         state: dict[str, Any] | None = None,
-        known: Ints = NOTHING,
+        known: Ints = NO_ADDRESSES,
     ) -> None:
-        """`known` are addresses that were learnt before: a learner that goes on from a state may
-        read them."""
+        """A learner that goes on from a `state` may read the addresses in `known`, which it has
+        learnt before."""
         import torch
 
         self.setup = setup
@@ -67,42 +67,37 @@ class Bench:
         warm_up(recipe, setup)
         self.gate = gate_for(setup.source, setup.preparation, self.device)
         self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
-        tell(self.learner, setup.facts)
         self.adapter = LearnerAdapter(self.learner)
+        self.adapter.tell_facts(**setup.facts)
         self.meter = Meter(self.adapter.work, self.adapter.sees_input)
         if state is not None:
             self.gate.label_due(known)
             self.learner.load_state_dict(state)
 
-    def do(self, job: Job) -> Update:
+    def train(self, request: TrainingRequest) -> Update:
         import torch
 
-        source = self.setup.source
-        if isinstance(source, SpoolSource) and job.places is not None:
-            source.place(job.index, job.places)
+        source, index = self.setup.source, request.index
+        if isinstance(source, SpoolSource) and request.slots is not None:
+            source.add_slots(index, request.slots)
         began = time.perf_counter()
-        self.gate.reveal(job.index)
-        self.gate.label_due(job.index)
-        for facts in job.told:
-            tell(self.learner, facts)
-        batch = Batch(
-            inputs(source, job.index, self.learner, self.device),
-            fetch_labels(source, job.index, self.device),
-            job.index,
-        )
-        scores = job.predicted
+        self.gate.reveal(index)
+        self.gate.label_due(index)
+        for facts in request.facts:
+            self.adapter.tell_facts(**facts)
+        x = jobs.inputs(source, index, self.adapter, self.device)
+        batch = Batch(x, fetch_labels(source, index, self.device), index)
+        scores = request.predicted
         predicted = None if scores is None else torch.from_numpy(scores).to(self.device)
-        with self.meter.job("learn", len(batch.y), predicted is None):
-            said = self.learner.learn(batch, predicted)
-        scalars = {name: float(value) for name, value in (said or {}).items()}
+        returned = jobs.train(self.learner, self.meter, batch, predicted)
+        scalars = {name: float(value) for name, value in returned.items()}
         seconds = time.perf_counter() - began
-        held = NOTHING
+        kept = NO_ADDRESSES
         if isinstance(source, SpoolSource):
-            held = addresses(self.learner)
-            source.forget_but(held)
+            kept = stored_addresses(self.adapter)
+            source.keep_only(kept)
         state = self.learner.state_dict()
-        stored = self.adapter.memory_bytes()
-        return Update(state, scalars, seconds, stored, held, self.meter.flops)
+        return Update(state, scalars, seconds, self.adapter.memory_bytes(), kept, self.meter.flops)
 
 
 def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
@@ -111,33 +106,29 @@ def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
     return Gate(source, preparation, device)
 
 
-def tell(learner: Learner, facts: Mapping[str, Any]) -> None:
-    LearnerAdapter(learner).tell_facts(**facts)
-
-
 def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
-    """Learn and predict a few times with a learner that is thrown away, on blank data, so that the
-    first step of the stream does not pay for what a library does at its first use."""
+    """Train and predict a few times on zeros with a temporary learner, so that the first step of
+    the stream does not pay for what libraries do at their first use."""
     import torch
 
     spec, count = setup.spec, 4 * setup.batch
     dtype = getattr(setup.source, "dtype", None) or _dtype(setup.source)
-    blank = np.zeros((count, *spec.input_shape), dtype)
-    source = ArraySource(blank, np.arange(count) % spec.classes, classes=spec.classes)
+    zeros = np.zeros((count, *spec.input_shape), dtype)
+    source = ArraySource(zeros, np.arange(count) % spec.classes, classes=spec.classes)
     device = torch.device(setup.device)
     gate = Gate(source, np.arange(count), device)
-    # A learner that cannot do this much on blanks starts cold; its own data may well suit it.
+    # A learner that fails on zeros starts cold; the data of the stream may well suit it.
     with contextlib.suppress(Exception):
         learner = recipe.build(spec, gate, setup.seed, device)
-        tell(learner, setup.facts)
         adapter = LearnerAdapter(learner)
+        adapter.tell_facts(**setup.facts)
         meter = Meter(adapter.work, adapter.sees_input)
         for number in range(times):
             index = np.arange(setup.batch) + number * setup.batch
-            x = inputs(source, index, learner, device)
+            x = jobs.inputs(source, index, adapter, device)
             learner.predict(x)
-            with meter.job("learn"):
-                learner.learn(Batch(x, fetch_labels(source, index, device), index), None)
+            batch = Batch(x, fetch_labels(source, index, device), index)
+            jobs.train(learner, meter, batch, None)
             unpack(pack(learner.state_dict()))
 
 
@@ -146,26 +137,26 @@ def _dtype(source: Source) -> Any:
 
 
 def memories(learner: Learner) -> list[Memory]:
-    """The memories of addresses that a learner has, found among its members."""
-    found: list[Memory] = []
+    """The memories of addresses among the attributes of a learner."""
+    memories: list[Memory] = []
     for value in vars(learner).values():
-        several: Iterable[Any] = value if type(value) in (list, tuple) else (value,)
-        found += [one for one in several if isinstance(one, Memory)]
-    return found
+        values: Iterable[Any] = value if type(value) in (list, tuple) else (value,)
+        memories += [value for value in values if isinstance(value, Memory)]
+    return memories
 
 
-def addresses(learner: Learner) -> Ints:
+def stored_addresses(adapter: LearnerAdapter) -> Ints:
     """Addresses that a learner may still read."""
-    stored = LearnerAdapter(learner).stored_addresses
-    if stored is not None:
-        return np.unique(np.asarray(stored(), np.int64))
+    learner = adapter.learner
+    if adapter.stored_addresses is not None:
+        return np.unique(np.asarray(adapter.stored_addresses(), np.int64))
     parts = [memory.index[memory.slots()] for memory in memories(learner)]
     parts += [value.index for value in vars(learner).values() if isinstance(value, Batch)]
-    return np.unique(np.concatenate([NOTHING, *parts]))
+    return np.unique(np.concatenate([NO_ADDRESSES, *parts]))
 
 
-def room(memory: Memory, spec: Spec) -> int | None:
-    """The most samples a memory will ever hold; None without a limit."""
+def max_samples(memory: Memory, spec: Spec) -> int | None:
+    """The most samples that a memory will ever hold; None without a limit."""
     if not memory.bounded:
         return None
     if isinstance(memory, RingPerClass):
@@ -178,7 +169,7 @@ class _Tensor(NamedTuple):
 
 
 def pack(state: Any) -> bytes:
-    """A state as bytes. Arrays travel ten times as fast as tensors do."""
+    """A state as bytes. Arrays are pickled ten times as fast as tensors."""
     return pickle.dumps(_to_arrays(state), protocol=5)
 
 

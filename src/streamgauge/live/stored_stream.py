@@ -1,4 +1,4 @@
-"""`live`: a stored stream by the wall clock, answered and trained on at the same time."""
+"""`live`: a stored stream in real time, answered and trained on at the same time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,28 +22,34 @@ from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.live.bench import Setup, tell, warm_up
-from streamgauge.live.desk import Desk
+from streamgauge.live.dispatcher import Dispatcher
 from streamgauge.live.journal import Journal
+from streamgauge.live.local_trainer import Setup, warm_up
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record import Run, RunWriter
+from streamgauge.running import jobs
 from streamgauge.running.evaluation import Evaluator
+from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.running.rows import append_job
+from streamgauge.running.threads import threads as threads_of_torch
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import Gate, Stream
+from streamgauge.versions import renamed_parameter
 
 if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
-Said = Callable[[str], None]
-FACTS = "live.json"  # beside the log: what was asked for and what happened on the way
+FACTS = "live.json"  # in the run folder: settings and events that the log does not hold
 
 
+@renamed_parameter("said", "log")
 def live(
     stream: Stream,
     learner: Recipe | str | type,
@@ -55,28 +61,28 @@ def live(
     trainer: Kind = "process",
     hang: float | None = None,
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     progress: Callable[[Any], None] | None = None,
     origin: str | None = None,
-    said: Said = print,
+    log: Logger = print,
 ) -> Run:
-    """Reveal a stream at `rate` samples a second, for so many seconds or to its end.
+    """Reveal a stream at `rate` samples per second, for `seconds` or to its end.
 
-    Answers are given here, training goes on in another process (or a thread of this one); each has
-    `threads` threads of torch. With `shifts`, versions of the past are kept, `snapshots` of them at
-    a time, and asked when their time has come. A trainer that works on one batch for more than
-    `hang` seconds (by default many times its longest job) is ended and started again. Every call
-    makes a run of its own: two passes by the wall clock are never the same. On SIGTERM or SIGINT
-    what was answered is written and the run, incomplete, is returned. `progress` is called after
-    every step with an object that has `step`, `stream`, `right` and `asked`.
+    Answers are given here, training runs in another process (or a thread of this one); each has
+    `threads` threads of torch. With `shifts`, `snapshots` earlier versions at a time are kept to
+    answer later steps. A trainer that works on one batch for more than `hang` seconds (by default
+    many times its longest job) is killed and restarted. Every call makes a new run: two passes in
+    real time are never the same. On SIGTERM or SIGINT the log is written and the incomplete run is
+    returned. `progress` is called after every step with an object that has `step`, `stream`,
+    `right` and `asked`. `log` gets messages.
     """
     if not rate > 0:
-        raise StreamgaugeError(f"A rate is a number of samples a second above 0, not {rate}.")
+        raise StreamgaugeError(f"A rate is a number of samples per second above 0, not {rate}.")
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
-    place = device_named(device)
+    torch_device = device_named(device)
     stream = beginning(stream, None if seconds is None else rate * seconds)
     kept = Snapshots(shifts, snapshots)
     asked = {"rate": rate, "seconds": seconds, "snapshots": snapshots if shifts else 0,
@@ -84,41 +90,43 @@ def live(
     absent = absent_columns(stream)
     clock = WallClock()
     with torch_threads(threads):
-        header = _header(stream, recipe, shifts, seed, place, origin, asked)
+        header = _header(stream, recipe, shifts, seed, torch_device, origin, asked)
         path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
-        stage = Stage(stream, recipe, seed, place, threads)
+        session = LiveSession(stream, recipe, seed, torch_device, threads)
         with (
-            closing(hire(trainer, recipe, stage.setup, clock.wake, said, hang=hang)) as worker,
-            worker.when_ready(),
+            closing(
+                start_trainer(trainer, recipe, session.setup, clock.wake, log, hang=hang)
+            ) as background,
+            background.when_ready(),
             closing(RunWriter(path, header, absent)) as recorder,
             closing(Journal(recorder, absent, checkpoint)) as journal,
         ):
-            player = stage.player(worker, journal, clock, rate, kept, progress)
+            player = session.player(background, journal, clock, rate, kept, progress)
             try:
                 with on_signals(player.stop):
                     player.play()
             except StreamgaugeError:
-                player.commit(wait=True)  # what was answered until then
+                player.commit(wait=True)  # the answers until then
                 raise
             done = player.step == len(stream)
             if done:
-                _evaluate(stage, player, journal)
+                _evaluate(session, player, journal)
             else:
-                said(f"Ended after step {player.step} of {len(stream)}: {player.stopped}.")
+                log(f"Ended after step {player.step} of {len(stream)}: {player.stopped}.")
             player.commit(done, wait=True)
-            write_json(path / FACTS, {**asked, **facts(player, worker)})
+            write_json(path / FACTS, {**asked, **run_facts(player, background)})
     return Run(path)
 
 
-class Stage:
-    """A learner to answer with, its view of the data, and what a trainer needs for its own."""
+class LiveSession:
+    """The learner that answers, its view of the data, and the setup of a trainer."""
 
     def __init__(
         self, stream: Stream, recipe: Recipe, seed: int, device: torch.device, threads: int
     ) -> None:
         self.stream, self.recipe, self.seed, self.device = stream, recipe, seed, device
         self.gate = Gate(stream.source, stream.preparation, device)
-        self.facts = start_facts(stream, recipe)
+        self.facts = jobs.start_facts(stream, recipe.needs)
         self.setup = Setup(
             spec=stream.spec,
             source=stream.source,
@@ -133,12 +141,12 @@ class Stage:
 
     def build(self) -> Learner:
         learner = self.recipe.build(self.stream.spec, self.gate, self.seed, self.device)
-        tell(learner, self.facts)
+        LearnerAdapter(learner).tell_facts(**self.facts)
         return learner
 
     def player(
         self,
-        worker: Worker,
+        background: BackgroundTrainer,
         journal: Journal,
         clock: WallClock,
         rate: float,
@@ -153,7 +161,7 @@ class Stage:
             self.learner,
             self.build,
             self.gate,
-            Desk(worker),
+            Dispatcher(background),
             journal,
             clock,
             rate,
@@ -165,7 +173,7 @@ class Stage:
 
 
 def beginning(stream: Stream, samples: float | None) -> Stream:
-    """The steps that begin before so many samples have been revealed."""
+    """The steps that begin before `samples` samples have been revealed."""
     if samples is None or samples >= stream.samples:
         return stream
     if not samples > 0:
@@ -179,107 +187,86 @@ def beginning(stream: Stream, samples: float | None) -> Stream:
     )
 
 
-def absent_columns(stream: Stream) -> frozenset[str]:
-    absent = OPTIONAL - set(stream.source.columns)
-    return frozenset(absent if stream.task is None else absent - {"task"})
-
-
-def start_facts(stream: Stream, recipe: Recipe) -> dict[str, Any]:
-    """What the loop would tell this learner before the first step."""
-    found: dict[str, Any] = {}
-    if "horizon" in recipe.needs:
-        found["horizon"] = len(stream)
-    if "class_count" in recipe.needs:
-        found["class_count"] = len(np.unique(stream.source.label[stream.order]))
-    return found
-
-
 def _header(
     stream: Stream,
     recipe: Recipe,
     shifts: tuple[int, ...],
     seed: int,
-    place: torch.device,
+    device: torch.device,
     origin: str | None,
     asked: dict[str, Any],
 ) -> dict[str, Any]:
-
     protocol = as_plain(Protocol(shifts=shifts, evaluate="end"))
-    config = {
-        "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
-        "learner": recipe.describe(),
-        # One text, so that leaderboards keep apart what was measured in different ways.
-        "protocol": {**protocol, "live": f"{asked['rate']:g} samples/s, {asked['trainer']}"},
-        "live": asked,
-        "seed": seed,
-        "device": place.type,
-    }
+    # One text, so that leaderboards keep runs apart that were measured in different ways.
+    live = {**protocol, "live": f"{asked['rate']:g} samples/s, {asked['trainer']}"}
+    config = run_config(
+        stream.name,
+        stream.settings,
+        recipe.describe(),
+        live,
+        seed,
+        device.type,
+        origin,
+        notes={"live": asked},
+    )
     described = stream.describe()
-    return {
-        "id": own_identity(config, described, time.time_ns()),
-        "config": config,
-        "stream": described,
-        "environment": environment(str(place)),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
+    run_id = hash_identity(config, described, time.time_ns())
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {**run_header(run_id, config, described, str(device)), "started": started}
 
 
-def own_identity(*parts: Any) -> str:
+def hash_identity(*parts: Any) -> str:
     text = json.dumps(parts, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def facts(player: Player, worker: Worker) -> dict[str, Any]:
-    """What the log does not hold."""
+def run_facts(player: Player, background: BackgroundTrainer) -> dict[str, Any]:
+    """What `live.json` holds besides the settings."""
     wanted = player.asked / float(player.rate)
     taken = float(player.ended - player.began)
     return {
         "rate_held": player.asked / max(wanted, taken) if player.asked else float("nan"),
         "duration": max(wanted, taken),
-        "offered": player.desk.offered,
-        "skipped": player.desk.offered - player.desk.finished,
-        "lost": player.desk.lost,
-        "restarts": worker.restarts,
+        "offered": player.dispatcher.offered,
+        "skipped": player.dispatcher.offered - player.dispatcher.finished,
+        "lost": player.dispatcher.lost,
+        "restarts": background.restarts,
         "near_future_left_out": player.near_future_left_out,
         "stopped": player.stopped,
     }
 
 
-def _evaluate(stage: Stage, player: Player, journal: Journal) -> None:
-    """What is retained, after the end, when there is time again."""
+def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:
+    """Evaluate on held-out data after the end of the stream."""
     protocol = Protocol(evaluate="end", milestones=(1.0,))
-    adapter = LearnerAdapter(stage.learner)
-    evaluator = Evaluator(stage.stream, adapter, protocol, journal, stage.device)  # type: ignore[arg-type]
+    adapter = LearnerAdapter(session.learner)
+    evaluator = Evaluator(session.stream, adapter, protocol, journal, session.device)  # type: ignore[arg-type]
     if not evaluator.due(player.step):
         return
     with journal.timed("evaluate"):
-        if adapter.prepare is not None:
-            meter = Meter(adapter.work, adapter.sees_input)
-            with meter.job("prepare"):
-                adapter.prepare()
-            journal.rows["jobs"].append(1, step=player.step - 1, version=player.version,
-                                        kind="prepare", flops=meter.flops, bytes=np.nan,
-                                        recalled=np.nan)  # fmt: skip
+        meter = Meter(adapter.work, adapter.sees_input)
+        if jobs.prepare(adapter, meter):
+            append_job(
+                journal.rows,
+                player.step - 1,
+                player.version,
+                "prepare",
+                meter.flops,
+                np.nan,
+                np.nan,
+            )
         evaluator.evaluate(player.step, player.version)
 
 
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    import torch
-
-    if threads < 1:
-        raise StreamgaugeError(f"threads must be at least 1, not {threads}.")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def torch_threads(count: int) -> AbstractContextManager[None]:
+    if count < 1:
+        raise StreamgaugeError(f"threads must be at least 1, not {count}.")
+    return threads_of_torch(count)
 
 
 @contextmanager
 def on_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the work in good order. Only the main thread can be told of them."""
+    """Call `stop` on SIGTERM and SIGINT. Only the main thread can handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

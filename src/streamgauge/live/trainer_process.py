@@ -1,6 +1,6 @@
-"""The process that trains: `python -m streamgauge.live.child DESCRIPTOR`, started by `trainer.py`.
+"""The process that trains: `python -m streamgauge.live.trainer_process DESCRIPTOR`.
 
-It ends when its pipe does, so it outlives nobody.
+`trainer.ProcessBackend` starts it. It ends when its pipe is closed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
-from streamgauge.live.bench import Bench, addresses, pack, unpack
+from streamgauge.live.local_trainer import LocalTrainer, pack, stored_addresses, unpack
 from streamgauge.live.trainer import failure
 
 
 def main(descriptor: int) -> None:
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who serves
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that answers
     pipe = Connection(descriptor)
     described, setup, state, known = pickle.loads(pipe.recv_bytes())
     torch.set_num_threads(setup.threads)
@@ -30,18 +30,18 @@ def main(descriptor: int) -> None:
         recipe = catalogue.learner(
             f"{described['name']}={described['where']}", **described["settings"]
         )
-        bench = Bench(recipe, setup, None if state is None else unpack(state), known)
+        trainer = LocalTrainer(recipe, setup, None if state is None else unpack(state), known)
     except Exception as error:
         _reply(pipe, False, _sentence(error, "The learner could not be built"))
         return
-    _reply(pipe, True, addresses(bench.learner))
+    _reply(pipe, True, stored_addresses(trainer.adapter))
     while True:
-        job = pickle.loads(pipe.recv_bytes())
+        request = pickle.loads(pipe.recv_bytes())
         try:
-            update = bench.do(job)
+            update = trainer.train(request)
         except Exception as error:
             traceback.print_exc()
-            _reply(pipe, False, failure(job, error))
+            _reply(pipe, False, failure(request, error))
             continue
         _reply(pipe, True, (tuple(update._replace(state={})), pack(update.state)))
 

@@ -1,4 +1,4 @@
-"""`serve`: a stream from outside, answered and trained on as it comes."""
+"""`serve`: answer samples that clients send, and train on their labels."""
 
 from __future__ import annotations
 
@@ -18,31 +18,42 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
-from streamgauge.live.bench import NOTHING, Setup, gate_for, memories, room, warm_up
-from streamgauge.live.desk import Desk
-from streamgauge.live.door import Door, Lines, largest_message, refuse_far
+from streamgauge.live.dispatcher import Dispatcher
+from streamgauge.live.http_server import HttpServer, JsonLines, largest_message, require_local_host
 from streamgauge.live.journal import Journal
-from streamgauge.live.player import LONGEST_WAIT, WallClock
+from streamgauge.live.local_trainer import (
+    NO_ADDRESSES,
+    Setup,
+    gate_for,
+    max_samples,
+    memories,
+    warm_up,
+)
+from streamgauge.live.player import MAX_WAIT, WallClock
 from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
-from streamgauge.live.stored import FACTS, on_signals, own_identity, torch_threads
-from streamgauge.live.trainer import Kind, Worker, hire
+from streamgauge.live.stored_stream import FACTS, hash_identity, on_signals, torch_threads
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
-from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
+from streamgauge.running.header import run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
+from streamgauge.versions import renamed_parameter
 
 if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
-SLACK = 2048  # places in the spool beyond what is held and waited for
+SLACK = 2048  # slots in the spool beyond those for the memory and for samples without a label
 
 
+@renamed_parameter("said", "log")
 def serve(
     spec: Spec,
     learner: Recipe | str | type,
@@ -65,36 +76,36 @@ def serve(
     hang: float | None = None,
     name: str = "live",
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     stop: threading.Event | None = None,
     ready: Callable[[int], None] | None = None,
-    said: Callable[[str], None] | None = None,
+    log: Logger | None = None,
 ) -> Run:
-    """Answer samples that come by HTTP (with a `port`; 0 is any that is free) or as JSON lines,
+    """Answer samples that arrive over HTTP (with a `port`; 0 is any free port) or as JSON lines,
     train on their labels, and return the run when the input ends, on a signal, or on `stop`.
 
-    Inputs have the shape of `spec` and are `float32` or bytes (`uint8`). `batch` labels make a step
-    and a batch to train on. At most `waiting` samples are kept without a label. The `spool` has so
-    many places in all; by default as many as the learner's memory, those that wait, and some more.
-    A trainer that works on one batch for more than `hang` seconds is ended and started again.
-    With `users` every sample must name its user. `ready` is told the port. The same call takes an
-    earlier run up again, with all that it had acknowledged. `said` goes to the error stream unless
-    given, since the output may be what a client reads.
+    Inputs have the shape of `spec` and are `float32` or bytes (`uint8`). `batch` labels are one
+    step and one batch to train on. At most `waiting` samples are kept without a label. `spool` is
+    the number of slots on disk; by default as many as the learner's memory needs, plus `waiting`,
+    plus some more. A trainer that works on one batch for more than `hang` seconds is killed and
+    restarted. With `users` every sample must have a user. `ready` is called with the port. The same
+    call resumes an earlier run, with all messages that it had acknowledged. `log` gets messages;
+    by default they go to stderr, since a client may read stdout.
     """
-    said = said or _say_aside
-    refuse_far(host, anywhere)
+    log = log or _print_to_stderr
+    require_local_host(host, anywhere)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     _check(spec, recipe, batch, waiting, connections, class_names)
-    place = device_named(device)
+    torch_device = device_named(device)
     asked = {
         "batch": batch, "inputs": inputs, "users": users, "trainer": trainer, "threads": threads,
         "snapshots": snapshots if shifts else 0, "waiting": waiting,
     }  # fmt: skip
     with torch_threads(threads):
-        header = _header(name, spec, recipe, shifts, seed, place, class_names, asked)
+        header = _header(name, spec, recipe, shifts, seed, torch_device, class_names, asked)
     path = Path(out) / f"{name}-{recipe.name}-s{seed}-{header['id'][:8]}"
     absent = frozenset(OPTIONAL - {"time", *(["user"] if users else [])})
     stop = stop or threading.Event()
@@ -104,51 +115,51 @@ def serve(
         closing(RunWriter(path, header, absent)) as recorder,
         closing(Journal(recorder, absent, checkpoint)) as journal,
     ):
-        trial = _build(recipe, spec, inputs, seed, place)
+        trial = _build(recipe, spec, inputs, seed, torch_device)
         slots, slack = _slots(trial, recipe, spec, waiting, spool)
         store = Spool(path / "spool", spec, inputs, slots, len(shifts))
-        said(f"The spool has {slots} places and takes up to {store.nbytes / 1e6:.0f} MB on disk.")
-        setup = Setup(spec, SpoolSource(store), batch, seed, str(place), threads)
+        log(f"The spool has {slots} slots and takes up to {store.nbytes / 1e6:.0f} MB on disk.")
+        setup = Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
         state = recorder.state
-        worker = hire(
+        background = start_trainer(
             trainer,
             recipe,
             setup,
             clock.wake,
-            said,
+            log,
             None if state is None else state["learner"],
             hang,
         )
-        with closing(worker):
-            worker.wait_until_ready()
+        with closing(background):
+            background.wait_until_ready()
             warm_up(recipe, setup)
-            gate = gate_for(SpoolSource(store, follow=True), NOTHING, place)
+            gate = gate_for(SpoolSource(store, follow=True), NO_ADDRESSES, torch_device)
             service = Service(
                 spec,
-                recipe.build(spec, gate, seed, place),
-                lambda: recipe.build(spec, gate, seed, place),
-                Desk(worker),
+                recipe.build(spec, gate, seed, torch_device),
+                lambda: recipe.build(spec, gate, seed, torch_device),
+                Dispatcher(background),
                 journal,
                 store,
-                place,
+                torch_device,
                 batch=batch,
                 snapshots=Snapshots(shifts, snapshots),
                 limits=Limits(waiting, max(batch, slack // 4)),
                 class_names=class_names,
                 users=users,
-                said=said,
+                log=log,
             )
-            service.held = worker.held
-            service.restore(state, *_in_the_log(path))
+            service.addresses = background.addresses
+            service.restore(state, *_count_labels(path))
             if service.arrivals:
-                said(
-                    f"{path} goes on: {service.arrivals} samples have come, {service.labels} of "
-                    f"them have their label."
+                log(
+                    f"{path} goes on: {service.arrivals} samples have arrived, {service.labels} of "
+                    f"them have a label."
                 )
             began = time.perf_counter()
             why: list[str] = []
 
-            def ended(signal: str) -> None:  # nothing may be printed inside of a signal
+            def ended(signal: str) -> None:  # a signal handler must not print
                 why.append(signal)
                 stop.set()
 
@@ -157,13 +168,13 @@ def serve(
                     if port is None:
                         _lines(service, spec, lines, answers, clock, stop)
                     else:
-                        _http(service, spec, (host, port), connections, clock, stop, ready, said)
+                        _http(service, spec, (host, port), connections, clock, stop, ready, log)
                 finally:
                     service.stop()
         if why:
-            said(f"The service was {why[0]}; all that was acknowledged is kept in {path}.")
+            log(f"The service was {why[0]}; all acknowledged messages are kept in {path}.")
         seconds = time.perf_counter() - began
-        write_json(path / FACTS, {**asked, **_facts(path, service, worker, seconds)})
+        write_json(path / FACTS, {**asked, **_facts(path, service, background, seconds)})
         _count_in_header(path, service)
     return Run(path)
 
@@ -176,14 +187,14 @@ def _lines(
     clock: WallClock,
     stop: threading.Event,
 ) -> None:
-    most = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
-    # A reader of its own: the interpreter cannot end while a thread waits in its standard input.
+    max_bytes = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
+    # A copy of stdin: the interpreter cannot exit while a thread waits in `sys.stdin`.
     lines = lines or os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    reader = Lines(service, lines, answers or sys.stdout.buffer, most)
+    reader = JsonLines(service, lines, answers or sys.stdout.buffer, max_bytes)
     threading.Thread(target=reader.run, name="streamgauge-lines", daemon=True).start()
-    _look_after(service, clock, lambda: stop.is_set() or reader.ended.is_set())
-    if reader.broken is not None:
-        raise reader.broken
+    _run_service(service, clock, lambda: stop.is_set() or reader.ended.is_set())
+    if reader.error is not None:
+        raise reader.error
 
 
 def _http(
@@ -194,30 +205,30 @@ def _http(
     clock: WallClock,
     stop: threading.Event,
     ready: Callable[[int], None] | None,
-    said: Callable[[str], None],
+    log: Logger,
 ) -> None:
-    most = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
-    with Door(service, *address, connections, most) as door:
+    max_bytes = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
+    with HttpServer(service, *address, connections, max_bytes) as server:
         threading.Thread(
-            target=door.serve_forever, args=(0.1,), name="streamgauge-http", daemon=True
+            target=server.serve_forever, args=(0.1,), name="streamgauge-http", daemon=True
         ).start()
-        said(f"Serving on http://{address[0]}:{door.port} (/predict, /label, /status).")
+        log(f"Serving on http://{address[0]}:{server.port} (/predict, /label, /status).")
         if ready is not None:
-            ready(door.port)
+            ready(server.port)
         try:
-            _look_after(service, clock, lambda: stop.is_set() or door.broken is not None)
+            _run_service(service, clock, lambda: stop.is_set() or server.error is not None)
         finally:
-            # Nothing more is taken; what was taken is safe before anyone hangs up.
+            # Accepted messages are on disk before the connections are closed.
             service.stop()
-            door.shutdown()
-        if door.broken is not None:
-            raise door.broken
+            server.shutdown()
+        if server.error is not None:
+            raise server.error
 
 
-def _look_after(service: Service, clock: WallClock, ended: Callable[[], bool]) -> None:
+def _run_service(service: Service, clock: WallClock, ended: Callable[[], bool]) -> None:
     while not ended():
-        service.turn()
-        clock.wait(clock.now() + (0.001 if service.has_put_off else LONGEST_WAIT))
+        service.advance()
+        clock.wait(clock.now() + (0.001 if service.has_delayed else MAX_WAIT))
 
 
 def _check(
@@ -228,34 +239,34 @@ def _check(
     connections: int,
     class_names: Sequence[str] | None,
 ) -> None:
-    for what, value in (("batch", batch), ("waiting", waiting), ("connections", connections)):
+    for name, value in (("batch", batch), ("waiting", waiting), ("connections", connections)):
         if value < 1:
-            raise StreamgaugeError(f"{what} must be at least 1, not {value}.")
+            raise StreamgaugeError(f"{name} must be at least 1, not {value}.")
     if spec.classes < 1:
         raise StreamgaugeError("Say how many classes there are.")
     if class_names is not None and len(class_names) != spec.classes:
         raise StreamgaugeError(f"There are {spec.classes} classes but {len(class_names)} names.")
     if recipe.needs:
         raise StreamgaugeError(
-            f"The learner {recipe.name} must be told {' and '.join(recipe.needs)}, which nobody "
-            f"knows of a stream from outside: choose another."
+            f"The learner {recipe.name} needs {' and '.join(recipe.needs)}, which is "
+            f"unknown for samples that clients send: choose another."
         )
 
 
 def _build(recipe: Recipe, spec: Spec, inputs: str, seed: int, device: torch.device) -> Learner:
-    """A learner that only shows what it has."""
-    blank = np.zeros((1, *spec.input_shape), inputs)
-    source = ArraySource(blank, np.zeros(1, np.int64), classes=spec.classes)
+    """A temporary learner, to look at its memories."""
+    zeros = np.zeros((1, *spec.input_shape), inputs)
+    source = ArraySource(zeros, np.zeros(1, np.int64), classes=spec.classes)
     return recipe.build(spec, Gate(source, np.arange(1), device), seed, device)
 
 
 def _slots(
     learner: Learner, recipe: Recipe, spec: Spec, waiting: int, asked: int | None
 ) -> tuple[int, int]:
-    """Places of the spool, and how many of them nothing holds for long."""
+    """Slots of the spool, and how many of them are used only briefly."""
     needed = waiting
     for memory in memories(learner):
-        most = room(memory, spec)
+        most = max_samples(memory, spec)
         if most is None:
             raise StreamgaugeError(
                 f"The learner {recipe.name} keeps every sample, and the spool is bounded: choose a "
@@ -267,13 +278,13 @@ def _slots(
     if slots < least:
         raise StreamgaugeError(
             f"A spool of {slots} samples is too small: {needed - waiting} may be in the learner's "
-            f"memory and {waiting} wait for a label, so give it {least} or more."
+            f"memory and {waiting} may wait for a label, so give it {least} or more."
         )
     return slots, slots - needed
 
 
-def _in_the_log(path: Path) -> tuple[int, int]:
-    """How many labels are in the log, and how many answers were right."""
+def _count_labels(path: Path) -> tuple[int, int]:
+    """How many labels are in the log, and how many of their answers were correct."""
     table = Run(path).predictions
     live = table["shift"] == 0
     right = table["label"][live] == table["prediction"][live]
@@ -292,47 +303,40 @@ def _header(
 ) -> dict[str, Any]:
     protocol = as_plain(Protocol(shifts=shifts, evaluate="never"))
     settings = {k: asked[k] for k in ("batch", "inputs", "users")}
-    config = {
-        "stream": {"origin": None, "name": name, "settings": settings},
-        "learner": recipe.describe(),
-        "protocol": {**protocol, "live": f"from outside, {asked['trainer']}"},
-        "live": asked,
-        "seed": seed,
-        "device": device.type,
+    described = recipe.describe()
+    learner = {k: v for k, v in described.items() if k in ("settings", "needs", "code")}
+    run_id = hash_identity(name, spec, learner, protocol, asked, seed, device.type, class_names)
+    live = {**protocol, "live": f"from outside, {asked['trainer']}"}
+    config = run_config(name, settings, described, live, seed, device.type, notes={"live": asked})
+    stream = {
+        "name": name,
+        "settings": settings,
+        "samples": 0,
+        "steps": 0,
+        "step_size": asked["batch"],
+        "albums": False,
+        "tasks": 0,
+        "input_shape": list(spec.input_shape),
+        "classes": spec.classes,
+        "class_names": None if class_names is None else list(class_names),
+        "class_task": None,
+        "data_hash": run_id,
+        "order_hash": run_id,
     }
-    learner = {k: v for k, v in recipe.describe().items() if k in ("settings", "needs", "code")}
-    run_id = own_identity(name, spec, learner, protocol, asked, seed, device.type, class_names)
-    return {
-        "id": run_id,
-        "config": config,
-        "stream": {
-            "name": name,
-            "settings": settings,
-            "samples": 0,
-            "steps": 0,
-            "step_size": asked["batch"],
-            "albums": False,
-            "tasks": 0,
-            "input_shape": list(spec.input_shape),
-            "classes": spec.classes,
-            "class_names": None if class_names is None else list(class_names),
-            "class_task": None,
-            "data_hash": run_id,
-            "order_hash": run_id,
-        },
-        "environment": environment(str(device)),
-    }
+    return run_header(run_id, config, stream, str(device))
 
 
 def _count_in_header(path: Path, service: Service) -> None:
-    """How long the stream was is known at its end only."""
+    """The length of the stream is known only at its end."""
     header = read_header(path)
     header["stream"]["samples"] = service.labels
     header["stream"]["steps"] = -(-service.labels // service.batch)
     write_json(path / "run.json", header)
 
 
-def _facts(path: Path, service: Service, worker: Worker, seconds: float) -> dict[str, Any]:
+def _facts(
+    path: Path, service: Service, background: BackgroundTrainer, seconds: float
+) -> dict[str, Any]:
     try:
         before = json.loads((path / FACTS).read_text())
     except (OSError, ValueError):
@@ -342,15 +346,15 @@ def _facts(path: Path, service: Service, worker: Worker, seconds: float) -> dict
         "duration": before.get("duration", 0.0) + seconds,
         "arrivals": service.arrivals,
         "expired": service.expired,
-        "offered": service.desk.offered,
-        "skipped": service.desk.offered - service.desk.finished,
-        "lost": service.desk.lost,
-        "restarts": before.get("restarts", []) + worker.restarts,
+        "offered": service.dispatcher.offered,
+        "skipped": service.dispatcher.offered - service.dispatcher.finished,
+        "lost": service.dispatcher.lost,
+        "restarts": before.get("restarts", []) + background.restarts,
         "refused": status["refused"],
         "near_future_left_out": service.near_future_left_out,
         "stopped": "",
     }
 
 
-def _say_aside(sentence: str) -> None:
+def _print_to_stderr(sentence: str) -> None:
     print(sentence, file=cast(Any, sys.stderr), flush=True)

@@ -1,4 +1,4 @@
-"""How messages come in: JSON lines, or HTTP on this machine. No more at once than there is room."""
+"""Transports of messages: JSON lines, and HTTP with a limited number of connections."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 from streamgauge.errors import StreamgaugeError
 from streamgauge.live.service import REASONS, Refused, Service
 
-IDLE_SECONDS = 30.0  # after which a connection that says nothing is closed
+IDLE_SECONDS = 30.0  # after which an idle connection is closed
 PATHS = {"/predict": "sample", "/label": "label"}
 
 
 def parsed(service: Service, data: bytes) -> Any:
-    """A message; what is none is refused."""
+    """A message; anything that is not JSON is refused."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -31,7 +31,7 @@ def refusal(refused: Refused) -> dict[str, Any]:
 
 
 def largest_message(values: int) -> int:
-    """Bytes that a sample can need: a number in JSON has at most 25 characters or so."""
+    """Limit in bytes for a sample: a number in JSON has about 25 characters at most."""
     return 4096 + 32 * values
 
 
@@ -39,45 +39,52 @@ def _short(error: Exception) -> str:
     return str(error).split("\n")[0][:100]
 
 
-class Lines:
-    """JSON lines: every line that comes in is answered by one line, in order.
+class JsonLines:
+    """JSON lines: every line of the input is answered by one line, in order.
 
-    It reads no line before the last one is answered, so whoever writes too fast has to wait.
+    A line is read when the last one was answered, so a client that writes too fast has to wait.
     """
 
-    def __init__(self, service: Service, source: BinaryIO, answers: BinaryIO, most: int) -> None:
-        self._service, self._source, self._answers, self._most = service, source, answers, most
+    def __init__(
+        self, service: Service, source: BinaryIO, answers: BinaryIO, max_bytes: int
+    ) -> None:
+        self._service, self._source, self._answers, self._max_bytes = (
+            service,
+            source,
+            answers,
+            max_bytes,
+        )
         self.ended = threading.Event()
-        self.broken: Exception | None = None  # what no message should have caused
+        self.error: Exception | None = None  # an unexpected one, not a refusal
 
     def run(self) -> None:
-        """Until the end of the input, or until nobody reads the answers."""
-        closed = (BrokenPipeError, ValueError)  # by whoever is at the other end
+        """Until the end of the input, or until the reader of the answers is gone."""
+        closed = (BrokenPipeError, ValueError)  # by the client
         try:
             while line := self._line():
                 if line.strip():
-                    reply = self._one(line)
+                    reply = self._answer(line)
                     with contextlib.suppress(*closed):
                         self._reply(reply)
                         continue
                     break
         except Exception as error:
-            self.broken = error
+            self.error = error
         finally:
             self.ended.set()
 
     def _line(self) -> bytes:
         try:
-            return self._source.readline(self._most + 1)
-        except ValueError:  # it was closed
+            return self._source.readline(self._max_bytes + 1)
+        except ValueError:  # the input was closed
             return b""
 
-    def _one(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            if len(line) > self._most:
+            if len(line) > self._max_bytes:
                 while line and not line.endswith(b"\n"):
-                    line = self._source.readline(self._most)
-                self._service.refuse("too_large", f"A line has at most {self._most} bytes.")
+                    line = self._source.readline(self._max_bytes)
+                self._service.refuse("too_large", f"A line has at most {self._max_bytes} bytes.")
             return self._service.handle(parsed(self._service, line))
         except Refused as refused:
             return refusal(refused)
@@ -87,20 +94,22 @@ class Lines:
         self._answers.flush()
 
 
-class Door(ThreadingHTTPServer):
+class HttpServer(ThreadingHTTPServer):
     """HTTP: `POST /predict`, `POST /label`, `GET /status`.
 
-    A thread a connection and at most `connections` of them; a further one is told to try again.
+    One thread per connection and at most `connections`; a further client gets status 503.
     """
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, service: Service, host: str, port: int, connections: int, most: int) -> None:
-        self.service, self.most = service, most
-        self.broken: Exception | None = None  # what no message should have caused
-        self._room = threading.Semaphore(connections)
+    def __init__(
+        self, service: Service, host: str, port: int, connections: int, max_bytes: int
+    ) -> None:
+        self.service, self.max_bytes = service, max_bytes
+        self.error: Exception | None = None  # an unexpected one, not a refusal
+        self._free_connections = threading.Semaphore(connections)
         self._connections = connections
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -116,13 +125,13 @@ class Door(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
+        if self._free_connections.acquire(blocking=False):
             super().process_request(request, client_address)
             return
         with contextlib.suppress(Refused):
             self.service.refuse("busy", "Too many connections.")
         with contextlib.suppress(OSError):
-            # What was sent is read first: closing on unread bytes would take the answer away.
+            # The request is read first: closing with unread bytes would discard the response.
             request.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
                 request.recv(1 << 16)
@@ -133,10 +142,10 @@ class Door(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._free_connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error of ours."""
+        """A client that disconnects is not an error."""
 
 
 def _busy(connections: int) -> bytes:
@@ -153,26 +162,26 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
     disable_nagle_algorithm = True
-    server: Door
+    server: HttpServer
 
     def do_GET(self) -> None:
         if self.path != "/status":
-            self._say(404, {"error": "Ask for /status, or post to /predict or /label.",
+            self._send(404, {"error": "Ask for /status, or post to /predict or /label.",
                             "reason": "malformed"})  # fmt: skip
             return
-        self._say(200, self.server.service.status())
+        self._send(200, self.server.service.status())
 
     def do_POST(self) -> None:
         service = self.server.service
         try:
             message = parsed(service, self._body(service))
             act: Callable[[Any], dict[str, Any]] = getattr(service, PATHS[self.path])
-            self._say(200, act(message))
+            self._send(200, act(message))
         except Refused as refused:
-            self._say(REASONS[refused.reason], refusal(refused))
+            self._send(REASONS[refused.reason], refusal(refused))
         except Exception as error:
-            self.server.broken = self.server.broken or error
-            self._say(500, {"error": _short(error), "reason": "failed"})
+            self.server.error = self.server.error or error
+            self._send(500, {"error": _short(error), "reason": "failed"})
 
     def _body(self, service: Service) -> bytes:
         self.close_connection = True  # unless the whole message was read
@@ -181,13 +190,13 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             service.refuse("malformed", "The message needs a Content-Length.")
-        if int(length) > self.server.most:
-            # Closing on unread bytes would take the answer away; but there is an end to patience.
-            self._read(min(int(length), 16 * self.server.most))
-            service.refuse("too_large", f"A message has at most {self.server.most} bytes.")
+        if int(length) > self.server.max_bytes:
+            # Closing with unread bytes would discard the response; but not all is worth reading.
+            self._read(min(int(length), 16 * self.server.max_bytes))
+            service.refuse("too_large", f"A message has at most {self.server.max_bytes} bytes.")
         data = self._read(int(length))
         if len(data) < int(length):
-            service.refuse("malformed", "The message did not come to its end.")
+            service.refuse("malformed", "The message is shorter than its Content-Length.")
         self.close_connection = self.headers.get("Connection", "").lower() == "close"
         if self.path not in PATHS:
             service.refuse("malformed", f"There is no {self.path}; post to /predict or /label.")
@@ -199,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         except TimeoutError:
             return b""
 
-    def _say(self, status: int, reply: dict[str, Any]) -> None:
+    def _send(self, status: int, reply: dict[str, Any]) -> None:
         body = json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -212,11 +221,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not a word: the log of a run is elsewhere."""
+        """Print nothing: a run has its own log."""
 
 
-def refuse_far(host: str, anywhere: bool) -> None:
-    """Only this machine may send messages, unless someone says otherwise in so many words."""
+def require_local_host(host: str, anywhere: bool) -> None:
+    """Only this machine may send messages, unless `anywhere` is set."""
     if anywhere:
         return
     try:

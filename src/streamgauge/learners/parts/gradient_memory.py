@@ -1,0 +1,107 @@
+"""A memory whose learner decides which stored sample a new one replaces, after the device answered
+whether it should (GSS)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from streamgauge.learners.base import Batch
+from streamgauge.learners.replay import er
+from streamgauge.memory import Memory
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    Array = NDArray[Any]
+
+
+class Slots(Memory):
+    """Filled in order of arrival; after that the learner decides which slots are replaced."""
+
+    model_free: ClassVar[bool] = False
+
+    def _place(self, index: Array, label: Array) -> Array:
+        slots = self._size + np.arange(len(index))
+        self._index[slots], self._label[slots] = index, label
+        self._size += len(index)
+        return slots
+
+    def replace(self, slots: Array, index: Array, label: Array, score: Array) -> None:
+        self._index[slots], self._label[slots], self.side["score"][slots] = index, label, score
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A batch that came when the memory was full, and the device's answer whether it is unlike."""
+
+    index: Array
+    label: Array
+    x: Tensor  # the view whose gradient counts
+    y: Tensor
+    others: Tensor  # directions to compare it with
+    similarity: Tensor
+
+    def to(self, device: torch.device) -> Undecided:
+        names = ("x", "y", "others", "similarity")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+class DeferredReplacement(er.ER):
+    """Whether the batch stored last replaces anything is decided when the memory is next needed,
+    so that no other run on the device has to wait. The network is what it was then."""
+
+    memory: Slots
+    undecided: Undecided | None = None
+    replaced = 0  # samples since it was last logged
+
+    def build_memory(self, seed: int) -> Memory:
+        return Slots(self.config.memory, seed, replacement=False)
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        self.decide()
+        scalars = {**super().learn(batch, predicted), "replaced": self.replaced}
+        self.replaced = 0
+        return scalars
+
+    def decide(self) -> None:
+        late, self.undecided = self.unlike(), None
+        if late is not None:
+            score = self.compare(late.x, late.y, late.others)
+            self.exchange(late.index, late.label, score)
+
+    def compare(self, x: Tensor, y: Tensor, others: Tensor) -> Array:
+        """The score of each sample."""
+        raise NotImplementedError
+
+    def exchange(self, index: Array, label: Array, new: Array) -> None:
+        """Put some of these samples in the place of stored ones, by their scores."""
+        raise NotImplementedError
+
+    def unlike(self) -> Undecided | None:
+        """The batch stored last, if it will replace something; most often it will not."""
+        late = self.undecided
+        return late if late is not None and late.similarity < 0 else None
+
+    def stored_addresses(self) -> Array:
+        """The memory's, and those that may come into it."""
+        late = self.unlike()
+        return np.concatenate([self.memory.index, *([] if late is None else [late.index])])
+
+    def work(self) -> tuple[Any, ...]:
+        return (*super().work(), int(len(self.memory) == self.config.memory))
+
+    def state_dict(self) -> dict[str, Any]:
+        late = self.unlike()
+        stored = None if late is None else vars(late)
+        return super().state_dict() | {"undecided": stored, "replaced": self.replaced}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        # Older checkpoints have neither: there a batch was decided on when it was stored.
+        self.replaced, stored = state.get("replaced", 0), state.get("undecided")
+        self.undecided = None if stored is None else Undecided(**stored).to(self.device)
