@@ -310,6 +310,7 @@ class EncodedImages:
 
     spec: Spec
     decoding: Decoding
+    remedy = "Repair or remove it, or set on_bad to 'skip' to leave such images out and count them."
 
     def encoded(self, index: int) -> bytes:
         """The stored bytes of a sample."""
@@ -343,8 +344,7 @@ class EncodedImages:
                 name = self._image_name(sample)
                 which = f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
                 raise StreamgaugeError(
-                    f"The image {which} cannot be used. {error.reason} Repair or remove it, or set"
-                    " on_bad to 'skip' to leave such images out and count them."
+                    f"The image {which} cannot be used. {error.reason} {self.remedy}"
                 ) from None
 
 

@@ -81,6 +81,8 @@ class PackedSource(EncodedImages):
     """A source over a packed folder. Opening reads a few small files; each sample is read with one
     seek."""
 
+    remedy = "Check the folder with `streamgauge data info FOLDER --verify`."
+
     def __init__(
         self, path: str | Path, size: int = 0, first: int = 0, partial: bool = False
     ) -> None:
