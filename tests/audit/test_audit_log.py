@@ -171,7 +171,7 @@ def test_times_may_go_back_between_shifts():
         "time": np.stack([np.arange(n - 10), np.arange(10, n)], axis=1).ravel(),
     }
     found = scan(PredictionLog(columns))
-    assert found.shifts == {0: 390, 10: 390}
+    assert {shift: stream.rows for shift, stream in found.streams.items()} == {0: 390, 10: 390}
     assert found.length == 390
 
 

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,15 +88,15 @@ def check_shifts(shifts: ArrayLike) -> Ints:
     return values.astype(np.int64)
 
 
-def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
-    """(step number of every sample, 1), or (empty array, step size)."""
+def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints | None, int]:
+    """(step number of every sample, 1), or (None, step size)."""
     numbers = np.asarray(step)
     if numbers.dtype.kind not in "iu":
         raise StreamgaugeError("step must be a whole number, or the step number of every sample")
     if numbers.ndim == 0:
         if int(numbers) < 1:
             raise StreamgaugeError(f"step {int(numbers)} is invalid: a step has 1 sample or more")
-        return np.zeros(0, np.int64), int(numbers)
+        return None, int(numbers)
     if length is not None and numbers.shape != (length,):
         raise StreamgaugeError(
             f"step has {numbers.size} entries for {length} labels: give one step number per sample"
@@ -103,6 +104,16 @@ def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
     if numbers.size and np.any(numbers[1:] < numbers[:-1]):
         raise StreamgaugeError("step numbers must never decrease: sort the samples by step first")
     return np.ascontiguousarray(numbers, dtype=np.int64), 1
+
+
+def step_starts(step: ArrayLike, length: int) -> Ints:
+    """For every sample, the first sample of its step."""
+    steps, size = check_step(step, length)
+    index = np.arange(length, dtype=np.int64)
+    if steps is None:
+        return index - index % size
+    is_first = np.diff(steps, prepend=steps[:1] - 1) != 0
+    return np.maximum.accumulate(np.where(is_first, index, 0))
 
 
 def tie_rule(ties: str) -> int:
@@ -156,14 +167,45 @@ def in_threads(jobs: Sequence[Callable[[], Any]], threads: int | None = None) ->
             future.result()
 
 
+@dataclass(frozen=True)
+class BlindCounts:
+    """Hits of blind classifiers, [blocks, windows, shifts]; the last window is unlimited."""
+
+    windows: Floats
+    shifts: Floats
+    hits: Ints
+    tries: Ints
+    block: int
+    """Samples per block."""
+    length: int
+    target_offset: Floats
+    """Distance in samples from the predictions of a block to their targets, per shift."""
+    unit: str = "samples"
+    """Of the shifts: ``samples`` or ``seconds``."""
+
+    def at(self, keep: NDArray[np.bool_]) -> BlindCounts:
+        """The counts of a subset of the shifts."""
+        return replace(
+            self,
+            shifts=self.shifts[keep],
+            target_offset=self.target_offset[keep],
+            hits=self.hits[:, :, keep],
+            tries=self.tries[:, :, keep],
+        )
+
+
+def block_size(length: int) -> int:
+    """Samples per block, for about two thousand blocks."""
+    return max(1, length // 2048)
+
+
 class BlindCounter:
     """Hits of blind classifiers for every window, shift and block of the stream.
 
     ``feed`` takes the labels (class numbers below ``classes``) in pieces of any size, ``finish``
     ends the stream. Then ``hits[b, w, s]`` counts the correct predictions of window w at shift s
-    made before a sample t in block b, and ``tries[b, w, s]`` all predictions. Memory is bounded by
-    the longest window plus the longest shift plus one piece; if there are more than ``blocks``
-    blocks, they are merged in pairs.
+    made before a sample t in block b, and ``tries[b, w, s]`` all predictions. Labels in memory are
+    bounded by the longest window plus the longest shift plus one piece.
 
     Predictions of samples before ``first_target`` are not counted.
     """
@@ -177,7 +219,6 @@ class BlindCounter:
         ties: str = "recent",
         step: int = 1,
         block: int = 4096,
-        blocks: int = 4096,
         first_target: int = 0,
     ) -> None:
         self.windows = check_windows(windows)
@@ -186,7 +227,6 @@ class BlindCounter:
         self.classes = max(1, classes)
         self.ties = tie_rule(ties)
         self.block = block
-        self.blocks = blocks
         self.first = np.maximum(first_target - self.shifts, 0)
         self.length = 0
         self.hits = np.zeros((0, self.windows.size, self.shifts.size), np.int64)
@@ -253,6 +293,14 @@ class BlindCounter:
         self.finish_with(np.stack(rows, axis=1) if rows else self.hits, self.length, self.begin)
 
     @property
+    def counts(self) -> BlindCounts:
+        """The counts of the finished stream."""
+        shifts = self.shifts.astype(np.float64)
+        return BlindCounts(
+            self.windows, shifts, self.hits, self.tries, self.block, self.length, shifts
+        )
+
+    @property
     def begin(self) -> dict[int, int]:
         """First sample that each window can predict; -1 if none."""
         return self._begin
@@ -296,19 +344,10 @@ class BlindCounter:
             ]
             self._walked, self._slid = grown[0], grown[1:]
 
-    def _merge(self) -> None:
-        """Merge blocks in pairs."""
-        self._reserve(self._walked.shape[0] + self._walked.shape[0] % 2)
-        self._walked = self._walked[0::2] + self._walked[1::2]
-        self._slid = [counts[0::2] + counts[1::2] for counts in self._slid]
-        self.block *= 2
-
     def _count_to(self, hi: int) -> None:
         lo = self._done
         if hi <= lo:
             return
-        while hi > self.block * self.blocks:
-            self._merge()
         self._reserve(-(-hi // self.block))
         from streamgauge.audit import kernels
 
@@ -362,3 +401,30 @@ class BlindCounter:
             self._labels = self._labels[cut:].copy()
             self._steps = self._steps[cut:].copy() if self._stepped else self._steps
             self._offset = keep
+
+
+def count_labels(
+    codes: NDArray[np.int32],
+    classes: int,
+    windows: ArrayLike,
+    shifts: ArrayLike,
+    step: ArrayLike,
+    ties: str,
+    *,
+    block: int,
+    first_target: int = 0,
+) -> BlindCounts:
+    """Hits of blind classifiers on a whole stream of class numbers."""
+    steps, size = check_step(step, codes.size)
+    counter = BlindCounter(
+        windows,
+        shifts,
+        classes=classes,
+        ties=ties,
+        step=size,
+        block=block,
+        first_target=first_target,
+    )
+    counter.feed(codes, steps)
+    counter.finish()
+    return counter.counts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.counting import check_step, check_windows, encode, running_modes
+from streamgauge.audit.counting import check_windows, encode, running_modes, step_starts
 from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
 
@@ -60,18 +60,6 @@ def level_from_answers(correct: NDArray[np.bool_], burst: int = 1) -> Level:
     hits = np.add.reduceat(correct.astype(np.float64), edges)
     tries = np.diff(np.append(edges, correct.size)).astype(np.float64)
     return level_from_blocks(hits, tries, math.ceil(max(correct.size / 100, burst) / block))
-
-
-def step_starts(step: ArrayLike, length: int) -> Ints:
-    """For every sample, the first sample of its step."""
-    steps, size = check_step(step, length)
-    index = np.arange(length, dtype=np.int64)
-    if np.ndim(step) == 0:
-        return index - index % size
-    if length == 0:
-        return index
-    is_first = np.concatenate([[True], steps[1:] != steps[:-1]])
-    return np.maximum.accumulate(np.where(is_first, index, 0))
 
 
 def albums_of(users: ArrayLike) -> Ints:

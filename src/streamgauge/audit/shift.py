@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
-    BlindCounter,
+    BlindCounts,
+    block_size,
     check_shifts,
-    check_step,
     check_windows,
+    count_labels,
     encode,
     in_threads,
     running_modes,
+    step_starts,
 )
 from streamgauge.audit.durations import all_durations, in_words, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
-from streamgauge.audit.repeats import step_starts
-from streamgauge.audit.verdict import MARGIN, BlindCounts, ShiftChoice, ShiftRule, choose_shift
+from streamgauge.audit.verdict import MARGIN, ShiftChoice, ShiftRule, choose_shift
 from streamgauge.errors import StreamgaugeError
 
 Floats = NDArray[np.float64]
@@ -129,53 +130,148 @@ def select_shift(
         raise StreamgaugeError(
             "all labels are the same class: there is nothing to predict, so check the label column"
         )
-    clock = None if times is None else check_times(times, codes.size)
-    interval = None if every is None else seconds(every)
-    periods, curve = find_periods(codes, clock, interval, codes.size // 20)
-    window_lengths = (
-        window_grid(int(prefix * codes.size)) if windows is None else check_windows(windows)
+    stream = LabelStream(
+        codes,
+        classes,
+        codes.size,
+        step,
+        ties,
+        None if times is None else check_times(times, codes.size),
+        None if every is None else seconds(every),
     )
-    if not np.isinf(window_lengths).any():
-        window_lengths = np.append(window_lengths, math.inf)
-    as_durations = shifts is not None and all_durations(shifts)
-    if as_durations:
-        if clock is None:
-            raise StreamgaugeError(
-                "shifts are durations but there are no times: give a time for every sample, or "
-                "give the shifts as numbers of samples"
-            )
-        assert shifts is not None
-        counts = count_in_time(codes, classes, clock, shifts, window_lengths, step, ties)
+    window_lengths = stream.windows(windows, prefix)
+    durations = stream.durations(shifts)
+    if durations is not None:
+        counts = stream.count_in_time(durations, window_lengths)
     else:
-        samples_per_step = typical_step(step, codes.size)
-        candidates = (
-            shift_grid(codes.size, periods, samples_per_step)
-            if shifts is None
-            else check_shifts(shifts)
-        )
-        grid = candidates[candidates <= codes.size // 20]
-        if grid.size == 0:
-            raise StreamgaugeError(
-                f"every shift is beyond a twentieth of the {codes.size} labels: give shorter shifts"
+        grid, block = stream.shifts(shifts), block_size(codes.size)
+        counts = count_labels(codes, classes, window_lengths, grid, step, ties, block=block)
+    return stream.choose(counts, ShiftRule(margin, errors, together, prefix, parts))
+
+
+@dataclass(frozen=True)
+class LabelStream:
+    """A stream of labels, with what selects its shift; `codes` may be only its first labels."""
+
+    codes: NDArray[np.int32]
+    classes: int
+    length: int
+    step: ArrayLike
+    ties: str
+    clock: Ints | None
+    every: float | None
+    """Seconds between samples, if constant."""
+    no_clock: str = "there are no times"
+    """Why there is no clock."""
+
+    @cached_property
+    def match(self) -> tuple[list[Period], Floats]:
+        """Periods and match curve."""
+        return find_periods(self.codes, self.clock, self.every, self.length // 20)
+
+    @cached_property
+    def burst(self) -> int:
+        return burst_length(self.match[1])
+
+    @cached_property
+    def samples_per_step(self) -> int:
+        """Samples per step, the mean if steps differ."""
+        step = np.asarray(self.step)
+        if step.ndim == 0:
+            return int(step)
+        return max(1, round(self.codes.size / max(1, np.unique(step).size)))
+
+    def windows(self, given: ArrayLike | None, prefix: float, coarse: bool = False) -> Floats:
+        """The windows given, or a grid of windows, and the unlimited window."""
+        if given is None:
+            lengths = window_grid(int(prefix * self.length))
+            return (
+                lengths[np.isin(lengths, [*10.0 ** np.arange(9), math.inf])] if coarse else lengths
             )
-        counts = count_in_samples(codes, classes, grid, window_lengths, step, ties)
-    choice = choose_shift(
-        counts,
-        burst=burst_length(curve),
-        periods=periods,
-        rule=ShiftRule(margin, errors, together, prefix, parts),
-        unit="seconds" if as_durations else "samples",
-        step=typical_step(step, codes.size),
-    )
-    return with_duration(choice, clock, interval)
+        lengths = check_windows(given)
+        return lengths if np.isinf(lengths).any() else np.append(lengths, math.inf)
 
+    def durations(self, shifts: Sequence[Any] | NDArray[Any] | None) -> Floats | None:
+        """The shifts in seconds, if they are durations."""
+        if shifts is None or not all_durations(shifts):
+            return None
+        if self.clock is None:
+            raise StreamgaugeError(
+                f"shifts are durations but {self.no_clock}: give the shifts as numbers of samples"
+            )
+        span = float(self.clock[-1] - self.clock[0])
+        durations = np.unique([seconds(s) for s in shifts])
+        durations = durations[durations <= span / 20]
+        if durations.size == 0:
+            raise StreamgaugeError(
+                f"every shift is beyond a twentieth of the {in_words(span)} of the stream: "
+                "give shorter shifts"
+            )
+        return durations
 
-def typical_step(step: ArrayLike, length: int) -> int:
-    """Samples per step, the mean if steps differ."""
-    given = np.asarray(step)
-    if given.ndim == 0:
-        return int(given)
-    return max(1, round(length / max(1, np.unique(given).size)))
+    def shifts(self, given: ArrayLike | None, octave: int = 4) -> Ints:
+        """The shifts given, or a grid of shifts, up to a twentieth of the stream."""
+        if given is None:
+            return shift_grid(self.length, self.match[0], self.samples_per_step, octave)
+        shifts = np.unique(check_shifts(given))
+        shifts = shifts[shifts <= self.length // 20]
+        if shifts.size == 0:
+            raise StreamgaugeError(
+                f"every shift is beyond a twentieth of the {self.length:,} labels: give shorter "
+                "shifts"
+            )
+        return shifts
+
+    def choose(self, counts: BlindCounts, rule: ShiftRule) -> ShiftChoice:
+        """Choose the shift, with its typical duration if times are known."""
+        choice = choose_shift(
+            counts,
+            burst=self.burst,
+            periods=self.match[0],
+            rule=rule,
+            step=self.samples_per_step,
+        )
+        if choice.shift is None or choice.unit == "seconds":
+            return choice
+        gap = int(choice.shift) + 1
+        if self.every is not None:
+            return replace(choice, duration=gap * self.every)
+        if self.clock is not None and self.clock.size > gap:
+            return replace(choice, duration=float(np.median(self.clock[gap:] - self.clock[:-gap])))
+        return choice
+
+    def count_in_time(self, durations: Floats, windows: Floats) -> BlindCounts:
+        """Hits with shifts as durations d: sample j is predicted from labels up to time(j) − d."""
+        from streamgauge.audit import kernels
+
+        codes, clock = self.codes, self.clock
+        assert clock is not None
+        start = step_starts(self.step, codes.size)
+        known = []
+        for duration in durations:
+            last = np.searchsorted(clock, clock - duration, side="right").astype(np.int64)
+            known.append(start[np.minimum(last, np.arange(codes.size))])
+        block = block_size(codes.size)
+        blocks = -(-codes.size // block)
+        hits = np.zeros((windows.size, durations.size, blocks), np.int64)
+        tries = np.zeros_like(hits)
+
+        def count(w: int) -> None:
+            modes = running_modes(codes, self.classes, float(windows[w]), self.ties)
+            for s in range(durations.size):
+                kernels.count_known(codes, modes, known[s], block, hits[w, s], tries[w, s])
+
+        in_threads([partial(count, w) for w in range(windows.size)])
+        return BlindCounts(
+            windows,
+            durations,
+            hits.transpose(2, 0, 1),
+            tries.transpose(2, 0, 1),
+            block,
+            codes.size,
+            np.zeros(durations.size),
+            "seconds",
+        )
 
 
 def check_times(times: ArrayLike, length: int) -> Ints:
@@ -193,99 +289,3 @@ def check_times(times: ArrayLike, length: int) -> Ints:
     if np.any(clock[1:] < clock[:-1]):
         raise StreamgaugeError("times are not sorted: sort the samples by time first")
     return clock
-
-
-def block_size(length: int) -> int:
-    """Samples per block, for about two thousand blocks."""
-    return max(1, length // 2048)
-
-
-def count_in_samples(
-    codes: NDArray[np.int32],
-    classes: int,
-    shifts: Ints,
-    windows: Floats,
-    step: ArrayLike,
-    ties: str,
-) -> BlindCounts:
-    """Hits per block, shifts in samples."""
-    steps, size = check_step(step, codes.size)
-    usable = np.unique(shifts[shifts < codes.size])
-    counter = BlindCounter(
-        windows, usable, classes=classes, ties=ties, step=size, block=block_size(codes.size)
-    )
-    counter.feed(codes, steps if np.ndim(step) else None)
-    counter.finish()
-    return from_counter(counter)
-
-
-def from_counter(counter: BlindCounter) -> BlindCounts:
-    """The counts of a finished counter."""
-    return BlindCounts(
-        counter.windows,
-        counter.shifts.astype(np.float64),
-        counter.hits,
-        counter.tries,
-        counter.block,
-        counter.length,
-        counter.shifts.astype(np.float64),
-    )
-
-
-def count_in_time(
-    codes: NDArray[np.int32],
-    classes: int,
-    clock: Ints,
-    shifts: Sequence[float | str] | NDArray[Any],
-    windows: Floats,
-    step: ArrayLike,
-    ties: str,
-) -> BlindCounts:
-    """Hits per block with shifts as durations: sample j is predicted from labels up to time − d."""
-    from streamgauge.audit import kernels
-
-    span = float(clock[-1] - clock[0])
-    durations = np.unique([seconds(s) for s in shifts])
-    durations = durations[durations <= span / 20]
-    if durations.size == 0:
-        raise StreamgaugeError(
-            f"every shift is beyond a twentieth of the {in_words(span)} of the stream: "
-            "give shorter shifts"
-        )
-    start = step_starts(step, codes.size)
-    known = []
-    for duration in durations:
-        last = np.searchsorted(clock, clock - duration, side="right").astype(np.int64)
-        known.append(start[np.minimum(last, np.arange(codes.size))])
-    block = block_size(codes.size)
-    blocks = -(-codes.size // block)
-    hits = np.zeros((windows.size, durations.size, blocks), np.int64)
-    tries = np.zeros_like(hits)
-
-    def count(w: int) -> None:
-        modes = running_modes(codes, classes, float(windows[w]), ties)
-        for s in range(durations.size):
-            kernels.count_known(codes, modes, known[s], block, hits[w, s], tries[w, s])
-
-    in_threads([partial(count, w) for w in range(windows.size)])
-    return BlindCounts(
-        windows,
-        durations.astype(np.float64),
-        hits.transpose(2, 0, 1),
-        tries.transpose(2, 0, 1),
-        block,
-        codes.size,
-        np.zeros(durations.size),
-    )
-
-
-def with_duration(result: ShiftChoice, clock: Ints | None, every: float | None) -> ShiftChoice:
-    """Add the typical duration of the shift if times are known."""
-    if result.shift is None or result.unit == "seconds":
-        return result
-    gap = int(result.shift) + 1
-    if every is not None:
-        return replace(result, duration=gap * every)
-    if clock is not None and clock.size > gap:
-        return replace(result, duration=float(np.median(clock[gap:] - clock[:-gap])))
-    return result
