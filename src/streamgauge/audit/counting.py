@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,15 @@ def step_starts(step: ArrayLike, length: int) -> Ints:
         return index - index % size
     is_first = np.diff(steps, prepend=steps[:1] - 1) != 0
     return np.maximum.accumulate(np.where(is_first, index, 0))
+
+
+def evenly_spaced(first: int, stop: int, most: int) -> Ints:
+    """Up to ``most`` evenly spaced positions from ``first`` to before ``stop``.
+
+    >>> evenly_spaced(0, 10, 4)
+    array([0, 3, 6, 9])
+    """
+    return np.unique(np.linspace(first, stop - 1, min(most, stop - first)).astype(np.int64))
 
 
 def tie_rule(ties: str) -> int:
@@ -354,32 +364,24 @@ class BlindCounter:
         piece = (self._labels, self._offset, self._steps, self.size)
         tail = (self.length, self.block)
         jobs: list[Callable[[], None]] = []
-        for i, window in enumerate(self._sliding):
-
-            def slide(
-                window: int = window,
-                tree: Ints = self._trees[i],
-                memory: Ints = self._memory[i],
-                counts: Ints = self._slid[i],
-            ) -> None:
-                kernels.count_sliding(
-                    *piece, lo, hi, *tail, window, self.shifts, self.first, self.ties,
-                    tree, memory, counts,
-                )  # fmt: skip
-
-            jobs.append(slide)
+        for window, tree, memory, hits in zip(
+            self._sliding, self._trees, self._memory, self._slid, strict=True
+        ):
+            jobs.append(
+                partial(
+                    kernels.count_sliding, *piece, lo, hi, *tail, window, self.shifts, self.first,
+                    self.ties, tree, memory, hits,
+                )
+            )  # fmt: skip
         if self._small.size:
-            hits = self._walked
             chunk = max(self.block, -(-(hi - lo) // (8 * cores() * self.block)) * self.block)
             for a in range(lo - lo % self.block, hi, chunk):
-
-                def walk(a: int = max(a, lo), b: int = min(a + chunk, hi)) -> None:
-                    kernels.count_backward(
-                        *piece, a, b, *tail, self._small, self.shifts, self.first, self.ties,
-                        self.classes, hits,
-                    )  # fmt: skip
-
-                jobs.append(walk)
+                jobs.append(
+                    partial(
+                        kernels.count_backward, *piece, max(a, lo), min(a + chunk, hi), *tail,
+                        self._small, self.shifts, self.first, self.ties, self.classes, self._walked,
+                    )
+                )  # fmt: skip
         in_threads(jobs)
         self._done = hi
 

@@ -72,7 +72,7 @@ def log_part(
     part.source, part.first_row = log.source.part(start, stop), start
     part.roles = {role: name for role, name in log.roles.items() if role not in ("user", "album")}
     part.features = ()
-    part.classes, part.users, part.albums = Vocabulary(), Vocabulary(), Vocabulary()
+    part.classes = Vocabulary()
     part.classes.numbers = dict(classes or {})
     return part
 

@@ -14,7 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.counting import check_windows, encode, running_modes, step_starts
+from streamgauge.audit.counting import (
+    check_windows,
+    encode,
+    evenly_spaced,
+    running_modes,
+    step_starts,
+)
 from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
 
@@ -105,9 +111,7 @@ def blind_without_user(
 
     codes, classes = encode(labels)
     user_codes, _ = encode(users)
-    target_index = np.unique(
-        np.linspace(0, codes.size - 1, min(targets, codes.size)).astype(np.int64)
-    )
+    target_index = evenly_spaced(0, codes.size, targets)
     known = step_starts(step, codes.size)[target_index]
     predictions = np.empty(target_index.size, np.int32)
     reach = 50 * window + 10_000
@@ -157,8 +161,7 @@ def neighbour_accuracy(
     first = prefix + shift
     if first >= codes.size:
         return NeighbourLevels(tuple(windows), tuple(UNKNOWN_LEVEL for _ in windows))
-    spaced = np.linspace(first, codes.size - 1, min(targets, codes.size - first))
-    target_index = np.unique(spaced.astype(np.int64))
+    target_index = evenly_spaced(first, codes.size, targets)
     known = step_starts(step, codes.size)[target_index - shift]
     correct = np.full((len(windows), target_index.size), -1, np.int8)
     chunk = max(1, 16_000_000 // codes.size)
