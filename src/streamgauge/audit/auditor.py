@@ -156,7 +156,7 @@ class Audit:
                 "shifts": self.shown_shifts,
                 "table": self.table,
             },
-            "shift": self.choice.to_dict(),
+            "shift": None,
             "online": self.online,
             "online_scored": self.online_scored,
             "share": self.share,
@@ -184,7 +184,7 @@ class Audit:
             "over_time": self.over_time,
         }
         result: dict[str, Any] = _for_json(content)
-        return result
+        return result | {"shift": self.choice.to_dict()}
 
 
 def _for_json(value: Any) -> Any:

@@ -68,25 +68,22 @@ def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
 
 def check_windows(windows: ArrayLike) -> Floats:
     """Window lengths as floats (infinity is the whole history); an error for invalid ones."""
-    lengths = np.atleast_1d(np.asarray(windows, dtype=np.float64))
-    invalid = lengths[~((lengths >= 1) & ((lengths == np.floor(lengths)) | np.isinf(lengths)))]
-    if invalid.size:
-        raise StreamgaugeError(
-            f"window {invalid[0]:g} is invalid: a window is a whole number of labels, 1 or more, "
-            "or infinity for the whole history"
-        )
-    return lengths
+    meaning = "a window is a whole number of labels, 1 or more, or infinity for the whole history"
+    return _check_whole(windows, "window", 1, math.inf, meaning)
 
 
 def check_shifts(shifts: ArrayLike) -> Ints:
     """Shifts as whole numbers of samples, 0 or more."""
-    values = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
-    invalid = values[~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))]
+    meaning = "a shift is a whole number of samples, 0 or more"
+    return _check_whole(shifts, "shift", 0, float(2**62), meaning).astype(np.int64)
+
+
+def _check_whole(values: ArrayLike, name: str, least: int, most: float, meaning: str) -> Floats:
+    numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    invalid = numbers[~((numbers >= least) & (numbers == np.floor(numbers)) & (numbers <= most))]
     if invalid.size:
-        raise StreamgaugeError(
-            f"shift {invalid[0]:g} is invalid: a shift is a whole number of samples, 0 or more"
-        )
-    return values.astype(np.int64)
+        raise StreamgaugeError(f"{name} {invalid[0]:g} is invalid: {meaning}")
+    return numbers
 
 
 def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints | None, int]:
@@ -256,7 +253,8 @@ class BlindCounter:
         rows = max(1, self._small.size)
         self._walked = np.zeros((0, rows, self.shifts.size), np.int64)
         self._slid = [np.zeros((0, self.shifts.size), np.int64) for _ in self._sliding]
-        self._begin = {int(w): -1 for w in [*self._finite, 1]}
+        # First sample that each window can predict; -1 if none.
+        self.begin = {int(w): -1 for w in [*self._finite, 1]}
 
     def _count_small(self) -> int:
         """Number of the shortest windows that are cheaper in one backward walk than by sliding."""
@@ -310,11 +308,6 @@ class BlindCounter:
             self.windows, shifts, self.hits, self.tries, self.block, self.length, shifts
         )
 
-    @property
-    def begin(self) -> dict[int, int]:
-        """First sample that each window can predict; -1 if none."""
-        return self._begin
-
     def finish_with(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
         """Set the hits of a stream of this length, compute the tries, and release the labels."""
         self.hits, self.length = hits, length
@@ -331,19 +324,19 @@ class BlindCounter:
 
     def _find_beginnings(self) -> None:
         """Find the first sample each window can predict: its step begins with a full window."""
-        for window, first in self._begin.items():
+        for window, first in self.begin.items():
             if first >= 0:
                 continue
             if not self._stepped:
                 first = -(-window // self.size) * self.size
                 if first < self.length:
-                    self._begin[window] = first
+                    self.begin[window] = first
                 continue
             low = max(window, self._offset + 1)
             inside = self._steps[low - 1 - self._offset :]
             change = np.flatnonzero(inside[1:] != inside[:-1])
             if change.size:
-                self._begin[window] = low + int(change[0])
+                self.begin[window] = low + int(change[0])
 
     def _reserve(self, used: int) -> None:
         missing = used - self._walked.shape[0]

@@ -67,12 +67,6 @@ def shift_grid(length: int, periods: Sequence[Period] = (), step: int = 1, octav
     return shifts[(shifts >= 0) & (shifts <= most)]
 
 
-def window_grid(prefix: int) -> Floats:
-    """Windows to choose from: up to a quarter of the prefix, and the unlimited window."""
-    fits = [float(w) for w in WINDOWS if w <= max(1, prefix // 4)]
-    return np.array([*fits, math.inf])
-
-
 def select_shift(
     labels: ArrayLike,
     shifts: Sequence[float | str] | NDArray[Any] | None = None,
@@ -90,23 +84,21 @@ def select_shift(
 ) -> ShiftChoice:
     """The smallest shift from which on recent labels do not help, or None, with the reason.
 
-    For every shift S a window k(S) is chosen: on the first ``prefix`` of the stream, then for each
-    later segment on all samples before that segment. After the prefix, its accuracy is compared
-    with that of unlimited history at the same shift and on the same samples. There is no
+    For every shift S a window k(S) is chosen on earlier samples: on the first ``prefix`` of the
+    stream, then for each later segment on all samples before it. After the prefix, its accuracy is
+    compared with that of unlimited history at the same shift and on the same samples. There is no
     correlation at S if this excess is at most
 
         max(margin, errors · standard error)
 
     (above zero, or above the excess of the last octave of shifts). The result is the smallest S
-    without correlation such that no larger shift has a significant excess. Dozens of shifts are
-    tested, so significance is corrected for their number, in two stages. First: does any shift have
-    an excess? Without correlation this happens in one of a thousand streams; if none has, the
-    result is 0 (so it is for shuffled labels, also in short streams). Second: a larger shift has an
-    excess if it exceeds a margin that, without correlation, is exceeded by any shift in one of
-    twenty streams. The second stage is more sensitive because a result that is too small leaves
-    correlation in, and one that is too large does not. ``together=False`` disables the correction.
-    If the last octave of shifts, taken together, has an excess, the labels drift and there is no
-    such S; multiples of a period within the last octave are tested together in the same way.
+    without correlation such that no larger shift has a significant excess. Significance is
+    corrected for the number of shifts, in two stages (``together=False``: not corrected). First:
+    does any shift have an excess? Without correlation this happens in one of a thousand streams; if
+    none has, the result is 0. Second: a larger shift has an excess if it exceeds a limit that,
+    without correlation, any shift exceeds in one of twenty streams; this is more sensitive, because
+    a result that is too small leaves correlation in. If the last octave of shifts, or the multiples
+    of a period within it, taken together, have an excess, there is no such S.
 
     The standard error comes from a block bootstrap of the paired difference, with blocks longer
     than S, than a burst, and than a hundredth of the stream. Shifts beyond a twentieth of the
@@ -182,12 +174,13 @@ class LabelStream:
         return max(1, round(self.codes.size / max(1, np.unique(step).size)))
 
     def windows(self, given: ArrayLike | None, prefix: float, coarse: bool = False) -> Floats:
-        """The windows given, or a grid of windows, and the unlimited window."""
+        """The windows given, or a grid up to a quarter of the prefix, and the unlimited window."""
         if given is None:
-            lengths = window_grid(int(prefix * self.length))
-            return (
-                lengths[np.isin(lengths, [*10.0 ** np.arange(9), math.inf])] if coarse else lengths
-            )
+            longest = max(1, int(prefix * self.length) // 4)
+            grid = [w for w in WINDOWS if w <= longest]
+            if coarse:
+                grid = [w for w in grid if str(w).strip("0") == "1"]  # powers of ten
+            return np.array([*grid, math.inf])
         lengths = check_windows(given)
         return lengths if np.isinf(lengths).any() else np.append(lengths, math.inf)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
@@ -183,33 +184,32 @@ def label_points(
     `row` (of the table, from 0), `time` in seconds, `user`, `latitude`, `longitude`, the columns
     kept, with `when` the columns of `calendar`, then `label` and `cell`, the name of the class.
     """
-    table_of = points if isinstance(points, Points) else Points(points)
+    source = points if isinstance(points, Points) else Points(points)
     target = None if out is None else Path(out)
     if target is not None and target.suffix.lower() not in (".npy", ".parquet", ".csv"):
         raise StreamgaugeError(f"Labels are written as .parquet, .csv or .npy, not as {target}.")
     if time is None:
-        time = table_of.times()
+        time = source.times()
     if when and time is None:
         raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
-    writer = None if target is None else _Writer(target, table_of, classes, time, when)
-    rows = without = labelled = 0
+    writer = None if target is None else _Writer(target, source, classes, time, when)
+    rows = without = 0
     count = np.zeros(len(classes), np.int64)
     within = np.zeros(len(THRESHOLDS_KM))
     whole = target is not None and target.suffix.lower() != ".npy"
     roles = ("latitude", "longitude", "user") if whole else ("latitude", "longitude")
     try:
-        for row, table in table_of.tables(*roles, keep=whole):
-            latitude, longitude = table_of.coordinates(table)
+        for row, table in source.tables(*roles, keep=whole):
+            latitude, longitude = source.coordinates(table)
             label = classes.label(latitude, longitude, threads)
-            has = label >= 0
+            in_class = label >= 0
             rows += len(label)
             without += int(np.count_nonzero(np.isnan(latitude) | np.isnan(longitude)))
-            labelled += int(has.sum())
-            mine = label[has]
-            count += np.bincount(mine, minlength=len(classes))
-            if mine.size:
-                place = np.stack([latitude[has], longitude[has]], axis=1)
-                within += geolocation_error(place, classes.centre[mine]).within * mine.size
+            count += np.bincount(label[in_class], minlength=len(classes))
+            if in_class.any():
+                location = np.stack([latitude, longitude], axis=1)[in_class]
+                error = geolocation_error(location, classes.centre[label[in_class]])
+                within += error.within * len(location)
             if writer is not None:
                 writer.add(row, table, latitude, longitude, label)
         if writer is not None:
@@ -219,14 +219,17 @@ def label_points(
             writer.discard()
         raise
     if rows == 0:
-        raise StreamgaugeError(f"{table_of.name} has no rows: there is nothing to label.")
+        raise StreamgaugeError(f"{source.name} has no rows: there is nothing to label.")
+    labelled = int(count.sum())
     share = within / labelled if labelled else np.full(len(within), np.nan)
     return Labelling(rows, labelled, without, rows - labelled - without, count, share, target)
 
 
 class _Writer:
-    """Labelled rows, written aside and put in place whole. A table in order of time goes through
-    piece by piece; another is sorted, and so held in memory."""
+    """Labelled rows, written to a temporary file that replaces the target when it is complete.
+
+    A table in order of time is written piece by piece; another one is kept in memory and sorted.
+    """
 
     def __init__(
         self, target: Path, points: Points, classes: GeoClasses, time: Ints | None, when: bool
@@ -235,46 +238,37 @@ class _Writer:
         self.when = when
         self.part = temporary_path(target)
         self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
-        self.held: list[Any] = []
+        self.unsorted: list[pa.Table] = []
         self.sink: Any = None
-        self.labels: list[Labels] = []
+        self.labels: list[Labels] = [np.empty(0, np.int32)]
         with writing("labels", target):
             target.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, row: int, table: Any, latitude: Array, longitude: Array, label: Labels) -> None:
-        import pyarrow as pa
-
         if self.target.suffix.lower() == ".npy":
             self.labels.append(label)
             return
         chosen = np.flatnonzero(label >= 0)
-        columns: dict[str, Any] = {"row": pa.array(row + chosen)}
+        columns: dict[str, Any] = {"row": row + chosen}
         if self.time is not None:
-            columns["time"] = pa.array(self.time[row + chosen])
-        taken = pa.array(chosen)
+            columns["time"] = self.time[row + chosen]
         if "user" in self.points.roles:
             user = table[self.points.roles["user"]]
             if pa.types.is_dictionary(user.type):  # numbered afresh in every piece
                 user = user.cast(user.type.value_type)
-            columns["user"] = user.take(taken)
-        columns["latitude"] = pa.array(latitude[chosen])
-        columns["longitude"] = pa.array(longitude[chosen])
+            columns["user"] = user.take(chosen)
+        columns |= {"latitude": latitude[chosen], "longitude": longitude[chosen]}
         for name in self.points.keep:
             if name not in columns:
-                columns[name] = table[name].take(taken)
+                columns[name] = table[name].take(chosen)
         if self.when and self.time is not None:
-            for name, values in calendar(self.time[row + chosen]).items():
-                columns[name] = pa.array(values)
-        columns["label"] = pa.array(label[chosen])
-        names = pa.DictionaryArray.from_arrays(
-            pa.array(label[chosen]), pa.array(list(self.classes.names))
-        )
-        columns["cell"] = names.cast(pa.string())
-        ready = pa.table(columns)
+            columns |= calendar(columns["time"])
+        columns["label"] = label[chosen]
+        columns["cell"] = pa.array(self.classes.names).take(label[chosen])
         if self.sorted:
-            self._write(ready)
+            self._write(pa.table(columns))
         else:
-            self.held.append(ready)
+            self.unsorted.append(pa.table(columns))
 
     def _write(self, table: Any) -> None:
         with writing("labels", self.target):
@@ -290,17 +284,13 @@ class _Writer:
             self.sink.write_table(table)
 
     def finish(self) -> None:
-        import pyarrow as pa
-
         if self.target.suffix.lower() == ".npy":
-            labels = np.concatenate(self.labels) if self.labels else np.empty(0, np.int32)
             with writing("labels", self.target), self.part.open("wb") as file:
-                np.save(file, labels)
+                np.save(file, np.concatenate(self.labels))
         else:
-            if self.held:
-                whole = pa.concat_tables(self.held)
-                order = np.argsort(whole["time"].to_numpy(), kind="stable")
-                self._write(whole.take(pa.array(order)))
+            if self.unsorted:
+                whole = pa.concat_tables(self.unsorted)
+                self._write(whole.take(np.argsort(whole["time"].to_numpy(), kind="stable")))
             if self.sink is None:
                 return
             self.sink.close()
