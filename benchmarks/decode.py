@@ -29,7 +29,7 @@ from PIL import Image
 from streamgauge.models.augment import augment
 from streamgauge.streams.images.image_source import ImageSource
 from streamgauge.streams.pack.packing import pack
-from streamgauge.streams.prefetch import Ahead
+from streamgauge.streams.prefetch import PrefetchSource
 
 FILES, SIDE, BATCH, CORES, ROUNDS = 400, 224, 20, 2, 25
 
@@ -80,12 +80,12 @@ def bare(files: list[Path], how: str) -> Iterator[int]:
         yield 1
 
 
-def ours(source: Ahead, how: Any) -> Iterator[int]:
+def ours(source: PrefetchSource, how: Any) -> Iterator[int]:
     rng = np.random.default_rng(2)
     generator = torch.Generator().manual_seed(3)
     coming: list[np.ndarray[Any, Any]] = []
     while True:
-        while source.hungry or not coming:
+        while source.needs_more or not coming:
             coming.append(rng.permutation(FILES)[:BATCH])
             source.announce(coming[-1])
         augment(torch.from_numpy(source.read(coming.pop(0))), how, generator)
@@ -125,7 +125,7 @@ def main(seconds: float) -> None:
         packed = pack(ImageSource(Files(files), labels, size=SIDE), Path(folder) / "packed")
         for how in ("crop_flip", "resized_crop_flip"):
             os.sched_setaffinity(0, two)
-            source = Ahead(packed, CORES)  # its workers stay on the two cores
+            source = PrefetchSource(packed, CORES)  # its workers stay on the two cores
             workers = [process.pid for process in source._workers.processes]
             theirs, mine = bare(files, how), ours(source, how)
             rate(theirs, seconds / 4), rate(mine, seconds / 4)

@@ -1,7 +1,7 @@
-"""What there is, by name: streams and learners, built in or from a file of one's own.
+"""Streams and learners by name: built in, or from a user's file.
 
-There is no registry: a name is the name of a file in a folder of `streams/` or `learners/`, and
-anything else is `FILE.py:Class` (a learner) or `FILE.py` (a stream).
+There is no registry: a name is that of a file in a folder of `streams/` or `learners/`, or of a
+table in `splits.toml`; a user's learner is `FILE.py:Class`, a user's stream `FILE.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 _ROOMS = Path(__file__).parent
-# Every file in these folders is a learner, or, if it has a `build`, a stream.
+# Every file in these folders is a learner, or a stream if it has a function `build`.
 _FOLDERS = {
     "streams": ("named", "own", "pack"),
     "learners": ("replay", "adaptive", "gradient_free"),
@@ -46,25 +46,25 @@ _FOLDERS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a learner: its class, its settings, and where both came from."""
+    """How to make a learner: its class, its settings, and the name it was found by."""
 
     name: str
-    where: str  # a built-in name or FILE.py:Class, so that a run can be taken up again
+    where: str  # a built-in name or FILE.py:Class, for resuming a run
     kind: type
     config: Any = None
-    code: str = ""  # of its behaviour, or of a user's file: see `learners/behaviour.py`
+    code: str = ""  # hash of its behaviour or of a user's file: see `learners/behaviour.py`
 
     def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
-        given = () if self.config is None else (self.config,)
-        made: Learner = self.kind(spec, source, seed, device, *given)
-        return made
+        config = () if self.config is None else (self.config,)
+        learner: Learner = self.kind(spec, source, seed, device, *config)
+        return learner
 
     @property
     def needs(self) -> list[str]:
         return declared_needs(self.kind)
 
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
-        """As a run stores it; on a stream, since a folder of weights has a file for each."""
+        """What a run stores. A folder of weights has a file per stream."""
         return {
             "name": self.name,
             "where": self.where,
@@ -77,8 +77,8 @@ class Recipe:
 
 
 def learner(what: str | type, **settings: Any) -> Recipe:
-    """A learner by name (`er`, or `er@PRESET` for a paper's settings), by `FILE.py:Class`, or by
-    its class, with its settings; text may begin with `ALIAS=`.
+    """A learner by name (`er`, or `er@PRESET` for the settings of a paper), by `FILE.py:Class`, or
+    by its class, with settings; a name may begin with `ALIAS=`.
 
     >>> learner("blind", window=5).config
     Config(window=5)
@@ -86,7 +86,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     if isinstance(what, str):
         name, where = _split_alias(what)
         at, preset = "", ""
-        if ".py" not in where:  # a folder's name may hold anything
+        if ".py" not in where:  # the name of a folder may contain an @
             where, at, preset = where.partition("@")
         kind, default = _find_class(where)
         if at:
@@ -94,12 +94,14 @@ def learner(what: str | type, **settings: Any) -> Recipe:
             default = f"{default}@{preset}"
         name = name or default
         file, colon, class_name = where.rpartition(":")
-        if file.endswith(".py"):  # a run must find it again from another folder
+        if file.endswith(".py"):  # absolute, for a resume from another folder
             where = f"{Path(file).resolve()}{colon}{class_name}"
     else:
         kind, where, name = what, f"{what.__module__}:{what.__qualname__}", what.__name__
-    if re.search(r"[/\\.\x00-\x1f]", name):  # it is part of a folder's name and of dotted settings
-        raise StreamgaugeError(f"A learner's name may hold no dot and no slash, as '{name}' does.")
+    if re.search(r"[/\\.\x00-\x1f]", name):  # used in folder names and in dotted settings
+        raise StreamgaugeError(
+            f"A learner's name must not contain a dot or a slash, as '{name}' does."
+        )
     config_type = config_type_of(kind)
     if config_type is None and settings:
         raise StreamgaugeError(
@@ -107,7 +109,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
         )
     config = None if config_type is None else configure(config_type, settings, name)
     if config is not None and (weights := _weights_of(config)):
-        config = dataclasses.replace(config, weights=found_from_anywhere(weights))
+        config = dataclasses.replace(config, weights=absolute_if_file(weights))
     return Recipe(name, where, kind, config, behaviour.code_of(kind, as_plain(config) or {}))
 
 
@@ -116,14 +118,14 @@ def _split_alias(text: str) -> tuple[str, str]:
     >>> _split_alias("small=er"), _split_alias("er"), _split_alias("x=/a=b/mine.py:Mine")
     (('small', 'er'), ('', 'er'), ('x', '/a=b/mine.py:Mine'))
     """
-    before, slash, path = text.partition("/")  # the names of folders may hold anything
+    before, slash, path = text.partition("/")  # the name of a folder may contain an =
     name, _, first = before.rpartition("=")
     return name, f"{first}{slash}{path}"
 
 
-@cache  # read once: a suite asks for hundreds
+@cache  # a suite needs hundreds
 def presets() -> dict[str, dict[str, dict[str, Any]]]:
-    """The papers' settings, learner -> preset -> settings; a file a paper in `learners/presets`."""
+    """Settings of papers, learner -> preset -> settings; one file per paper."""
     known: dict[str, dict[str, dict[str, Any]]] = {}
     for file in sorted((_ROOMS / "learners" / "presets").glob("*.toml")):
         for name, sets in tomllib.loads(file.read_text()).items():
@@ -140,8 +142,8 @@ def _preset(name: str, preset: str) -> dict[str, Any]:
 
 
 def config_type_of(kind: type) -> type | None:
-    """The dataclass that annotates the parameter `config`, if there is such a parameter. A class
-    that inherits its `__init__` may have a `Config` in its own file, or in that of a base class."""
+    """The dataclass that annotates the parameter `config`, or None without that parameter. A class
+    that inherits `__init__` may have a `Config` in its own file, or in that of a base class."""
     if "config" not in inspect.signature(kind.__init__).parameters:  # type: ignore[misc]
         return None
     maker = next(part for part in kind.__mro__ if "__init__" in vars(part))
@@ -151,7 +153,7 @@ def config_type_of(kind: type) -> type | None:
             return own
     annotation = maker.__init__.__annotations__.get("config")  # type: ignore[misc]
     if isinstance(annotation, str):
-        # Only this annotation: others may name types imported for checking alone.
+        # Only this annotation: others may use types that are imported for type checking only.
         annotation = eval(annotation, vars(sys.modules[maker.__module__]))
     if not dataclasses.is_dataclass(annotation) or not isinstance(annotation, type):
         raise StreamgaugeError(
@@ -165,30 +167,32 @@ def stream_settings(where: str) -> dict[str, Any]:
 
 
 def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """All settings that a stream would have with these, without building it."""
-    own = {name: value for name, value in settings.items() if name != "features"}
+    """All settings of a stream, with defaults filled in, without building it."""
+    given = {name: value for name, value in settings.items() if name != "features"}
     module = _stream_module(where)
-    config = configure(module.Config, own, "stream")
-    if hasattr(module, "complete"):  # what is not given, it finds where the data lie
+    config = configure(module.Config, given, "stream")
+    if hasattr(module, "complete"):  # fills in settings that are stored with the data
         config = module.complete(config)
-    found = as_plain(config)
-    return {**found, **({"features": settings["features"]} if "features" in settings else {})}
+    return {
+        **as_plain(config),
+        **({"features": settings["features"]} if "features" in settings else {}),
+    }
 
 
 def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:
-    """A stream by name, or from a FILE.py that has `Config` and `build(config)`; with `features`
-    (model, weights, ...), the same stream with a frozen network's features for inputs."""
+    """A stream by name, or from a FILE.py with `Config` and `build(config)`; with `features`
+    (model, weights, ...), the inputs are replaced by features of a frozen network."""
     module = _stream_module(where)
     built = module.build(configure(module.Config, settings, "stream"))
     if not isinstance(built, Stream):
         raise StreamgaugeError(f"`build` of {where} must return a Stream, as `arrange` makes one.")
-    if where.endswith(".py") and built.name == "arrays":  # a file that did not choose a name
+    if where.endswith(".py") and built.name == "arrays":  # a file that sets no name
         built = dataclasses.replace(built, name=Path(where).stem)
     if features:
         from streamgauge.models.features import Config, with_features
 
         chosen = vars(configure(Config, features, "features"))
-        chosen["weights"] = found_from_anywhere(chosen["weights"])
+        chosen["weights"] = absolute_if_file(chosen["weights"])
         return with_features(built, **chosen)
     return built
 
@@ -228,7 +232,7 @@ def names(room: str) -> list[str]:
 
 
 def summary(room: str, name: str) -> dict[str, Any]:
-    """First line of the file's docstring and what it declares, read without importing torch."""
+    """First line of the docstring, and the declared settings, read without importing the file."""
     if room == "protocol":
         tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
@@ -256,7 +260,7 @@ def summary(room: str, name: str) -> dict[str, Any]:
 
 
 def about(learner: str) -> dict[str, str]:
-    """Where a built-in learner comes from and what it costs; nothing for one of the user's own."""
+    """Source and cost of a built-in learner; empty for a user's learner."""
     known: dict[str, dict[str, str]] = tomllib.loads(
         (_ROOMS / "learners" / "about.toml").read_text()
     )
@@ -264,9 +268,9 @@ def about(learner: str) -> dict[str, str]:
 
 
 def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
-    """The fields of a dataclass and their defaults, read from its text; first those of the
-    dataclass that it extends: a stream's `Arrangement`, or the `Config` of another file."""
-    found: dict[str, str] = {}
+    """The fields of a dataclass and their defaults, read from the source text; first those of its
+    base: `Arrangement` of a stream, or the `Config` of another file."""
+    settings: dict[str, str] = {}
     for part in tree.body:
         if isinstance(part, ast.ClassDef) and part.name == name:
             for base in reversed([ast.unparse(base) for base in part.bases]):
@@ -274,13 +278,13 @@ def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
                 if base == "Arrangement":
                     file, above = "stream", base
                 if not file:  # of the same file
-                    found |= _static_settings(tree, above)
+                    settings |= _static_settings(tree, above)
                 for path in _ROOMS.rglob(f"{file}.py") if file else ():
-                    found |= _static_settings(ast.parse(path.read_text()), above)
+                    settings |= _static_settings(ast.parse(path.read_text()), above)
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
-                    found[ast.unparse(node.target)] = ast.unparse(node.value)
-    return found
+                    settings[ast.unparse(node.target)] = ast.unparse(node.value)
+    return settings
 
 
 def _find_class(where: str) -> tuple[type, str]:
@@ -339,10 +343,10 @@ def _import(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A file of the user's, under a name of its own, importable again when a class is looked up."""
+    """Import a user's file under a unique module name, so that its classes can be pickled."""
     if not path.is_file():
         raise StreamgaugeError(f"There is no file {path}.")
-    # By its text too: edited in a notebook's lifetime, it is another module.
+    # The name depends on the text, too: a file edited in a notebook session is another module.
     text = str(path.resolve()).encode() + path.read_bytes()
     name = f"streamgauge_user_{hashlib.blake2b(text).hexdigest()[:12]}"
     if name in sys.modules:
@@ -363,25 +367,25 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def current_code(stored: Mapping[str, Any]) -> str:
-    """The code that a stored learner would have if it were run now."""
+    """The code hash that a stored learner would have if it were run now."""
     return learner(
         stored["where"], **current_settings(stored["where"], stored["settings"] or {})
     ).code
 
 
 def _weights_of(config: Any) -> str:
-    """The setting `weights`, where that is text: a file, a folder or a name of the hub."""
+    """The setting `weights` if it is text: a file, a folder, or a name on the hub."""
     weights = getattr(config, "weights", "")
     return weights if isinstance(weights, str) else ""
 
 
-def found_from_anywhere(file: str) -> str:
-    """A run must find its files again from another folder; what is no file stays as it is."""
+def absolute_if_file(file: str) -> str:
+    """The absolute path of an existing file, for a resume from another folder; else unchanged."""
     return str(Path(file).resolve()) if file and Path(file).exists() else file
 
 
 def _weights_hash(config: Any, stream: Stream | None) -> str | None:
-    """Weights replaced under an old name are other weights; those that were moved are not."""
+    """A hash of the contents: replaced weights differ, moved weights do not."""
     path = Path(_weights_of(config))
     if not _weights_of(config) or not path.exists():
         return None
@@ -395,6 +399,6 @@ def _weights_hash(config: Any, stream: Stream | None) -> str | None:
         path = weights_file(path, config.model, gate)
     names = sorted(path.iterdir()) if path.is_dir() else [path]
     digest = hashlib.blake2b(digest_size=8)
-    for name in names:  # the names in a folder of `pretrain`'s hold a hash of their content
+    for name in names:  # file names of `pretrain` contain a hash of their content
         digest.update(name.name.encode() if path.is_dir() else name.read_bytes())
     return digest.hexdigest()

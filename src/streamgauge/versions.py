@@ -7,11 +7,14 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 VERSION = "0.2.0"
 
 # Folder of old paths, folder of new paths -> modules that kept their names. All since 0.2, to be
@@ -126,6 +129,26 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(target), successor)
 
     return __getattr__
+
+
+def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: the old name of a keyword parameter is still accepted, with a warning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> R:
+            if old in named:
+                warnings.warn(
+                    f"The parameter {old} is now {new}; the old name is removed in version 0.4.",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                named[new] = named.pop(old)
+            return function(*args, **named)
+
+        return call
+
+    return decorate
 
 
 class _Moved(MetaPathFinder, Loader):

@@ -77,21 +77,21 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
 def test_an_interrupted_command_says_how_to_go_on(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamgauge.running.loop import Loop
+    from streamgauge.running.schedule import Schedule
 
     words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
-    advance = Loop._advance
+    play_step = Schedule.play_step
 
-    def until_interrupted(loop: Loop) -> None:
-        if loop.step == 12:
+    def until_interrupted(schedule: Schedule) -> Any:
+        if schedule.step == 12:
             raise KeyboardInterrupt
-        advance(loop)
+        return play_step(schedule)
 
-    monkeypatch.setattr(Loop, "_advance", until_interrupted)
+    monkeypatch.setattr(Schedule, "play_step", until_interrupted)
     code, _, err = call(*words)
     assert code == 130
     assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
-    monkeypatch.setattr(Loop, "_advance", advance)
+    monkeypatch.setattr(Schedule, "play_step", play_step)
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out
@@ -215,7 +215,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("run", *SMALL, "--learner", "er", "--er.seed", "abc"), "er.seed must be a whole number"),
         (("run", *SMALL, "--learner", "er", "--er.seed", "-1"), "er.seed must lie between"),
         (("run", *SMALL, "--learner", "er", "--stream.seed", "x"), "stream.seed must be a whole"),
-        (("run", *SMALL, "--learner", "a.b=er"), "may hold no dot and no slash"),
+        (("run", *SMALL, "--learner", "a.b=er"), "must not contain a dot or a slash"),
         (("run", *SMALL, "--learner", "stream=er"), "cannot be named 'stream'"),
         (("run", *SMALL, "--learner", "blind", "--protocol.probe", "end"), "nothing to probe"),
         (("check", "er", "--device", "foo"), "There is no device 'foo'"),

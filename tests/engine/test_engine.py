@@ -17,7 +17,7 @@ from helpers import same_log
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import make
 from streamgauge.engine.graph import Graph
-from streamgauge.engine.steps import WARM, HostTape, Steps
+from streamgauge.engine.steps import WARM_UP, HostTape, Steps
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
@@ -333,19 +333,19 @@ def test_the_stand_in_refuses_what_a_graph_could_not_hold(name: str) -> None:
     function = getattr(Odd(), name)
     steps.run(function, torch.arange(4.0))
     steps.run(function, torch.arange(4.0))
-    assert WARM == 2
+    assert WARM_UP == 2
     with pytest.raises(StreamgaugeError, match=f"{name} cannot be recorded"):
         [steps.run(function, torch.arange(4.0)) for _ in range(2)]
 
 
 def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
     steps = Steps(HostTape(), print)
-    said = [steps.run(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM + 3)]
-    for _ in range(WARM + 3):  # another recording, in the memory of the first
+    said = [steps.run(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM_UP + 3)]
+    for _ in range(WARM_UP + 3):  # another recording, in the memory of the first
         steps.run(Odd().is_fine, torch.ones(4))
-    assert [one.tolist() for one in said] == [[n, 2.0 * n, 3.0 * n] for n in range(WARM + 3)]
-    same = [steps.run(Odd().does_nothing, torch.full((3,), float(n))) for n in range(WARM + 3)]
-    assert [one.tolist() for one in same] == [[n, n, n] for n in range(WARM + 3)]
+    assert [one.tolist() for one in said] == [[n, 2.0 * n, 3.0 * n] for n in range(WARM_UP + 3)]
+    same = [steps.run(Odd().does_nothing, torch.full((3,), float(n))) for n in range(WARM_UP + 3)]
+    assert [one.tolist() for one in same] == [[n, n, n] for n in range(WARM_UP + 3)]
     assert steps.run(Odd().is_fine, torch.ones(5)).tolist() == [
         1,
         2,
@@ -365,7 +365,7 @@ def test_inputs_of_any_kind_reach_a_recorded_step(device: str) -> None:
     ) -> torch.Tensor:
         return plain * (x.sum() + y.sum() + one + none.sum())
 
-    for n in range(WARM + 4):
+    for n in range(WARM_UP + 4):
         x = torch.full((2, 3), n, dtype=torch.uint8, device=device)
         y, none = torch.arange(n, n + 4, device=device), torch.empty(0, device=device)
         said = steps.run(all_of_it, x.T, y, torch.tensor(0.5, device=device), none, 2)

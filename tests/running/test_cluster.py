@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streamgauge as sg
@@ -312,9 +313,16 @@ def test_an_error_on_another_machine_is_a_sentence_here(ray: Any, tmp_path: Path
 
 @pytest.mark.ray
 def test_an_audit_on_ray_is_the_audit_here(ray: Any) -> None:
-    from test_audit_pieces import columns
-
-    log = columns()
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 12, 30_000)
+    guess = rng.integers(0, 12, len(label))
+    log = {
+        "label": label,
+        "prediction": np.where(rng.random(len(label)) < 0.6, label, guess),
+        "age": rng.integers(0, 300, len(label)),
+        "step": np.cumsum(rng.random(len(label)) < 0.2),
+        "time": np.arange(len(label)) * 60,
+    }
     with spreading(Cluster()) as spread:
         many = audit(log, hold=1_000, spread=spread, rows=9_000)
     assert many.to_dict() == audit(log, hold=1_000).to_dict()

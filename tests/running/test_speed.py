@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record import Run
+from streamgauge.record import Run, find_runs
 from streamgauge.report import leaderboard
 from streamgauge.running import costs as speed
 from streamgauge.running import job_cost as cost
@@ -496,12 +496,17 @@ def accuracy(made: Any, name: str) -> float:
 
 def test_all_methods_of_the_paper_are_planned_with_its_shares_of_the_stream() -> None:
     settings = {"stream.length": 200}
-    fast, slow = (realtime.experiment(name, settings=settings) for name in ("fast", "slow"))
+    suite = realtime.realtime_suite(settings=settings)
+    fast, slow = (suite.of_part(name)[0].experiment(1) for name in ("fast", "slow"))
     assert costs(plan(slow)[:7]) == dict.fromkeys(ONE_STEP, "1")
     assert costs(plan(fast)[:7]) == ONE_STEP
     beside = {f"{kind}({m})" for m in ("lwf", "rwalk", "mir", "polrs", "gss")
               for kind in ("er++", "er--")}  # fmt: skip
     assert {one.recipe.name for one in plan(fast)} == set(ONE_STEP) | beside
+    assert {row.name for row in suite.of_part("fast")} == set(ONE_STEP) | beside
+    assert slow.settings["learner.recall"] == fast.settings["gss.subset"] == 10
+    assert slow.settings["mir.candidates"] == 50
+    assert (slow.settings["er.policy"], slow.settings["rwalk.strength"]) == ("fifo", 2)
     samples = 190  # 5 % of 200 are held out
     assert slow.settings["lwf.warmup"] == round(samples / 20)
     assert fast.settings["rwalk.warmup"] == round(samples / 20 / 2)
@@ -525,9 +530,8 @@ def test_the_pictures_of_the_paper(
     # MIR is late on the fast stream only, and has ER++ and ER-- there; the rest is shared.
     assert len(runs) == 3 + 1 + 2
     pictures = {}
-    for name in ("fast", "slow"):
-        asked = realtime.experiment(name, methods, seeds=1, settings=settings)
-        made = list(runner.execute(asked, out=tmp_path, log=quiet))
+    suite = realtime.realtime_suite(methods=methods, settings=settings)
+    for name, made in realtime.runs_by_part(suite, find_runs([tmp_path]), [0]).items():
         pictures[name] = realtime.picture(name, made)
         lines = {line.method: line for line in pictures[name].lines}
         assert tuple(lines) == methods  # by cost

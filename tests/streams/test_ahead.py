@@ -17,7 +17,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.running.prefetch import PrefetchPlan, prefetching
 from streamgauge.streams.images.image_source import ImageSource
-from streamgauge.streams.prefetch import Ahead, decodes, workers_for
+from streamgauge.streams.prefetch import PrefetchSource, decodes, workers_for
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 Image = pytest.importorskip("PIL.Image")
@@ -61,34 +61,34 @@ class Counting:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_what_is_read_is_what_the_source_gives(workers: int) -> None:
     source = photos()
-    ahead = Ahead(source, workers)
+    ahead = PrefetchSource(source, workers)
     rng = np.random.default_rng(1)
     coming = [rng.integers(0, len(source), rng.integers(1, 40)) for _ in range(60)]
     told = 0
     try:
         for number, index in enumerate(coming):
-            while told < len(coming) and (ahead.hungry or told <= number):
+            while told < len(coming) and (ahead.needs_more or told <= number):
                 if told % 5:  # every fifth is a surprise
                     ahead.announce(coming[told])
                 told += 1
             np.testing.assert_array_equal(ahead.read(index), source.read(index))
-        assert ahead.met == 48
-        assert ahead.missed == 12
-        assert ahead.given_up == 0
+        assert ahead.hits == 48
+        assert ahead.misses == 12
+        assert ahead.unused == 0
     finally:
         ahead.close()
 
 
 def test_a_read_larger_than_all_of_the_room_and_wrong_announcements() -> None:
     source = photos()
-    ahead = Ahead(source, 2, room=1)  # the least there can be: four pieces
+    ahead = PrefetchSource(source, 2, memory=1)  # the least there can be: four pieces
     everything = np.arange(120)
     try:
         ahead.announce(np.array([3, 4]))  # never asked for
         ahead.announce(everything)
         ahead.announce(np.array([9]))
         np.testing.assert_array_equal(ahead.read(everything), source.read(everything))
-        assert ahead.given_up == 1
+        assert ahead.unused == 1
         np.testing.assert_array_equal(ahead.read(np.array([9])), source.read(np.array([9])))
         np.testing.assert_array_equal(ahead.read(everything[::-1]), source.read(everything[::-1]))
         for _ in range(50):  # nothing of the room is lost by what was given up
@@ -104,7 +104,7 @@ def test_a_read_larger_than_all_of_the_room_and_wrong_announcements() -> None:
 
 def test_workers_that_are_killed_cost_time_only() -> None:
     source = photos()
-    ahead = Ahead(source, 2)
+    ahead = PrefetchSource(source, 2)
     try:
         for start in range(0, 60, 10):
             ahead.announce(np.arange(start, start + 10))
@@ -120,7 +120,7 @@ def test_workers_that_are_killed_cost_time_only() -> None:
 def test_a_bad_image_is_an_error_where_it_is_read() -> None:
     source = photos()
     source.items[7] = b"no image"  # type: ignore[index]
-    ahead = Ahead(source, 1)
+    ahead = PrefetchSource(source, 1)
     try:
         ahead.announce(np.arange(10))
         with pytest.raises(StreamgaugeError, match="sample 7"):
@@ -216,7 +216,7 @@ def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> 
         plan.announce()
         second.run(progress=lambda _: plan.announce())
         assert source.here == 0
-        assert ahead_stream.source.given_up == 0  # type: ignore[attr-defined]
+        assert ahead_stream.source.unused == 0  # type: ignore[attr-defined]
 
 
 def test_who_changes_what_is_recalled_is_not_foreseen() -> None:

@@ -252,7 +252,7 @@ def test_other_contents_are_refused_or_taken_and_recorded(tmp_path: Path, folder
     [
         ({"train.bin": BINARY["train.bin"][:-1], "test.bin": BINARY["test.bin"]}, "cut off"),
         ({**BINARY, "train.bin": b""}, "cut off"),
-        ({"readme.txt": b"hello"}, "holds no CIFAR-100 in a form that is known"),
+        ({"readme.txt": b"hello"}, "contains no CIFAR-100 in a known form"),
         ({k: v for k, v in MOSAICS.items() if k != "train_labels_u8.npy"}, "train_labels_u8"),
         ({**MOSAICS, "train_labels_u8.npy": saved(FINE[:-1])}, r"40 images and labels of shape"),
         ({**MOSAICS, "train_1.webp": b"RIFF----WEBP"}, "cannot be read as a picture"),
@@ -1035,7 +1035,7 @@ def test_the_commands_by_hand(
     assert "Images were not found: add it again with --images FOLDER" in out
     code, _, err = call("fetch", "cloc")
     assert code == 2
-    assert "cannot be fetched by a program" in err
+    assert "cannot be downloaded by a program" in err
 
 
 def test_paths_are_kept_as_they_are(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from helpers import CPU, small_stream
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import Arrangement, Gate, Stream, arrange
-from streamgauge.streams.prefix import Part, parse, prefix
+from streamgauge.streams.prefix import SourcePart, parse, prefix
 
 
 def blobs(**settings: object) -> Stream:
@@ -198,11 +198,11 @@ def test_encoded_images_are_read_by_their_old_address() -> None:
             out[: len(index)] = self.read(index)
 
     source = Encoded()
-    part = Part(source, [np.array([9, 4, 4, 30])])
+    part = SourcePart(source, [np.array([9, 4, 4, 30])])
     assert len(part) == 3
     assert part.encoded(1) == bytes([9])
     out = np.empty((2, 3, 8, 8), np.uint8)
     part.read_into(np.array([2, 0]), out)
     assert (out == source.read(np.array([30, 4]))).all()
-    assert not hasattr(Part(small_stream().source, [np.arange(3)]), "encoded")
-    assert Part(small_stream().source, [np.arange(3)]).in_memory
+    assert not hasattr(SourcePart(small_stream().source, [np.arange(3)]), "encoded")
+    assert SourcePart(small_stream().source, [np.arange(3)]).in_memory

@@ -23,6 +23,8 @@ from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
+from streamgauge.running.execution import Execution
+from streamgauge.running.executors import sequential
 from streamgauge.suites import drawing, finding, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
@@ -49,8 +51,8 @@ SUITES = names()
 
 def test_the_suites_are_those_of_the_papers() -> None:
     assert SUITES == [
-        "cloc", "demo", "near-future", "realtime-cifar10", "realtime-cifar100", "realtime-cloc",
-        "rescaled", "survey-cifar100", "survey-memory", "survey-tinyimagenet",
+        "cloc", "demo", "near-future", "realtime", "realtime-cifar10", "realtime-cifar100",
+        "realtime-cloc", "rescaled", "survey-cifar100", "survey-memory", "survey-tinyimagenet",
     ]  # fmt: skip
 
 
@@ -649,6 +651,23 @@ def test_seeds_from_different_first_weights_are_said_to_be(demo: Path) -> None:
     real = dataclasses.replace(rows["NCM"], generated=False)
     assert list(_remarks(real, runs)) == ["seeds began from different first weights"]
     assert list(_remarks(rows["NCM"], runs)) == []  # generated: each seed's own
+
+
+def test_a_row_on_the_preparation_part_reaches_no_later_sample(tmp_path: Path) -> None:
+    suite = load("realtime-cloc", generated=True)
+    (row,) = suite.choose(["rate 0.01: ER"])
+    (planned,) = plan_rows([row], [0])
+    whole = catalogue.stream(planned.stream, **planned.stream_settings)
+    part = planned.build_stream()
+    assert part.name == f"{whole.name}-preparation"
+    assert len(part.source) == part.samples == len(whole.preparation) < len(whole.source)
+    read = part.source.read(part.order)
+    assert np.array_equal(read, whole.source.read(whole.preparation))
+    short = dataclasses.replace(row, settings={**row.settings, "stream.length": 60})
+    (planned,) = plan_rows([short], [0])
+    execution = Execution(device="cpu", log=lambda _: None)
+    ((_, made),) = sequential.execute([planned], execution, tmp_path)
+    assert fits(made, planned)  # and its run is found again
 
 
 def test_the_plan_counts_a_run_of_two_rows_once() -> None:

@@ -232,9 +232,9 @@ def pack(
         "held out": len(built.splits.get("held_out", ())),
     }
     if facts["arrangement"] is None and any(apart.values()):
-        said = " and ".join(f"{count:,} {what}" for what, count in apart.items() if count)
+        parts = " and ".join(f"{count:,} {what}" for what, count in apart.items() if count)
         print(
-            f"  {'note':<9} the stream's own parts ({said}) are not kept apart, since no setting"
+            f"  {'note':<9} the stream's own parts ({parts}) are not kept apart, since no setting"
             " gives them: all samples are packed, and --stream.preparation and --stream.held_out"
             " set parts apart anew."
         )

@@ -51,15 +51,15 @@ def realtime(
 
         streamgauge realtime --seeds 5 --speeds fast,faster,slow --out runs/realtime
     """
-    from streamgauge.suites.realtime import METHODS, text
     from streamgauge.suites.realtime import realtime as run_realtime
+    from streamgauge.suites.realtime import text
 
     pictures, path = run_realtime(
         out,
         stream=stream,
         seeds=seeds,
         speeds=coerce(speeds, tuple[str, ...], "--speeds"),
-        methods=METHODS if methods is None else coerce(methods, tuple[str, ...], "--methods"),
+        methods=None if methods is None else coerce(methods, tuple[str, ...], "--methods"),
         settings=context.obj,
         quiet=as_json,
     )

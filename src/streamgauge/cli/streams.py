@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson, Column, print_json, settings_of
+from streamgauge.cli.options import AsJson, column_option, print_json, settings_of
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def classes(
     ] = 10_000,
     keep_from: Annotated[int, typer.Option(help="Drop cells with fewer points than this.")] = 50,
     max_level: Annotated[int, typer.Option(help="Never divide a cell of this level.")] = 30,
-    latitude: Column = None,
-    longitude: Column = None,
-    time: Column = None,
-    user: Column = None,
+    latitude: Annotated[str | None, column_option("latitudes")] = None,
+    longitude: Annotated[str | None, column_option("longitudes")] = None,
+    time: Annotated[str | None, column_option("times")] = None,
+    user: Annotated[str | None, column_option("users")] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
     ] = None,
@@ -69,7 +69,7 @@ def classes(
 
     if threads is not None and threads < 1:
         raise StreamgaugeError(f"--threads must be at least 1, not {threads}.")
-    found = run_classes(
+    summary = run_classes(
         table,
         out=out,
         use=use,
@@ -88,9 +88,9 @@ def classes(
         user=user,
     )
     if as_json:
-        print_json(found)
+        print_json(summary)
         return
-    for sentence in found["words"]:
+    for sentence in summary["words"]:
         print(sentence)
 
 
@@ -100,8 +100,8 @@ def shift(
         Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
-    label: Column = None,
-    time: Column = None,
+    label: Annotated[str | None, column_option("labels")] = None,
+    time: Annotated[str | None, column_option("times")] = None,
     feature: Annotated[
         list[str] | None, typer.Option(help="Column of the input, or an NPZ array; repeatable.")
     ] = None,
@@ -145,18 +145,18 @@ def shift(
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
-        found = stream_drift(stream_of(stream, context), **options)
+        drift = stream_drift(stream_of(stream, context), **options)
     else:
         _no_settings(context)
         assert table is not None
-        found = table_drift(table, features=feature or (), label=label, time=time, **options)
-    written = None if report is None else drift_page(found).write(report)
+        drift = table_drift(table, features=feature or (), label=label, time=time, **options)
+    written = None if report is None else drift_page(drift).write(report)
     if as_json:
-        print_json({**found.to_dict(), "report": None if written is None else str(written)})
+        print_json({**drift.to_dict(), "report": None if written is None else str(written)})
         return
-    print(found.words)
-    print(method_text(found))
-    for note in found.notes:
+    print(drift.words)
+    print(method_text(drift))
+    for note in drift.notes:
         print(f"Note: {note}")
     if written is not None:
         print(f"Report: {written}")

@@ -27,26 +27,33 @@ from streamgauge.cli.options import (
     print_json,
 )
 from streamgauge.errors import StreamgaugeError
-from streamgauge.settings import RUNS
+from streamgauge.settings import CHECKPOINT, RUNS
 
 if TYPE_CHECKING:
     from streamgauge.suites.measured import Measured
     from streamgauge.suites.spec import Suite
 
 app = typer.Typer(
-    help="Reproduce a paper's tables and figures, and set our numbers beside the published ones.",
+    help="Reproduce a paper's tables and figures, next to the published numbers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Argument(help="A suite; see `streamgauge suite list`.")]
-Only = Annotated[list[str] | None, typer.Option(help="A row, a part, or 'PART: ROW'; repeatable.")]
-Seeds = Annotated[str | None, typer.Option(help="5 (0 to 4), 3-4 or 0,2; else what is published.")]
+Only = Annotated[
+    list[str] | None, typer.Option(help="Run only this row, part, or 'PART: ROW'; repeatable.")
+]
+Seeds = Annotated[
+    str | None, typer.Option(help="Number (5: 0 to 4), range (3-4) or list (0,2) [as published].")
+]
 Both = Annotated[
-    bool, typer.Option("--both", help="Also as defined, where the published code did otherwise.")
+    bool,
+    typer.Option(
+        "--both", help="Also run methods as their papers define them, if the code differs."
+    ),
 ]
 Generated = Annotated[
-    bool, typer.Option("--generated", help="On generated data that stand in for the real ones.")
+    bool, typer.Option("--generated", help="Use small generated data instead of the real data.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
 Runs = Annotated[
@@ -124,19 +131,19 @@ def plan(
         print_json(
             [
                 {
-                    "row": one.row.title,
-                    "complete": one.complete,
-                    "missing": one.missing,
-                    "to_run": one.to_run,
-                    "steps": one.work.steps,
-                    "jobs": one.work.jobs,
-                    "answers": one.work.answered + one.work.evaluated,
-                    "flops_a_run": one.flops,
-                    "seconds_a_run": one.seconds,
-                    "bytes": one.memory,
-                    "basis": one.work.basis,
+                    "row": estimated.row.title,
+                    "complete": estimated.complete,
+                    "missing": estimated.missing,
+                    "to_run": estimated.to_run,
+                    "steps": estimated.work.steps,
+                    "jobs": estimated.work.jobs,
+                    "answers": estimated.work.answered + estimated.work.evaluated,
+                    "flops_a_run": estimated.flops,
+                    "seconds_a_run": estimated.seconds,
+                    "bytes": estimated.memory,
+                    "basis": estimated.work.basis,
                 }
-                for one in estimates
+                for estimated in estimates
             ]
         )
     else:
@@ -154,11 +161,11 @@ def run(
     out: Out = None,
     runs: Runs = None,
     weights: Annotated[
-        list[str] | None, typer.Option(help="BACKBONE=FILE, for suites that name one; repeatable.")
+        list[str] | None, typer.Option(help="Pretrained weights, BACKBONE=FILE; repeatable.")
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
-    checkpoint: Checkpoint = 30.0,
+    checkpoint: Checkpoint = CHECKPOINT,
     workers: ReadAhead = None,
     engine: Engine = "auto",
     precision: EvaluationPrecision = "fp16",
@@ -170,10 +177,10 @@ def run(
     cpus: Cpus = None,
     store: StoreAt = None,
 ) -> None:
-    """Run what is missing of a suite, and show the table.
+    """Run the missing runs of a suite and print its table.
 
-    The same command again goes on where it stopped. What other machines ran counts once their run
-    folders lie in --out or are named with --runs.
+    The same command again continues. Runs of other machines count if their folders are in --out or
+    given with --runs.
 
     Examples:
 
@@ -312,10 +319,10 @@ def record(
     from streamgauge.suites.measured import write
 
     suite = load(name)
-    found = _measured(suite, _folder(suite, out), runs, to)
-    if not found:
+    measured = _measured(suite, _folder(suite, out), runs, to)
+    if not measured:
         raise StreamgaugeError(f"There are no complete runs of {name} in {_folder(suite, out)}.")
-    print(f"Results: {write(name, found, to / f'{name}.toml')}")
+    print(f"Results: {write(name, measured, to / f'{name}.toml')}")
 
 
 @app.command()

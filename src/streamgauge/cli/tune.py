@@ -24,6 +24,7 @@ from streamgauge.cli.options import (
     execution_of,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import CHECKPOINT
 
 
 def tune(
@@ -65,7 +66,7 @@ def tune(
     side_by_side: Annotated[
         int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
     ] = None,
-    checkpoint: Checkpoint = 30.0,
+    checkpoint: Checkpoint = CHECKPOINT,
     workers: ReadAhead = None,
     on: On = "local",
     address: Address = None,
@@ -121,4 +122,4 @@ def tune(
     else:
         print(f"\n{summary_text(summary)}")
     if summary["choice"] is None:
-        raise StreamgaugeError("The search found nothing to choose: no trial gave a value.")
+        raise StreamgaugeError("There is nothing to choose: no trial gave a value.")

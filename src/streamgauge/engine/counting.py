@@ -1,6 +1,6 @@
-"""Right answers counted by task, in tensor operations alone, so that nothing waits for a device.
+"""Right answers counted per task, in tensor operations only, so that nothing waits for a device.
 
-Counts are sums of zeros and ones in fp32, which are exact up to 16 million samples a task.
+Counts are sums of zeros and ones in fp32, which are exact up to 16 million samples per task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Marks(NamedTuple):
-    """What is known of some held-out samples, on one device."""
+    """Labels and tasks of some held-out samples, on one device."""
 
     label: Tensor  # [samples]
     task: Tensor  # [samples]
@@ -39,19 +39,19 @@ def right(prediction: Tensor, marks: Marks) -> Tensor:
 
 def right_within(scores: Tensor, marks: Marks, classes: Tensor) -> Tensor:
     """Right answers of each task [tasks, limits] where only classes of tasks up to a limit may be
-    said, among samples of tasks up to that limit: what cumulative accuracy is made of. Among equal
-    scores the earlier task's class is said, and within a task the first. For `classes` see below;
-    it is made on the host, and must be on the device before."""
+    answered, among samples of tasks up to that limit; for cumulative accuracy. Among equal scores
+    the earlier task's class wins, and within a task the first. `classes` is what `classes_of`
+    returns, already on the device."""
     import torch
 
     nothing = scores.new_full((len(scores), 1), -torch.inf)
     offered = torch.cat([scores, nothing], 1)[:, classes.flatten()].view(-1, *classes.shape)
-    best, place = offered.max(2)
-    said = classes.expand(len(scores), -1, -1).gather(2, place[:, :, None])[:, :, 0]
+    best, column = offered.max(2)
+    best_class = classes.expand(len(scores), -1, -1).gather(2, column[:, :, None])[:, :, 0]
     limit = torch.arange(len(classes), device=scores.device)
     before = torch.cat([nothing, best.cummax(1).values[:, :-1]], 1)
-    last = torch.where(best > before, limit, -1).cummax(1).values  # the task whose class is said
-    choice = torch.where(last < 0, -1, said.gather(1, last.clamp(min=0)))
+    last = torch.where(best > before, limit, -1).cummax(1).values  # the task whose class wins
+    choice = torch.where(last < 0, -1, best_class.gather(1, last.clamp(min=0)))
     correct = (choice == marks.label[:, None]) & (marks.task[:, None] <= limit)
     return marks.sums(correct)
 

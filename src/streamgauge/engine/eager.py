@@ -1,4 +1,4 @@
-"""The plain engine: every operation is called when its turn comes."""
+"""The plain engine: every operation is called."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class Answers(NamedTuple):
-    """What was said of some samples. Prediction and confidence may still be on the device."""
+    """The answers to some samples. Prediction and confidence may still be on the device."""
 
-    scores: Any  # a tensor, or None where nobody needs them any more
+    scores: Any  # a tensor, or None where they are no longer needed
     prediction: Any
     confidence: Any
 
 
 class Eager:
-    """Also what the other engine falls back to."""
+    """Also the base of the other engine."""
 
     name = "eager"
-    precision: str | None = None  # of evaluation, where it is not the learner's own
-    say: Callable[[str], None] = staticmethod(print)  # what a user should know
-    reason = ""  # why a learner is not recorded, where it was asked for
+    precision: str | None = None  # of evaluation, where it differs from the learner's
+    say: Callable[[str], None] = staticmethod(print)  # gets messages for the user
+    reason = ""  # why a learner is not recorded although recording was requested
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Everything that a run does, it does within."""
+        """A context that all work of a run happens in."""
         return nullcontext()
 
     def adopt(self, adapter: LearnerAdapter, classes: int) -> None:
@@ -46,16 +46,16 @@ class Eager:
         return self.judge(ask(self.learner, x, self.classes))
 
     def judge(self, scores: Tensor) -> Answers:
-        """What scores say; those that say nothing are refused."""
+        """Predictions and confidences; scores with a NaN are refused."""
         table = as_table(scores)
-        prediction = table.argmax(axis=1)  # the first among equals
-        sure = confidence(table, prediction)
-        if np.isnan(sure).any():
+        prediction = table.argmax(axis=1)  # the first of equal ones
+        confidences = confidence(table, prediction)
+        if np.isnan(confidences).any():
             raise StreamgaugeError(
                 "The learner's scores hold a NaN, or for some sample no finite value at all:"
                 " if its training has diverged, try a lower learning rate."
             )
-        return Answers(scores, prediction, sure)
+        return Answers(scores, prediction, confidences)
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores of held-out samples, which nothing is ever learnt from."""
@@ -65,7 +65,7 @@ class Eager:
             return ask(self.learner, x, self.classes)
 
     def counts(self, heldout: Any, asked: int) -> Any:
-        """Right answers by task among the first held-out samples; None where the caller counts."""
+        """Right answers per task among the first held-out samples; None: the caller must count."""
         return None
 
     def exact(self, x: Tensor) -> Tensor | None:

@@ -1,7 +1,7 @@
-"""The engine that records steps and replays them, on a stream of its own.
+"""The engine that records steps and replays them, on its own CUDA stream.
 
-Several runs side by side on one GPU each have such an engine: their replays overlap, since nothing
-in a step waits. What a run has to say stays on the device until a checkpoint fetches it.
+Several interleaved runs on one GPU have one engine each: their replays overlap, since nothing in a
+step waits. What a run logs stays on the device until a checkpoint fetches it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamgauge.learners.adapter import LearnerAdapter
     from streamgauge.learners.base import Execution
 
-BLOCK = 4096  # held-out samples asked at once
+BLOCK = 4096  # held-out samples answered at once
 
 
 class Graph(Eager):
@@ -40,10 +40,10 @@ class Graph(Eager):
         self.precision: str = precision if gpu else "fp32"
         self._stream = torch.cuda.Stream(device) if gpu else None  # type: ignore[no-untyped-call]
         self._folded: Folded | None = None
-        self._made: dict[str, Tensor] = {}
+        self._inputs: dict[str, Tensor] = {}
         self._asked = 0
         self._right = torch.zeros((), dtype=torch.int64, device=device)
-        self._unsure = torch.zeros((), dtype=torch.bool, device=device)
+        self._has_nan = torch.zeros((), dtype=torch.bool, device=device)
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
@@ -60,61 +60,61 @@ class Graph(Eager):
             tape = CudaTape(self.device, [network.generator])
         if foldable(network.model) and self.precision != "fp32":
             self._folded = Folded(network.model, self.precision)
-        self._steps = network.executor = Steps(tape, self.say, self._quick)
+        self._steps = network.executor = Steps(tape, self.say, self._inference)
 
     def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
-        if y is None:  # no answer is right
+        if y is None:  # no answer counts as right
             y = torch.full((len(x),), -1, device=self.device)
         else:
             self._asked += len(y)
         return Answers(*self._steps.run(self._answer, x, y))
 
     def _answer(self, x: Tensor, y: Tensor) -> tuple[Any, ...]:
-        said = self.judge(ask(self.learner, x, self.classes))
-        self._right += (said.prediction == y).sum()
-        return tuple(said)
+        answers = self.judge(ask(self.learner, x, self.classes))
+        self._right += (answers.prediction == y).sum()
+        return tuple(answers)
 
     def judge(self, scores: Tensor) -> Answers:
-        """On the device, as everything else; a NaN is found when results are fetched. Without
-        history, which would be kept until then."""
+        """On the device; a NaN is noticed when results are fetched. Detached, since the autograd
+        history would be kept until then."""
         table = scores.detach().float()
         best, prediction = table.max(1)
-        sure = 1 / (table - best[:, None]).exp().sum(1)
-        self._unsure |= sure.isnan().any()
-        return Answers(scores, prediction, sure)
+        confidence = 1 / (table - best[:, None]).exp().sum(1)
+        self._has_nan |= confidence.isnan().any()
+        return Answers(scores, prediction, confidence)
 
     def scores(self, x: Tensor) -> Tensor:
-        with self._quick():
+        with self._inference():
             return ask(self.learner, x, self.classes)
 
     def counts(self, heldout: Any, asked: int) -> Tensor:
-        """Recorded for each number of samples that may be asked."""
+        """Recorded for each number of samples that may be evaluated."""
         self._heldout = heldout
         counted: Tensor = self._steps.run(self._counts, heldout.name, asked)
         return counted
 
     def _counts(self, _name: str, asked: int) -> Tensor:
-        x = self._ready(self._heldout)[:asked]
-        with self._quick():
+        x = self._inputs_of(self._heldout)[:asked]
+        with self._inference():
             scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])  # type: ignore[no-untyped-call]
-        self._unsure |= scores.isnan().any()
+        self._has_nan |= scores.isnan().any()
         return right(scores.argmax(1), self._heldout.marks(asked, self.device))
 
-    def _ready(self, heldout: Any) -> Tensor:
-        """All held-out inputs on the device; for the folded network as that wants them."""
-        if heldout.name not in self._made:
+    def _inputs_of(self, heldout: Any) -> Tensor:
+        """All held-out inputs on the device, in the format of the folded network if any."""
+        if heldout.name not in self._inputs:
             x = heldout.inputs(0, len(heldout), self.device)
             if self._folded is not None:
                 learner: Any = self.learner
                 parts = [self._folded.ready(learner.normalise(part)) for part in x.split(BLOCK)]
                 x = torch.cat(parts)
-            self._made[heldout.name] = x
-        return self._made[heldout.name]
+            self._inputs[heldout.name] = x
+        return self._inputs[heldout.name]
 
     @contextmanager
-    def _quick(self) -> Iterator[None]:
-        """The learner asks the folded network in place of its own; not where FLOPs are counted:
-        they are the method's, whatever answers, and nobody counts those of fused convolutions."""
+    def _inference(self) -> Iterator[None]:
+        """The folded network answers instead of the learner's own; not where FLOPs are counted, as
+        those of fused convolutions are not seen."""
         with _tf32(self.precision != "fp32"), torch.no_grad():
             if self._folded is None or counting():
                 yield
@@ -138,7 +138,7 @@ class Graph(Eager):
         right, asked = int(self._right), self._asked
         self._right.zero_()
         self._asked = 0
-        if bool(self._unsure):
+        if bool(self._has_nan):
             raise StreamgaugeError(
                 "The learner's scores hold a NaN, or for some sample no finite value at all."
             )

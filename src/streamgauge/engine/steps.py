@@ -1,7 +1,7 @@
-"""Functions of tensors, run as they are a few times, then recorded once and replayed.
+"""Functions of tensors, called a few times, then recorded once and replayed.
 
-What is recorded is a list of operations on fixed memory. So a function may only depend on what its
-tensors hold, on its plain arguments, and on tensors that stay where they are (weights, buffers); it
+A recording is a list of operations on fixed memory. So a function may only depend on the values of
+its tensors, on its plain arguments, and on tensors whose memory never moves (weights, buffers); it
 may not wait for the device, and its shapes follow from those of its arguments. Other shapes or
 plain arguments make another recording.
 """
@@ -20,13 +20,13 @@ from streamgauge.cost.flops import counting
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Executor
 
-WARM = 2  # times that a function is run before it is recorded: libraries choose their kernels then
-MOST = 96  # recordings; what comes after them is run as it is
+WARM_UP = 2  # calls of a function before it is recorded: libraries choose their kernels then
+MAX_RECORDINGS = 96  # what comes after them is called
 Function = Callable[..., Any]
 
 
 class CannotRecord(Exception):
-    """Why not, in words for a user."""
+    """Why a function cannot be recorded, in words for a user."""
 
 
 class Tape(Protocol):
@@ -45,7 +45,7 @@ class Steps(Executor):
         inference: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._tape, self._log, self._inference = tape, log, inference
-        self._met: dict[Any, int] = {}
+        self._calls: dict[Any, int] = {}
         self._recorded: dict[Any, _Recorded] = {}
         self._refused: set[str] = set()
 
@@ -55,45 +55,45 @@ class Steps(Executor):
     def run(self, function: Function, *inputs: Any) -> Any:
         """Outputs are copies: recordings share their memory, so any other replay writes there."""
         name = function.__qualname__
-        key = (name, *[_shape(one) for one in inputs])
-        known = self._recorded.get(key)
-        if known is None:
+        key = (name, *[_shape(value) for value in inputs])
+        recording = self._recorded.get(key)
+        if recording is None:
             if name in self._refused or not self._due(key) or counting():
                 return function(*inputs)
-            known = self._record(name, key, function, inputs)
-            if known is None:
+            recording = self._record(name, key, function, inputs)
+            if recording is None:
                 return function(*inputs)
         if counting():  # FLOPs are seen in operations, and a replay has none
             return function(*inputs)
-        if known.places:  # in one call, which costs half of what as many would
-            values = [inputs[number] for number in known.numbers]
-            torch._foreach_copy_(known.places, values, non_blocking=True)
-        known.replay()
-        return _copied(known.outputs)
+        if recording.inputs:  # in one call, which costs half of one call per tensor
+            values = [inputs[number] for number in recording.numbers]
+            torch._foreach_copy_(recording.inputs, values, non_blocking=True)
+        recording.replay()
+        return _copied(recording.outputs)
 
     def _due(self, key: Any) -> bool:
-        self._met[key] = self._met.get(key, 0) + 1
-        return self._met[key] > WARM and len(self._recorded) < MOST
+        self._calls[key] = self._calls.get(key, 0) + 1
+        return self._calls[key] > WARM_UP and len(self._recorded) < MAX_RECORDINGS
 
     def _record(
         self, name: str, key: Any, function: Function, inputs: tuple[Any, ...]
     ) -> _Recorded | None:
-        fixed = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        fixed = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
         try:
             replay, outputs = self._tape.record(function, fixed)
         except CannotRecord as reason:
             self._refused.add(name)
             self._log(f"{name} is run step by step: {reason}")
             return None
-        filled = [n for n, one in enumerate(fixed) if isinstance(one, torch.Tensor) and one.numel()]
-        places = [fixed[number] for number in filled]
-        self._recorded[key] = made = _Recorded(filled, places, replay, outputs)
-        return made
+        numbers = [n for n, x in enumerate(fixed) if isinstance(x, torch.Tensor) and x.numel()]
+        recording = _Recorded(numbers, [fixed[number] for number in numbers], replay, outputs)
+        self._recorded[key] = recording
+        return recording
 
 
 class _Recorded(NamedTuple):
-    numbers: list[int]  # of the inputs that are tensors and hold anything
-    places: list[torch.Tensor]  # where these go
+    numbers: list[int]  # of the inputs that are non-empty tensors
+    inputs: list[torch.Tensor]  # the memory that these are copied to
     replay: Callable[[], None]
     outputs: Any
 
@@ -128,10 +128,10 @@ class CudaTape:
 
 
 class HostTape:
-    """A stand-in for tests without a GPU: it calls the function each time, on the fixed inputs and
-    into the fixed outputs, and refuses what a graph could not hold: other operations or shapes than
-    at the first time, and anything that waits for the device. As recordings share their memory, a
-    replay spoils what others have put out."""
+    """For tests without a GPU: calls the function each time, on the fixed inputs and into the fixed
+    outputs, and refuses what a CUDA graph could not record: operations or shapes that differ from
+    the first call, and anything that waits for the device. As recordings share their memory, a
+    replay overwrites the outputs of the others with NaN."""
 
     def __init__(self) -> None:
         self._outputs: list[Any] = []
@@ -139,7 +139,7 @@ class HostTape:
     def record(self, function: Function, fixed: list[Any]) -> tuple[Callable[[], None], Any]:
         outputs, first = _watched(function, fixed)
         self._outputs.append(outputs)
-        fresh = [True]  # what recording has just run counts as the first replay
+        fresh = [True]  # recording has called the function: that is the first replay
 
         def replay() -> None:
             if fresh:
@@ -148,9 +148,9 @@ class HostTape:
             again, seen = _watched(function, fixed)
             if seen != first:
                 raise _refusal(function, "its operations or shapes differ from time to time.")
-            again = _copied(again)  # an input that is put out as it is would be spoilt, too
+            again = _copied(again)  # an output may be an input, which would be overwritten too
             for others in self._outputs:
-                _spoil(others)
+                _overwrite(others)
             _copy(outputs, again)
 
         return replay, outputs
@@ -182,7 +182,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(operation)
         if any(word in name for word in ("_local_scalar_dense", "nonzero", "masked_select")):
             raise CannotRecord(f"{name} waits for the device.")
-        if name == "aten.index.Tensor" and any(_is_mask(one) for one in args[1]):
+        if name == "aten.index.Tensor" and any(_is_mask(index) for index in args[1]):
             raise CannotRecord("indexing with a mask waits for the device.")
         result = operation(*args, **(kwargs or {}))
         shape = tuple(result.shape) if isinstance(result, torch.Tensor) else None
@@ -210,32 +210,32 @@ def _copied(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):
-        return {name: _copied(one) for name, one in value.items()}
+        return {name: _copied(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_copied(one) for one in value)
+        return type(value)(_copied(part) for part in value)
     return value
 
 
-def _spoil(value: Any) -> None:
+def _overwrite(value: Any) -> None:
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             value.fill_(torch.nan)
     elif isinstance(value, dict):
-        for one in value.values():
-            _spoil(one)
+        for part in value.values():
+            _overwrite(part)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            _spoil(one)
+        for part in value:
+            _overwrite(part)
 
 
-def _copy(places: Any, values: Any) -> None:
-    if isinstance(places, torch.Tensor):
-        if places is not values:
+def _copy(targets: Any, values: Any) -> None:
+    if isinstance(targets, torch.Tensor):
+        if targets is not values:
             with torch.no_grad():
-                places.copy_(values)
-    elif isinstance(places, dict):
-        for name, place in places.items():
-            _copy(place, values[name])
-    elif isinstance(places, (list, tuple)):
-        for place, value in zip(places, values, strict=True):
-            _copy(place, value)
+                targets.copy_(values)
+    elif isinstance(targets, dict):
+        for name, target in targets.items():
+            _copy(target, values[name])
+    elif isinstance(targets, (list, tuple)):
+        for target, value in zip(targets, values, strict=True):
+            _copy(target, value)

@@ -22,10 +22,11 @@ from streamgauge.live.journal import Journal
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.stored_stream import LiveSession, on_signals, torch_threads
-from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import RunWriter
 from streamgauge.running import jobs
+from streamgauge.running.execution import Logger
 from streamgauge.running.header import absent_columns
 from streamgauge.streams import Stream
 from streamgauge.versions import renamed_parameter

@@ -34,13 +34,13 @@ from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.live.stored_stream import FACTS, hash_identity, on_signals, torch_threads
-from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
 from streamgauge.running.header import run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import as_plain
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 from streamgauge.versions import renamed_parameter
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
 SLACK = 2048  # slots in the spool beyond those for the memory and for samples without a label
 
@@ -75,10 +76,10 @@ def serve(
     hang: float | None = None,
     name: str = "live",
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     stop: threading.Event | None = None,
     ready: Callable[[int], None] | None = None,
     log: Logger | None = None,

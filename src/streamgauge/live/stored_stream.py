@@ -27,7 +27,7 @@ from streamgauge.live.journal import Journal
 from streamgauge.live.local_trainer import Setup, warm_up
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.trainer import BackgroundTrainer, Kind, Logger, start_trainer
+from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import Run, RunWriter
 from streamgauge.running import jobs
@@ -36,7 +36,7 @@ from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.rows import append_job
 from streamgauge.running.threads import threads as threads_of_torch
-from streamgauge.settings import as_plain
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.versions import renamed_parameter
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     from streamgauge.learners.base import Learner
+    from streamgauge.running.execution import Logger
 
 FACTS = "live.json"  # in the run folder: settings and events that the log does not hold
 
@@ -60,10 +61,10 @@ def live(
     trainer: Kind = "process",
     hang: float | None = None,
     seed: int = 0,
-    out: str | Path = "runs",
+    out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     progress: Callable[[Any], None] | None = None,
     origin: str | None = None,
     log: Logger = print,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -35,8 +35,10 @@ from streamgauge.live.local_trainer import (
 )
 from streamgauge.live.spool import SpoolSource
 
+if TYPE_CHECKING:
+    from streamgauge.running.execution import Logger
+
 Kind = Literal["process", "thread"]
-Logger = Callable[[str], None]
 MAX_DEATHS = 3  # in a row, without a finished request in between
 START_SECONDS = 120.0  # for a trainer to be ready, and for its first request
 # A request that takes this many times as long as the longest so far, and at least this many

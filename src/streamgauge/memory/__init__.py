@@ -1,4 +1,4 @@
-"""What is kept, and what is recalled: memories of addresses with arrays beside them."""
+"""Which samples a learner stores and which it recalls: memories of addresses and side arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from streamgauge.memory.base import Memory, State
 from streamgauge.memory.class_balanced import ClassBalanced
 from streamgauge.memory.everything import Everything, Mixed
 from streamgauge.memory.fifo import Fifo
-from streamgauge.memory.plan import plan
 from streamgauge.memory.reservoir import Reservoir
 from streamgauge.memory.ring import RingPerClass
 
@@ -22,7 +21,6 @@ __all__ = [
     "RingPerClass",
     "State",
     "make",
-    "plan",
 ]
 
 POLICIES = ("fifo", "reservoir", "class_balanced", "ring", "everything", "mixed")

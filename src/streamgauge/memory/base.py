@@ -1,8 +1,8 @@
-"""What every memory shares: slots that hold addresses, and arrays beside them.
+"""What every memory shares: slots with addresses and labels, and side arrays.
 
-A memory never holds a sample. It holds, by slot, the address of a sample in its source, the label,
-and whatever fixed-shape arrays a method wants beside them (logits, scores). So a memory of
-forty thousand photos is forty thousand integers, and a checkpoint of it is small.
+A memory never stores a sample. It stores, by slot, the address of a sample in its source, the
+label, and fixed-shape side arrays that a method wants (logits, scores). So a memory of forty
+thousand photos is forty thousand integers, and a checkpoint of it is small.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ State = dict[str, Any]  # only dict, list, int, float, str, bool, None and array
 class Memory:
     """Base of all policies, which say where samples go (`_place`) and what comes back (`_choose`).
 
-    A sample can be recalled as soon as `add` has returned and not before: whether the batch at
-    hand is added before or after it is learnt is for the learner to decide.
+    A sample can be recalled as soon as `add` has returned and not before: the learner decides
+    whether a batch is added before or after it is learnt.
     """
 
     model_free: ClassVar[bool] = True
     """What it will recall depends on addresses, labels and its seed only, never on a model."""
 
     bounded: ClassVar[bool] = True
-    """Whether the number of samples held has a limit that the stream's length does not move."""
+    """Whether the number of stored samples has a limit that does not depend on the stream."""
 
     def __init__(self, slots: int, seed: int, replacement: bool) -> None:
         self.rng = np.random.default_rng(seed)
@@ -40,15 +40,15 @@ class Memory:
         self._size = 0
         self._used = False
 
-    # What is held
+    # What is stored
 
     @property
     def capacity(self) -> int | None:
-        """The most samples it can hold as it stands; None if there is no limit."""
+        """The most samples it can store at present; None if there is no limit."""
         return len(self._index)
 
     def __len__(self) -> int:
-        """How many samples it holds."""
+        """How many samples are stored."""
         return self._size
 
     @property
@@ -62,29 +62,29 @@ class Memory:
         return self._label[: self._top()]
 
     def slots(self) -> Ints:
-        """All filled slots, in no order that means anything."""
+        """All filled slots, in arbitrary order."""
         return np.arange(self._size)
 
     def nbytes(self) -> int:
-        """Bytes of the addresses, labels and side arrays of the samples held."""
-        beside = sum(array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-                     for array in self.side.values())  # fmt: skip
-        return self._size * (self._index.itemsize + self._label.itemsize + beside)
+        """Bytes of the addresses, labels and side arrays of the stored samples."""
+        side = sum(array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+                   for array in self.side.values())  # fmt: skip
+        return self._size * (self._index.itemsize + self._label.itemsize + side)
 
     # What changes it
 
     def add(self, index: ArrayLike, label: ArrayLike, **payload: ArrayLike) -> Ints:
-        """Offer a batch, in order of arrival; returns the slot each sample lies in, or -1.
+        """Offer a batch, in order of arrival; returns the slot of each sample, or -1.
 
-        Samples that the policy did not keep, or that a later sample of the same batch pushed out,
-        have -1. Each keyword is an array with one row a sample; it is kept beside the addresses
-        in `side[keyword]`, which is made at the first `add`, so every `add` must bring the same.
+        Samples that the policy did not store, or that a later sample of the same batch replaced,
+        have -1. Each keyword is an array with one row per sample; it is stored in `side[keyword]`,
+        which is made at the first `add`, so every `add` must bring the same keywords.
         """
         addresses = np.asarray(index, dtype=np.int64)
         labels = np.asarray(label, dtype=np.int64)
         if addresses.ndim != 1 or addresses.shape != labels.shape:
             raise StreamgaugeError(
-                f"a memory takes one index and one label a sample, but got shapes "
+                f"a memory takes one index and one label per sample, but got shapes "
                 f"{addresses.shape} and {labels.shape}: pass two arrays of equal length."
             )
         if payload.keys() != self.side.keys() or not self._used:
@@ -115,7 +115,7 @@ class Memory:
         """The policy's way to recall n samples from a memory that is not empty."""
         return self._draw(n)
 
-    # Keeping and continuing
+    # Checkpoints
 
     def state_dict(self) -> State:
         """A copy of everything, random state included, in plain values and arrays."""
@@ -133,7 +133,7 @@ class Memory:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Continue exactly where the memory that gave this state stood."""
+        """Continue exactly as the memory that gave this state."""
         if state["policy"] != type(self).__name__:
             raise StreamgaugeError(
                 f"this state is of a {state['policy']} memory, not of a {type(self).__name__}: "
@@ -187,7 +187,7 @@ class Memory:
     def _make_side(self, payload: dict[str, ArrayLike], samples: int) -> None:
         if self._used:
             raise StreamgaugeError(
-                f"this memory keeps {sorted(self.side) or 'nothing'} beside each sample, but this "
+                f"this memory stores {sorted(self.side) or 'nothing'} with each sample, but this "
                 f"add brings {sorted(payload) or 'nothing'}: bring the same names at every add."
             )
         self.side = {}
@@ -196,7 +196,7 @@ class Memory:
             if array.shape[:1] != (samples,):
                 raise StreamgaugeError(
                     f"the side array '{name}' has shape {array.shape}, but there are {samples} "
-                    f"samples: give it one row a sample."
+                    f"samples: give it one row per sample."
                 )
             self.side[name] = np.zeros((len(self._index), *array.shape[1:]), dtype=array.dtype)
 

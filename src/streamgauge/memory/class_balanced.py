@@ -13,9 +13,9 @@ class ClassBalanced(Memory):
     """The class-balanced reservoir of the survey (Soutif-Cormerais et al. 2023), adaptive.
 
     Each sample draws a key from U(0, 1) when it arrives, and of each class the q samples with the
-    largest keys are held, so they are a uniform sample of all that the class ever had. With M =
-    capacity and n = classes met so far, q = M // n, and one more for the M % n classes that were
-    met first. What a class does not fill is not lent to others. As n only grows, no quota ever
+    largest keys are stored, so they are a uniform sample of all that the class ever had. With M =
+    capacity and n = classes seen so far, q = M // n, and one more for the M % n classes that were
+    seen first. What a class does not fill is not lent to others. As n only grows, no quota ever
     grows, hence adding a batch at once and adding its samples one by one end in the same memory.
 
     A sample that stays keeps its slot. Slots that a shrinking quota emptied show -1 in `index` and
@@ -36,14 +36,14 @@ class ClassBalanced(Memory):
         self._label[:] = -1
         # All slots, the filled ones first: to fill one more is to move the border, `_size`.
         self._order: Ints = np.arange(capacity)
-        # One row a class, in order of first appearance, as wide as the largest quota. The first
-        # `_count` places of a row are in use; the others have slot -1 and key infinity.
+        # One row per class, in order of first appearance, as wide as the largest quota. The first
+        # `_count` columns of a row are in use; the others have slot -1 and key infinity.
         self._classes = Classes()
         self._slot: Ints = np.empty((0, capacity), dtype=np.int64)
         self._key: NDArray[np.float64] = np.empty((0, capacity))
         self._count: Ints = np.empty(0, dtype=np.int64)
         self._quota: Ints = np.empty(0, dtype=np.int64)
-        # The key that a sample must exceed to be held: the smallest one held, once a class is full.
+        # The key that a sample must exceed to be stored: of a full class, the smallest one stored.
         self._bar: NDArray[np.float64] = np.empty(0)
 
     def slots(self) -> Ints:
@@ -65,37 +65,43 @@ class ClassBalanced(Memory):
         if len(new) == 0:
             return slots
 
-        # By class, and within a class by key, largest first: the j-th of its class is held if it
-        # finds an empty place, or else if it beats the key that the j before it left to beat.
+        # By class, and within a class by key, largest first: the j-th of its class is stored if it
+        # finds an empty column, or else if it beats the key that the j before it left to beat.
         new = new[np.lexsort((-key[new], row[new]))]
         row, key = row[new], key[new]
         rank = np.arange(len(new)) - row.searchsorted(row)
         if len(new) > self._quota[-1]:  # more than some class may hold, at its very best
             able = rank < self._quota[row]
             new, row, key, rank = new[able], row[able], key[able], rank[able]
-        place = self._count[row] + rank
-        beat = place - self._quota[row]  # how many smaller keys go before it; < 0: there is room
+        column = self._count[row] + rank
+        beat = column - self._quota[row]  # how many smaller keys go before it; < 0: there is room
         pushing = (beat >= 0).nonzero()[0]
         if len(pushing):
-            place[pushing] = self._smallest(row[pushing], beat[pushing])
-            held = (beat < 0) | (key > self._key[row, place])
-            new, row, key, place, beat = new[held], row[held], key[held], place[held], beat[held]
+            column[pushing] = self._smallest(row[pushing], beat[pushing])
+            stored = (beat < 0) | (key > self._key[row, column])
+            new, row, key, column, beat = (
+                new[stored],
+                row[stored],
+                key[stored],
+                column[stored],
+                beat[stored],
+            )
 
         filling = (beat < 0).nonzero()[0]
         if len(filling):
-            at = row[filling], place[filling]
+            at = row[filling], column[filling]
             self._slot[at] = self._order[self._size : self._size + len(filling)]
             self._size += len(filling)
-            self._count[at[0]] = at[1] + 1  # of several of one class the last has the last place
-        self._key[row, place] = key
+            self._count[at[0]] = at[1] + 1  # of several of one class the last has the last column
+        self._key[row, column] = key
         self._set_bar(row if len(row) < 16 else np.unique(row))  # a few are quicker twice
-        slots[new] = where = self._slot[row, place]
-        self._index[where] = index[new]
-        self._label[where] = label[new]
+        slots[new] = slot = self._slot[row, column]
+        self._index[slot] = index[new]
+        self._label[slot] = label[new]
         return slots
 
     def _smallest(self, row: Ints, nth: Ints) -> Ints:
-        """The place in a class's row that has its nth smallest key, from 0, for each pair; these
+        """The column in a class's row that has its nth smallest key, from 0, for each pair; these
         come sorted by row."""
         deepest = int(nth.max())
         if deepest == 0:  # one of each class
@@ -113,7 +119,7 @@ class ClassBalanced(Memory):
             self._bar[full] = self._key[full].min(axis=1)
 
     def _share_anew(self) -> None:
-        """New quotas after new classes were met: shrink the others and make rows for the new."""
+        """New quotas after new classes appeared: shrink the others and make rows for the new."""
         classes, known = len(self._classes), len(self._count)
         self._set_quota(classes)
         self._count = np.concatenate((self._count, np.zeros(classes - known, dtype=np.int64)))

@@ -20,7 +20,7 @@ class Classes:
 
     def __init__(self, labels: Ints | None = None) -> None:
         self.labels: Ints = np.empty(0, dtype=np.int64)
-        self._row: Ints = np.full(64, -1, dtype=np.int64)  # by label; -1 if not met
+        self._row: Ints = np.full(64, -1, dtype=np.int64)  # by label; -1 if not seen
         if labels is not None and len(labels):
             self.rows(np.asarray(labels, dtype=np.int64))
 
@@ -28,13 +28,13 @@ class Classes:
         return len(self.labels)
 
     def rows(self, label: Ints) -> Ints:
-        """The row of each label; labels not met before get the next rows in order."""
+        """The row of each label; labels not seen before get the next rows in order."""
         # Seen as unsigned, a negative label is larger than all others: one test finds both.
         highest = int(np.maximum.reduce(label.view(np.uint64), initial=0))
         if highest >= len(self._row):
             if highest >= 2**63:
                 raise StreamgaugeError(
-                    f"a memory cannot hold label {int(label.min())}: labels start at 0."
+                    f"a memory cannot store label {int(label.min())}: labels start at 0."
                 )
             longer = np.full(max(highest + 1, 2 * len(self._row)), -1, dtype=np.int64)
             longer[: len(self._row)] = self._row

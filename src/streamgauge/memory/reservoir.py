@@ -8,11 +8,11 @@ from streamgauge.memory.base import Ints, Memory, State, at_least_one
 
 
 class Reservoir(Memory):
-    """Each sample seen so far is held with the same probability, capacity / seen.
+    """Each sample seen so far is stored with the same probability, capacity / seen.
 
     Algorithm R (Vitter 1985, *Random Sampling with a Reservoir*): the sample that arrives as
     number t (from 0) goes to slot t while there is room, and afterwards draws a slot uniformly
-    from 0..t, which it takes if there is such a slot. A batch at a time here, with one draw a
+    from 0..t, which it takes if there is such a slot. A batch at a time here, with one draw per
     sample, so the outcome is that of the loop over samples.
 
     >>> memory = Reservoir(4, seed=0)

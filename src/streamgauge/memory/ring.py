@@ -13,7 +13,7 @@ class RingPerClass(Memory):
     """The last `per_class` samples of each class; recall draws a class, then one of its samples.
 
     The ring buffer of CLOC's code (Cai et al. 2021): both draws are uniform, so a rare class is
-    replayed as often as a common one. The capacity is per_class times the classes met so far.
+    replayed as often as a common one. The capacity is per_class times the classes seen so far.
 
     With `replacement=False` a batch is built one draw after another by the same two draws, and a
     draw that names a sample already in the batch is repeated.
@@ -47,17 +47,17 @@ class RingPerClass(Memory):
         position = arrival % self.per_class
         self._count[r] = arrival + 1  # of several of one class the last is written last
 
-        where = self._slot[r, position]
-        fresh = np.flatnonzero(where < 0)
-        where[fresh] = self._size + np.arange(len(fresh))
-        self._slot[r[fresh], position[fresh]] = where[fresh]
+        slot = self._slot[r, position]
+        fresh = np.flatnonzero(slot < 0)
+        slot[fresh] = self._size + np.arange(len(fresh))
+        self._slot[r[fresh], position[fresh]] = slot[fresh]
         self._size += len(fresh)
         self._reserve(self._size)
-        self._index[where] = index[kept]
-        self._label[where] = label[kept]
+        self._index[slot] = index[kept]
+        self._label[slot] = label[kept]
 
         slots = np.full(len(index), -1, dtype=np.int64)
-        slots[kept] = where
+        slots[kept] = slot
         return slots
 
     def _choose(self, n: int) -> Ints:
@@ -78,13 +78,13 @@ class RingPerClass(Memory):
         return self._slot[row, self.rng.integers(0, np.minimum(self._count[row], self.per_class))]
 
     def _race(self, taken: Ints, n: int) -> Ints:
-        """The next n of the same draws, found in one pass over the memory instead of by repeats.
+        """The next n of the same draws, in one pass over the memory instead of by repeats.
 
         Give each sample a waiting time, exponential with its probability as the rate: the order
         in which the samples come is then that of successive draws without replacement.
         """
-        held = np.minimum(self._count, self.per_class)
-        wait = self.rng.exponential(size=self._size) * held[self._classes.rows(self.label)]
+        stored = np.minimum(self._count, self.per_class)
+        wait = self.rng.exponential(size=self._size) * stored[self._classes.rows(self.label)]
         wait[taken] = np.inf
         return np.argsort(wait)[:n]
 
@@ -112,7 +112,7 @@ class RingPerClass(Memory):
     def _fit(self, state: State) -> None:
         if state["per_class"] != self.per_class:
             raise StreamgaugeError(
-                f"this state is of a ring of {state['per_class']} samples a class, not of "
+                f"this state is of a ring of {state['per_class']} samples per class, not of "
                 f"{self.per_class}: make the memory as it was when it was saved."
             )
         self._reserve(len(state["index"]))

@@ -1,4 +1,4 @@
-"""Random views of a batch of images, on its device, a fresh draw for every image.
+"""Random views of a batch of images, on its device, a new draw for every image.
 
 All work on bytes or floats [B, C, H, W], and draw from the generator they are given.
 """
@@ -19,9 +19,9 @@ Augmentation = Literal["none", "flip", "flip_batch", "crop_flip", "resized_crop_
 
 def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: int = 4) -> Tensor:
     """`flip`: mirrored left to right, each image with probability one half; `flip_batch`: then the
-    whole batch once more by one draw, as the real-time paper's code does. `crop_flip`: padded
-    with zeros, cut to its size again at a random place, then flipped. `resized_crop_flip`: a random
-    cut of 8 to 100 % of the area stretched to the old size, then flipped (ImageNet's usual one)."""
+    whole batch once more by one draw, as the real-time paper's code does. `crop_flip`: padded with
+    zeros, cropped to the old size at a random position, then flipped. `resized_crop_flip`: a random
+    crop of 8 to 100 % of the area resized to the old size, then flipped (as usual for ImageNet)."""
     if how == "none" or x.ndim != 4 or len(x) == 0:
         return x
     if how == "crop_flip":
@@ -68,8 +68,8 @@ def pad_crop(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     column = torch.arange(width, device=x.device) + offset[1] - padding
     inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None]
     row, column = row.clamp(0, height - 1), column.clamp(0, width - 1)
-    place = (row[:, :, None] * width + column[:, None, :]).reshape(count, 1, -1)
-    cut = x.flatten(2).gather(2, place.expand(-1, channels, -1)).view_as(x)
+    pixel = (row[:, :, None] * width + column[:, None, :]).reshape(count, 1, -1)
+    cut = x.flatten(2).gather(2, pixel.expand(-1, channels, -1)).view_as(x)
     return cut * inside[:, None]
 
 
@@ -81,7 +81,7 @@ def one_by_one(x: Tensor) -> bool:
 
 
 def _overlap(by: int, size: int) -> tuple[slice, slice]:
-    """Where a line that is moved by some places lands on itself, and what lands there."""
+    """The part of a line that a shift by some pixels fills, and the part that it comes from."""
     return slice(max(0, -by), size - max(0, by)), slice(max(0, by), size + min(0, by))
 
 

@@ -43,8 +43,8 @@ def closed_form(model: Any, batch: int) -> list[Floats] | None:
         if part._backward_hooks or part._backward_pre_hooks:
             return None
     weights: list[Any] = []
-    for place, layer in enumerate(layers):
-        if type(layer) not in ((nn.ReLU,) if place % 2 else (nn.Linear, LinearHead)):
+    for number, layer in enumerate(layers):
+        if type(layer) not in ((nn.ReLU,) if number % 2 else (nn.Linear, LinearHead)):
             return None
         weights += layer._parameters.values()  # weight and bias, in this order; of ReLU none
     for weight in weights:
@@ -89,12 +89,12 @@ def slopes(
         slope *= scale / len(y)
         if unseen is not None:
             np.copyto(slope, 0, where=unseen)
-        found: list[Floats] = []
+        gradients: list[Floats] = []
         for layer in range(len(weights) - 2, -1, -2):
             below = inputs.pop()
-            found += [np.add.reduce(slope, axis=0), np.dot(slope.T, below)]
+            gradients += [np.add.reduce(slope, axis=0), np.dot(slope.T, below)]
             if layer:
                 slope = np.dot(slope, weights[layer])
                 slope *= below > 0
-        found.reverse()
-        return loss, found
+        gradients.reverse()
+        return loss, gradients

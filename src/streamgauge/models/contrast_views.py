@@ -1,4 +1,4 @@
-"""Views for contrastive learning: random resized crop, flip, colour jitter, grey, a draw an image.
+"""Views for contrastive learning: random resized crop, flip, colour jitter, grey, drawn per image.
 
 All work on floats [B, C, H, W] whose range is 0..1. What is drawn and what is done with it are
 separate functions, so that each can be checked by itself.
@@ -60,11 +60,11 @@ def draw_boxes(
     high, wide = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
     fits = (high > 0) & (high <= height) & (wide > 0) & (wide <= width)
     first = fits.to(torch.uint8).argmax(1, keepdim=True)
-    found = fits.any(1)
-    high = torch.where(found, high.gather(1, first)[:, 0], float(height))
-    wide = torch.where(found, wide.gather(1, first)[:, 0], float(width))
-    place = _uniform(x, (2, count), 0.0, 1.0, generator)
-    top, left = (place[0] * (height - high + 1)).floor(), (place[1] * (width - wide + 1)).floor()
+    any_fits = fits.any(1)
+    high = torch.where(any_fits, high.gather(1, first)[:, 0], float(height))
+    wide = torch.where(any_fits, wide.gather(1, first)[:, 0], float(width))
+    corner = _uniform(x, (2, count), 0.0, 1.0, generator)
+    top, left = (corner[0] * (height - high + 1)).floor(), (corner[1] * (width - wide + 1)).floor()
     return Boxes(top, left, high, wide)
 
 
@@ -78,12 +78,12 @@ def resized_crop(x: Tensor, box: Boxes) -> Tensor:
 
 
 def _stretch(start: Tensor, length: Tensor, size: int) -> Tensor:
-    """[B, size, size]: the weight of each old place in each new one. A new place falls between two
-    old ones, which share it by nearness; at the ends of the cut it does not look beyond."""
-    place = torch.arange(size, device=start.device)
-    source = (place + 0.5) * length[:, None] / size - 0.5
+    """[B, size, size]: the weight of each old pixel in each new one. A new pixel falls between two
+    old ones, which are weighted by nearness; nothing beyond the ends of the crop counts."""
+    pixel = torch.arange(size, device=start.device)
+    source = (pixel + 0.5) * length[:, None] / size - 0.5
     source = source.clamp(min=0).minimum(length[:, None] - 1) + start[:, None]
-    return (1 - (source[:, :, None] - place).abs()).clamp(min=0)
+    return (1 - (source[:, :, None] - pixel).abs()).clamp(min=0)
 
 
 def draw_jitter(x: Tensor, generator: torch.Generator) -> Jitter:

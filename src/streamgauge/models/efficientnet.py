@@ -49,11 +49,11 @@ class Separable(nn.Module):
         self.bn1 = _norm(before)
         self.conv_pw = _conv(before, after, 1)
         self.bn2 = _norm(after)
-        self.beside = stride == 1 and before == after
+        self.has_shortcut = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.bn2(self.conv_pw(F.relu6(self.bn1(self.conv_dw(x)))))
-        return out + x if self.beside else out
+        return out + x if self.has_shortcut else out
 
 
 class Inverted(nn.Module):
@@ -68,13 +68,13 @@ class Inverted(nn.Module):
         self.bn2 = _norm(wide)
         self.conv_pwl = _conv(wide, after, 1)
         self.bn3 = _norm(after)
-        self.beside = stride == 1 and before == after
+        self.has_shortcut = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = F.relu6(self.bn1(self.conv_pw(x)))
         out = F.relu6(self.bn2(self.conv_dw(out)))
         out = self.bn3(self.conv_pwl(out))
-        return out + x if self.beside else out
+        return out + x if self.has_shortcut else out
 
 
 class EfficientNetLite0(Model):
@@ -89,8 +89,8 @@ class EfficientNetLite0(Model):
         stages, before = [], 32
         for expansion, after, depth, stride, kernel in STAGES:
             blocks: list[nn.Module] = []
-            for place in range(depth):
-                step = stride if place == 0 else 1
+            for block in range(depth):
+                step = stride if block == 0 else 1
                 if expansion == 1:
                     blocks.append(Separable(before, after, step, kernel))
                 else:

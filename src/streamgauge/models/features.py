@@ -25,7 +25,7 @@ from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import locked, replace_synced, write_text
 from streamgauge.streams import Gate, Source, Spec, Stream
-from streamgauge.streams.prefetch import Ahead, workers_for
+from streamgauge.streams.prefetch import PrefetchSource, workers_for
 from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stored_order import mapped
 
@@ -185,15 +185,15 @@ def with_features(
     matters only where there are no weights. `progress` is told how many samples of how many are
     done. `workers` processes decode ahead where the samples are encoded images.
     """
-    place = device_named(device)
+    chosen = device_named(device)
     config = Config(model, str(weights), embedding, mean, std)
     gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
-    backbone = Backbone(stream.spec, config, seed, place, gate)
+    backbone = Backbone(stream.spec, config, seed, chosen, gate)
     print_of = hashlib.blake2b(
         f"features 1 {stream.source.fingerprint} {backbone.fingerprint}".encode(), digest_size=16
     ).hexdigest()
     folder = Path(out) / print_of
-    _compute(stream.source, backbone, folder, place, progress, workers)
+    _compute(stream.source, backbone, folder, chosen, progress, workers)
     source = FeatureSource(stream.source, folder, backbone.size, print_of)
     return replace(
         stream,
@@ -251,8 +251,8 @@ def _shard(
     device: torch.device,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """One file, written block by block beside its place, so that only a block is in memory and a
-    computation that was killed goes on after the last block that is whole."""
+    """One file, written block by block under a temporary name, so that only a block is in memory
+    and a computation that was killed continues after the last complete block."""
     start, end = part
     size = backbone.size
     file = shard_file(folder, start // rows_in_a_shard(size))
@@ -269,7 +269,7 @@ def _shard(
         ]
         told = 0
         for number, index in enumerate(blocks):
-            while isinstance(source, Ahead) and source.hungry and told < len(blocks):
+            while isinstance(source, PrefetchSource) and source.needs_more and told < len(blocks):
                 if told >= number:
                     source.announce(blocks[told])
                 told += 1
@@ -295,7 +295,7 @@ def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
     if count == 0:
         yield source
         return
-    reader = Ahead(source, count)
+    reader = PrefetchSource(source, count)
     try:
         yield reader
     finally:
@@ -345,9 +345,9 @@ def device_named(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError:
         raise StreamgaugeError(f"There is no device '{device}'; use auto, cpu or cuda.") from None
-    if place.type == "cuda" and not torch.cuda.is_available():
+    if chosen.type == "cuda" and not torch.cuda.is_available():
         raise StreamgaugeError("This machine has no CUDA device; use --device cpu.")
-    return place
+    return chosen

@@ -1,9 +1,9 @@
-"""A residual network as it is quickest to ask: batch norm folded into the convolutions before it.
+"""A residual network for fast inference: batch norm folded into the convolutions before it.
 
 In evaluation mode batch norm multiplies and adds per channel, so w' = w g / sqrt(v + eps) and
 b' = b - m g / sqrt(v + eps) do its work (g, b: its weights, m, v: its running statistics). Channels
-are padded with zeros to what matrix units like, and products are taken in the given precision with
-sums in fp32. The head stays the model's own, in fp32.
+are padded with zeros to multiples that matrix units need, and products are taken in the given
+precision with sums in fp32. The head stays the model's own, in fp32.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class _Conv:
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, beside: _Conv | None = None) -> None:
-        """With a shortcut's convolution `beside` it, that one's bias is in this one's."""
-        self.conv, self.norm, self.beside = conv, norm, beside
+    def __init__(
+        self, conv: nn.Conv2d, norm: nn.BatchNorm2d, parallel: _Conv | None = None
+    ) -> None:
+        """The bias of a `parallel` convolution, that of a shortcut, is added to this one's."""
+        self.conv, self.norm, self.parallel = conv, norm, parallel
         self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
     def alone(self, x: Tensor) -> Tensor:
@@ -62,7 +64,7 @@ class _Conv:
 
 
 class Folded:
-    """Answers in a model's place; `refresh` after the model has changed."""
+    """Answers instead of a model; call `refresh` after the model has changed."""
 
     def __init__(self, model: Model, precision: str) -> None:
         self.model, self.dtype = model, DTYPES[precision]
@@ -92,7 +94,7 @@ class Folded:
         few operations on all of them, where one by one it would be two for each convolution."""
         scaled: list[Tensor] = []  # for each own weight the number of its channel
         biased: list[Tensor] = []  # for each padded bias the number of its channel, or the zero's
-        beside: list[Tensor] = []  # and that of the shortcut's beside it
+        parallel: list[Tensor] = []  # and that of the shortcut's convolution
         channels = sum(len(conv.norm.weight) for conv in self._convs)
         channel = 0
         begins: dict[_Conv, int] = {}  # the number of its first channel
@@ -101,7 +103,7 @@ class Folded:
             rows = len(weight)
             scaled.append((channel + torch.arange(rows)).repeat_interleave(weight[0].numel()))
             begins[conv] = channel
-            for numbers, owner in ((biased, conv), (beside, conv.beside)):
+            for numbers, owner in ((biased, conv), (parallel, conv.parallel)):
                 numbers.append(torch.full((padded((rows,), self._pad)[0],), channels))
                 if owner is not None:
                     numbers[-1][:rows] = begins[owner] + torch.arange(rows)
@@ -109,10 +111,10 @@ class Folded:
         scaled.append(torch.tensor([channels]))  # the zero behind the last weight
         device = self._convs[0].conv.weight.device
         self._scaled, self._biased, self._beside = (
-            torch.cat(parts).to(device) for parts in (scaled, biased, beside)
+            torch.cat(parts).to(device) for parts in (scaled, biased, parallel)
         )
         self._padding = Padding([conv.conv.weight for conv in self._convs], self._pad)
-        self._weights = torch.zeros(len(self._padding.place), dtype=self.dtype, device=device)
+        self._weights = torch.zeros(len(self._padding.source), dtype=self.dtype, device=device)
         self._biases = torch.zeros(len(self._biased), dtype=self.dtype, device=device)
         weights = self._padding.split(self._weights)
         biases = self._biases.split([len(numbers) for numbers in biased])  # type: ignore[no-untyped-call]
@@ -130,7 +132,7 @@ class Folded:
         nothing = scale.new_zeros(1)
         scales = torch.cat([scale, nothing]).index_select(0, self._scaled)
         own = self._padding.vector([conv.conv.weight for conv in self._convs]) * scales
-        self._weights.copy_(own.index_select(0, self._padding.place))
+        self._weights.copy_(own.index_select(0, self._padding.source))
         shift = torch.cat([torch.addcmul(bias, mean, scale, value=-1), nothing])
         shifts = shift.index_select(0, self._biased) + shift.index_select(0, self._beside)
         self._biases.copy_(shifts)
@@ -157,25 +159,25 @@ class Folded:
         logits: Tensor = self.model.head(self.features(x))
         return logits
 
-    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, beside: _Conv | None = None) -> _Conv:
-        folded = _Conv(conv, norm, beside)
+    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, parallel: _Conv | None = None) -> _Conv:
+        folded = _Conv(conv, norm, parallel)
         self._convs.append(folded)
         return folded
 
     def _block(self, block: Any) -> Any:
-        beside = None if block.downsample is None else self._fold(*block.downsample)
+        parallel = None if block.downsample is None else self._fold(*block.downsample)
         inner = [self._fold(block.conv1, block.bn1)]
         if isinstance(block, Bottleneck):
             inner.append(self._fold(block.conv2, block.bn2))
-            last = self._fold(block.conv3, block.bn3, beside)
+            last = self._fold(block.conv3, block.bn3, parallel)
         else:
             assert isinstance(block, BasicBlock)
-            last = self._fold(block.conv2, block.bn2, beside)
+            last = self._fold(block.conv2, block.bn2, parallel)
 
         def run(x: Tensor) -> Tensor:
             out = x
             for conv in inner:
                 out = conv.relu(out)
-            return last.add_relu(out, x if beside is None else beside.alone(x))
+            return last.add_relu(out, x if parallel is None else parallel.alone(x))
 
         return run

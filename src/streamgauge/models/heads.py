@@ -1,4 +1,4 @@
-"""Classifiers on top of features, in which a class not met yet has no say."""
+"""Classifiers on top of features, which cannot predict classes not seen yet."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from streamgauge.models.inputs import at_hand
 
 UNSEEN = -1000.0
-"""Logit of a class that was not met yet: never predicted, and no gradient reaches its weights."""
+"""Logit of a class that was not seen yet: never predicted, and no gradient reaches its weights."""
 
 
 class Head(nn.Module):
     """What the heads share: `seen`, one flag a class, and the mask made from it.
 
-    The number of outputs is fixed and classes not met yet are masked, where others let the head
+    The number of outputs is fixed and classes not seen yet are masked, where others let the head
     grow: the outcome is the same and the shapes stay constant. Logits of unseen classes are
     replaced by -1000, as the survey's growing head does (Soutif-Cormerais et al. 2023). With
     `masked=False` all outputs count from the start (the fixed head of DER++); `seen` is still kept.
@@ -29,7 +29,7 @@ class Head(nn.Module):
         self.register_buffer("seen", torch.zeros(classes, dtype=torch.bool))
 
     def see(self, y: Tensor, mask: Tensor | None = None) -> None:
-        """Mark classes as met; where a mask is given, only labels at its true places.
+        """Mark classes as seen; with a mask, only labels where it is true.
 
         Tensor operations of fixed shape only, so nothing waits for the device.
         """
@@ -38,12 +38,12 @@ class Head(nn.Module):
         elif mask is None:
             self.seen.index_fill_(0, y, True)
         else:
-            met = torch.zeros_like(self.seen, dtype=torch.float32)
-            met.index_add_(0, torch.where(mask, y, 0), mask.to(torch.float32))
-            self.seen.logical_or_(met > 0)
+            counts = torch.zeros_like(self.seen, dtype=torch.float32)
+            counts.index_add_(0, torch.where(mask, y, 0), mask.to(torch.float32))
+            self.seen.logical_or_(counts > 0)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logits [B, C] of all classes, met or not."""
+        """Logits [B, C] of all classes, seen or not."""
         raise NotImplementedError
 
     def forward(self, features: Tensor) -> Tensor:

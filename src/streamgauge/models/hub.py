@@ -41,7 +41,7 @@ def _torchvision(name: str) -> tuple[dict[str, Any], Published]:
         from torchvision import models
     except (ImportError, RuntimeError) as error:
         raise StreamgaugeError(
-            f"'torchvision:{name}' needs a package that works beside this torch ({error}):"
+            f"'torchvision:{name}' needs a package that works with this torch ({error}):"
             " pip install torchvision, or give a file of weights."
         ) from None
     try:

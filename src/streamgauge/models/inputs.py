@@ -43,6 +43,6 @@ def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[f
         if value.shape[1] not in (1, x.shape[1]):
             raise StreamgaugeError(
                 f"there are {value.shape[1]} values in {what} for {x.shape[1]} channels: "
-                f"give one a channel, or one for all."
+                f"give one per channel, or one for all."
             )
     return x.to(torch.float32).div_(255).sub_(mean).div_(std)

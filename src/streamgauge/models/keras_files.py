@@ -38,21 +38,21 @@ def read_tensorflow_js(path: Path) -> Published:
                 raise StreamgaugeError(f"The weights of '{path}' lack the file '{name}'.")
             parts.append(file.read_bytes())
         data, start = b"".join(parts), 0
-        for one in group["weights"]:
-            stored = one.get("quantization", {}).get("dtype", one["dtype"])
+        for entry in group["weights"]:
+            stored = entry.get("quantization", {}).get("dtype", entry["dtype"])
             if stored not in ("float32", "float16"):
                 raise StreamgaugeError(
                     f"The weights of '{path}' are stored as {stored}: only float32 and float16 can"
                     " be read."
                 )
             kind = np.dtype(stored).newbyteorder("<")
-            count = int(np.prod(one["shape"], dtype=np.int64))
+            count = int(np.prod(entry["shape"], dtype=np.int64))
             if start + count * kind.itemsize > len(data):
                 raise StreamgaugeError(f"The weights of '{path}' are cut off: get them anew.")
             flat = np.frombuffer(data, kind, count, start)
             start += count * kind.itemsize
-            arrays[one["name"]] = torch.from_numpy(
-                flat.reshape(one["shape"]).astype(np.float32, copy=True)
+            arrays[entry["name"]] = torch.from_numpy(
+                flat.reshape(entry["shape"]).astype(np.float32, copy=True)
             )
     return _published(arrays, config)
 

@@ -73,7 +73,7 @@ def _from_hugging_face(name: str) -> str:
 def _from_lite(name: str) -> str:
     part = re.fullmatch(r"_blocks\.(\d+)\._(\w+?)\.(.+)", name)
     if part:
-        stage, place = _LITE_BLOCKS[int(part[1])]
+        stage, block = _LITE_BLOCKS[int(part[1])]
         own = {
             "expand_conv": "conv_pw",
             "bn0": "bn1",
@@ -89,7 +89,7 @@ def _from_lite(name: str) -> str:
                 "project_conv": "conv_pw",
                 "bn2": "bn2",
             }
-        return f"blocks.{stage}.{place}.{own.get(part[2], part[2])}.{part[3]}"
+        return f"blocks.{stage}.{block}.{own.get(part[2], part[2])}.{part[3]}"
     for theirs, ours in (
         ("_conv_stem.", "conv_stem."),
         ("_bn0.", "bn1."),
@@ -104,7 +104,7 @@ def _from_lite(name: str) -> str:
 
 _LITE_BLOCKS = dict(
     enumerate(
-        (stage, place) for stage, (_, _, depth, _, _) in enumerate(STAGES) for place in range(depth)
+        (stage, block) for stage, (_, _, depth, _, _) in enumerate(STAGES) for block in range(depth)
     )
 )
 
@@ -113,29 +113,29 @@ def from_keras(
     arrays: Mapping[str, Tensor], eps: Mapping[str, float], stride_on_first: bool
 ) -> Published:
     """Keras' ResNet50: arrays by `layer/kind`, batch norm's epsilon by layer."""
-    found: dict[str, Tensor] = {}
+    converted: dict[str, Tensor] = {}
     for name, array in arrays.items():
         layer, _, kind = name.rpartition("/")
         ours = _keras_layer(layer)
         if ours is None or kind == "bias":
             if ours == "fc":
-                found["fc.bias"] = array
+                converted["fc.bias"] = array
             continue
         if kind == "kernel":
-            found[f"{ours}.weight"] = (
+            converted[f"{ours}.weight"] = (
                 array.T if array.ndim == 2 else array.permute(3, 2, 0, 1)
             ).contiguous()
         elif kind in ("gamma", "beta"):
-            found[f"{ours}.{'weight' if kind == 'gamma' else 'bias'}"] = array
+            converted[f"{ours}.{'weight' if kind == 'gamma' else 'bias'}"] = array
         elif kind == "moving_variance":
-            found[f"{ours}.running_var"] = (array.double() + eps[layer] - OUR_EPS).float()
+            converted[f"{ours}.running_var"] = (array.double() + eps[layer] - OUR_EPS).float()
         elif kind == "moving_mean":
             bias = arrays.get(f"{_convolution_of(layer)}/bias")
             shifted = array if bias is None else (array.double() - bias.double()).float()
-            found[f"{ours}.running_mean"] = shifted
-    if "conv1.weight" in found:
-        found["conv1.weight"] = torch.flip(found["conv1.weight"], (1,))
-    return Published(found, KERAS_MEAN, KERAS_STD, stride_on_first)
+            converted[f"{ours}.running_mean"] = shifted
+    if "conv1.weight" in converted:
+        converted["conv1.weight"] = torch.flip(converted["conv1.weight"], (1,))
+    return Published(converted, KERAS_MEAN, KERAS_STD, stride_on_first)
 
 
 def _keras_layer(layer: str) -> str | None:

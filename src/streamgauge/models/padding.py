@@ -19,46 +19,46 @@ Shape = tuple[int, ...]
 
 class Padding:
     """Of tensors like these, [out, in, height, width] or [out]: out and in become multiples of
-    `multiple`. Padded ones lie channels-last in memory, and own ones as these here do, so that
-    neither has to be laid out anew.
+    `multiple`. Padded tensors are channels-last in memory, the others have the layout of these, so
+    that neither has to be copied into another layout.
 
     >>> own = [torch.tensor([[[[5.0]], [[6.0]]]]), torch.tensor([7.0, 8.0, 9.0])]
-    >>> lay = Padding(own, 2)
-    >>> wide = lay.spread(own)
-    >>> [one.flatten().tolist() for one in wide]
+    >>> padding = Padding(own, 2)
+    >>> wide = padding.spread(own)
+    >>> [x.flatten().tolist() for x in wide]
     [[5.0, 6.0, 0.0, 0.0], [7.0, 8.0, 9.0, 0.0]]
-    >>> [one.flatten().tolist() for one in lay.gather(wide)]
+    >>> [x.flatten().tolist() for x in padding.gather(wide)]
     [[5.0, 6.0], [7.0, 8.0, 9.0]]
     """
 
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
-        self._own = [_Lies(tuple(one.shape), _is_last(one)) for one in like]
-        self._wide = [_Lies(padded(one.shape, multiple), True) for one in like]
-        nothing = sum(one.numel() for one in like)  # the number of the zero behind the last
-        place, first = [], 0
+        self._own = [_Layout(tuple(x.shape), _is_last(x)) for x in like]
+        self._wide = [_Layout(padded(x.shape, multiple), True) for x in like]
+        nothing = sum(x.numel() for x in like)  # the number of the zero behind the last
+        source, first = [], 0
         for own, wide in zip(self._own, self._wide, strict=True):
             numbers = torch.full(wide.shape, nothing)
             within = tuple(map(slice, own.shape))
             numbers[within] = own.tensor(torch.arange(first, first + math.prod(own.shape)))
-            place.append(wide.vector(numbers))
+            source.append(wide.vector(numbers))
             first += math.prod(own.shape)
         # Of each number with padding, where it comes from.
-        self.place = torch.cat(place).to(like[0].device, torch.int32)
+        self.source = torch.cat(source).to(like[0].device, torch.int32)
         self._nothing = torch.zeros(1, device=like[0].device)
 
     @cached_property
     def _back(self) -> Tensor:
         """Of each own number, where it goes."""
         count = sum(math.prod(own.shape) for own in self._own)
-        return self.place.argsort()[:count].to(torch.int32)
+        return self.source.argsort()[:count].to(torch.int32)
 
     def spread(self, own: Iterable[Tensor], dtype: torch.dtype = torch.float32) -> list[Tensor]:
         """Padded, and rounded to this precision."""
-        return self.split(self.vector(own).to(dtype).index_select(0, self.place))
+        return self.split(self.vector(own).to(dtype).index_select(0, self.source))
 
     def vector(self, own: Iterable[Tensor]) -> Tensor:
-        """All numbers, and a zero; `place` has their numbers."""
-        parts = (lies.vector(one) for lies, one in zip(self._own, own, strict=True))
+        """All numbers, and a zero; `source` has their numbers."""
+        parts = (layout.vector(x) for layout, x in zip(self._own, own, strict=True))
         return torch.cat([*parts, self._nothing])
 
     def split(self, whole: Tensor) -> list[Tensor]:
@@ -67,12 +67,12 @@ class Padding:
 
     def gather(self, wide: Iterable[Tensor]) -> list[Tensor]:
         """What `spread` was given, in float32."""
-        parts = [lies.vector(one) for lies, one in zip(self._wide, wide, strict=True)]
+        parts = [layout.vector(x) for layout, x in zip(self._wide, wide, strict=True)]
         return _split(torch.cat(parts).index_select(0, self._back).float(), self._own)
 
 
-class _Lies(NamedTuple):
-    """How a tensor lies in memory."""
+class _Layout(NamedTuple):
+    """The memory layout of a tensor."""
 
     shape: Shape
     last: bool  # channels-last, where it is of images
@@ -105,6 +105,6 @@ def padded(shape: Sequence[int], multiple: int) -> Shape:
     return (*(-(-n // multiple) * multiple for n in shape[:2]), *shape[2:])
 
 
-def _split(whole: Tensor, lie: Sequence[_Lies]) -> list[Tensor]:
-    parts = whole.split([math.prod(one.shape) for one in lie])  # type: ignore[no-untyped-call]
-    return [one.tensor(part) for one, part in zip(lie, parts, strict=True)]
+def _split(whole: Tensor, layouts: Sequence[_Layout]) -> list[Tensor]:
+    parts = whole.split([math.prod(layout.shape) for layout in layouts])  # type: ignore[no-untyped-call]
+    return [layout.tensor(part) for layout, part in zip(layouts, parts, strict=True)]

@@ -31,7 +31,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions and a shortcut."""
 
     expansion = 1
 
@@ -50,7 +50,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; the stride is on the 3 x 3."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions and a shortcut; the stride is on the 3 x 3."""
 
     expansion = 4
     stride_on_first = False

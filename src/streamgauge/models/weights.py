@@ -17,7 +17,7 @@ from streamgauge.models.keras_files import read_hdf5, read_tensorflow_js
 from streamgauge.models.layouts import Published, to_ours
 
 CLASSIFIER = "fc."
-MASK = "fc.seen"  # which classes were met: ours alone, so no published file has it
+MASK = "fc.seen"  # which classes were seen: ours alone, so no published file has it
 
 
 class Loaded(NamedTuple):
@@ -64,16 +64,16 @@ def load_weights(
     published = _published(path)
     _refuse_other_network(published, model, path)
     _refuse_other_input(published, mean, std, path)
-    found = published.arrays
+    arrays = published.arrays
     own = model.state_dict()
     want = {name: tuple(array.shape) for name, array in own.items()}
-    have = {name: tuple(array.shape) for name, array in found.items()}
+    have = {name: tuple(array.shape) for name, array in arrays.items()}
     fits = [name for name in own if have.get(name) == want[name]]
     kept = [name for name in own if name not in fits]
-    unused = [name for name in found if name not in own]
+    unused = [name for name in arrays if name not in own]
     backbone = [name for name in kept if not name.startswith(CLASSIFIER)]
-    missing = [n for n in backbone if n not in found and not n.endswith(".num_batches_tracked")]
-    misfit = [f"{n} {have[n]} where it needs {want[n]}" for n in backbone if n in found]
+    missing = [n for n in backbone if n not in arrays and not n.endswith(".num_batches_tracked")]
+    misfit = [f"{n} {have[n]} where it needs {want[n]}" for n in backbone if n in arrays]
     if missing or misfit or not fits:
         says = [("lacks", missing), ("does not fit in", misfit), ("has unexpectedly", unused)]
         reasons = "; ".join(f"it {what} {_some(names)}" for what, names in says if names)
@@ -84,14 +84,14 @@ def load_weights(
         )
     with torch.no_grad():
         for name in fits:
-            own[name].copy_(found[name])  # the arrays of state_dict() are the model's own
+            own[name].copy_(arrays[name])  # the arrays of state_dict() are the model's own
     return Loaded(tuple(fits), tuple(n for n in kept if n != MASK), tuple(unused), *published[1:3])
 
 
 def _published(path: str | Path) -> Published:
     if is_hub_name(path):
-        found, about = fetch(str(path))
-        arrays = found if isinstance(found, dict) else _read(found)
+        fetched, about = fetch(str(path))
+        arrays = fetched if isinstance(fetched, dict) else _read(fetched)
         return about._replace(arrays=to_ours(arrays))
     path = Path(path)
     if path.suffix == ".json" and path.is_file():

@@ -21,17 +21,17 @@ MULTIPLE = 8
 
 
 class Wide:
-    """Called in training mode in place of the network's `body`. Weights are looked up at each call,
-    as whoever asks `what if` puts others in their place."""
+    """Called in training mode instead of the network's `body`. Weights are looked up at each call,
+    since `functional_call` may replace them."""
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self.dtype, self._body = dtype, _Body(model)
         named = list(self._body.named_modules())
-        self._convs = [(name, one) for name, one in named if isinstance(one, nn.Conv2d)]
+        self._convs = [(name, part) for name, part in named if isinstance(part, nn.Conv2d)]
         self._norms = [
-            (name, one)
-            for name, one in named
-            if isinstance(one, nn.BatchNorm2d) and one.num_features % MULTIPLE
+            (name, part)
+            for name, part in named
+            if isinstance(part, nn.BatchNorm2d) and part.num_features % MULTIPLE
         ]
         pairs = [vector for _, norm in self._norms for vector in (norm.weight, norm.bias)]
         self._weights = Padding([conv.weight for _, conv in self._convs], MULTIPLE)
@@ -40,13 +40,13 @@ class Wide:
     def __call__(self, x: Tensor) -> Tensor:
         convs = self._convs
         norms: list[Any] = [norm for _, norm in self._norms]
-        weights = _Spread.apply(self._weights, self.dtype, *(conv.weight for _, conv in convs))  # type: ignore[no-untyped-call]
+        weights = _PadWeights.apply(self._weights, self.dtype, *(conv.weight for _, conv in convs))  # type: ignore[no-untyped-call]
         state = {f"{name}.weight": w for (name, _), w in zip(convs, weights, strict=True)}
         own: list[Any] = []
         moved: list[Tensor] = []
         if self._pairs is not None:
             given = [p for norm in norms for p in (norm.weight, norm.bias)]
-            pairs = _Spread.apply(self._pairs, torch.float32, *given)  # type: ignore[no-untyped-call]
+            pairs = _PadWeights.apply(self._pairs, torch.float32, *given)  # type: ignore[no-untyped-call]
             state |= self._named(("weight", "bias"), pairs)
             # As batch norm moves its own: unnoticed by autograd, which has saved other statistics
             # that may share their memory with these.
@@ -67,7 +67,7 @@ class Wide:
 
 
 class _Body(nn.Module):
-    """`functional_call` calls a module, and what is to be called is a module's `body`."""
+    """A module whose call is the model's `body`, for `functional_call`."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -78,14 +78,14 @@ class _Body(nn.Module):
         return features
 
 
-class _Spread(torch.autograd.Function):
-    """Padded and rounded, and the gradients brought back, each in one go."""
+class _PadWeights(torch.autograd.Function):
+    """Pads and rounds all weights at once; backward removes the padding of their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, lay: Padding, dtype: torch.dtype, *own: Tensor) -> Any:
-        ctx.lay = lay
-        return tuple(lay.spread(own, dtype))
+    def forward(ctx: Any, padding: Padding, dtype: torch.dtype, *own: Tensor) -> Any:
+        ctx.padding = padding
+        return tuple(padding.spread(own, dtype))
 
     @staticmethod
     def backward(ctx: Any, *wide: Tensor) -> Any:
-        return None, None, *ctx.lay.gather(wide)
+        return None, None, *ctx.padding.gather(wide)

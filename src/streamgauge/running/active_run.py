@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from streamgauge import engine as engines
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.record import OPTIONAL, Run, RunWriter, environment
+from streamgauge.record import Run, RunWriter
 from streamgauge.record.renamed import current_state
 from streamgauge.running.determinism import explain_refusals, make_deterministic
 from streamgauge.running.end_notes import end_notes
 from streamgauge.running.execution import Execution
+from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.identity import identity
 from streamgauge.running.loop import Loop
 from streamgauge.running.plan import check_seed
@@ -125,23 +126,20 @@ class ActiveRun:
 
     def _header(self, origin: str | None, notes: Mapping[str, Any]) -> dict[str, Any]:
         stream = self.stream
-        config: dict[str, Any] = {
-            "stream": {"origin": origin, "name": stream.name, "settings": dict(stream.settings)},
-            "learner": self.recipe.describe(stream),
-            "protocol": as_plain(self.protocol),
-            "seed": self.seed,
-            "device": self.device.type,
-            **notes,
-        }
+        config = run_config(
+            stream.name,
+            stream.settings,
+            self.recipe.describe(stream),
+            as_plain(self.protocol),
+            self.seed,
+            self.device.type,
+            origin,
+            notes,
+        )
         if self.engine.name != "eager":
             config["engine"] = {"name": self.engine.name, "precision": self.engine.precision}
         described = stream.describe()
-        return {
-            "id": identity(config, described),
-            "config": config,
-            "stream": described,
-            "environment": environment(str(self.device)),
-        }
+        return run_header(identity(config, described), config, described, str(self.device))
 
     @property
     def loop(self) -> Loop | None:
@@ -226,10 +224,7 @@ class ActiveRun:
         self._loop, self.engine = None, engines.Eager()
 
     def _recorder(self) -> Any:
-        absent = OPTIONAL - set(self.stream.source.columns)
-        if self.stream.task is not None:
-            absent -= {"task"}
-        make = partial(RunWriter, self.path, self.header, frozenset(absent))
+        make = partial(RunWriter, self.path, self.header, absent_columns(self.stream))
         return make() if self.ranks is None else self.ranks.recorder(make)
 
     def _build(

@@ -44,7 +44,7 @@ def check_learner(recipe: Recipe, device: str = "cpu") -> list[Result]:
     """All checks, in an order in which the first failure is the most telling."""
     import torch
 
-    place = torch.device(device)
+    torch_device = torch.device(device)
     make_deterministic(device)
     results: list[Result] = []
     for name, check in _CHECKS.items():
@@ -52,7 +52,7 @@ def check_learner(recipe: Recipe, device: str = "cpu") -> list[Result]:
             results.append(Result(name, None, "not tried"))
             continue
         try:
-            why = check(recipe, place)
+            why = check(recipe, torch_device)
             results.append(Result(name, None if why else True, why or ""))
         except Broken as broken:
             results.append(Result(name, False, str(broken)))
@@ -163,10 +163,10 @@ def _parting(a: dict[str, Any], b: dict[str, Any]) -> int | None:
         x, y = a[column], b[column]
         size = min(len(x), len(y))
         unequal = (x[:size] != y[:size]) & ~((x[:size] != x[:size]) & (y[:size] != y[:size]))
-        places = np.flatnonzero(unequal)
-        if len(places) or len(x) != len(y):
-            place = int(places[0]) if len(places) else max(0, size - 1)
-            step = int(a["step"][place]) if len(a["step"]) else 0
+        rows = np.flatnonzero(unequal)
+        if len(rows) or len(x) != len(y):
+            row = int(rows[0]) if len(rows) else max(0, size - 1)
+            step = int(a["step"][row]) if len(a["step"]) else 0
             first = step if first is None else min(first, step)
     return first
 
@@ -179,12 +179,12 @@ def _state_bytes(state: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _through_disk(state: Any, place: torch.device) -> Any:
+def _through_disk(state: Any, device: torch.device) -> Any:
     import torch
 
     buffer = io.BytesIO(_state_bytes(state))
     try:
-        return from_plain(torch.load(buffer, map_location=place, weights_only=True))
+        return from_plain(torch.load(buffer, map_location=device, weights_only=True))
     except Exception as error:
         raise Broken(
             f"its state cannot be stored: {_first_line(error)}; a state is made of dicts, lists, "

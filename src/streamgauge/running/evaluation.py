@@ -1,4 +1,4 @@
-"""Evaluation on held-out data: when it is due, what counts as seen, and what is written down."""
+"""Evaluation on held-out data: when it is due, what counts as seen, and the rows of the log."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from streamgauge.running.rows import Record
     from streamgauge.streams import Split, Stream
 
-BLOCK, LARGE_BLOCK = 512, 4096  # samples answered at once, on a CPU and on a GPU
-# Of images on a CPU: the activations of more no longer lie in its cache, and are slower.
+BLOCK, LARGE_BLOCK = 512, 4096  # samples per forward pass, on a CPU and on a GPU
+# Images per forward pass on a CPU: the activations of more do not fit into its cache.
 IMAGES_ON_CPU = 128
-CHANGED = "changed_by_precision"  # share of held-out answers that fp32 would give otherwise
+CHANGED = "changed_by_precision"  # share of held-out answers that differ in fp32
 # Held-out inputs up to this size stay on the device between evaluations.
 CACHE_BYTES = 256 << 20
 
 
 class Moment(NamedTuple):
-    """Where the run stands when an evaluation is taken."""
+    """The state of the run at an evaluation."""
 
     evaluation: int
-    step: int  # steps made
+    step: int  # steps that have ended
     version: int
     current: int  # task of the last step, or -1
 
 
 class Evaluator:
-    """Answers held-out samples with the learner as it is, and writes the counts to the log."""
+    """Answers held-out samples with the current version, and appends the counts to the log."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Evaluator:
             engine.adopt(adapter, stream.spec.classes)
         self.engine = engine
         self.rows, self.device = record.rows, device
-        self.number = 0  # evaluations taken
+        self.number = 0  # evaluations so far
         self._heldout = {
             name: Heldout(stream, split, name) for name, split in stream.splits.items()
         }
@@ -69,11 +69,12 @@ class Evaluator:
             raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
 
     def due(self, step: int) -> bool:
-        """Whether an evaluation is to be taken after so many steps."""
+        """Whether an evaluation is due after `step` steps."""
         return bool(self._heldout) and any(self._due(step))
 
     def warm_up(self) -> None:
-        """Ask everything that may ever be asked, to see what memory that takes; changes nothing."""
+        """Predict all held-out samples once, so that the memory needed for it is known; changes
+        nothing."""
         for heldout in self._heldout.values():
             for x in self._inputs(heldout, len(heldout)):
                 self.engine.scores(x)
@@ -105,27 +106,27 @@ class Evaluator:
                 self._record_right(name, moment, numbers, counted, count)
                 return
         cumulative = boundary and self.stream.class_task is not None
-        said, changed = [], []
+        blocks, changed = [], []
         for x in self._inputs(heldout, asked):
             scores = self.engine.scores(x)
             exact = self.engine.exact(x) if boundary and not heldout.split.at_boundaries else None
             if exact is not None:
                 changed.append((exact.argmax(1) != scores.argmax(1)).sum())
-            judged = self.engine.judge(scores)
-            # all scores are kept only where they are needed again
-            said.append(judged if cumulative else judged._replace(scores=None))
-        prediction = _joined([one.prediction for one in said])
+            answers = self.engine.judge(scores)
+            # scores are kept only where they are needed again
+            blocks.append(answers if cumulative else answers._replace(scores=None))
+        prediction = _joined([block.prediction for block in blocks])
         numbers, count = heldout.tasks_of(seen)
         self._record_right(name, moment, numbers, heldout.right(prediction[:seen]), count)
-        if changed:  # what evaluating in a lower precision costs, where that is done
+        if changed:  # the effect of evaluating in a lower precision
             share = sum(changed) / asked
             self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
         if cumulative:
-            scores = _joined([one.scores for one in said])
+            scores = _joined([block.scores for block in blocks])
             self._record_cumulative(name, moment, heldout, scores[:seen])
         if keep:
-            sure = _joined([one.confidence for one in said])
-            self._record_answers(name, moment, heldout, prediction, sure)
+            confidence = _joined([block.confidence for block in blocks])
+            self._record_answers(name, moment, heldout, prediction, confidence)
 
     def _seen(self, heldout: Heldout, moment: Moment) -> int:
         return heldout.seen(moment.current, int(self.stream.starts[moment.step]))
@@ -169,10 +170,10 @@ class Evaluator:
         classes = to_device(classes_of(self.stream.class_task, limits), scores.device)
         counted = right_within(scores, heldout.marks(len(scores), scores.device), classes)
         numbers, count = heldout.tasks_of(len(scores))
-        within, place = np.nonzero(numbers <= np.arange(limits)[:, None])
-        chosen = to_device(place * limits + within, scores.device)
+        within, task = np.nonzero(numbers <= np.arange(limits)[:, None])
+        chosen = to_device(task * limits + within, scores.device)
         correct = counted.flatten().index_select(0, chosen)
-        self._record_right(name, moment, numbers[place], correct, count[place], within)
+        self._record_right(name, moment, numbers[task], correct, count[task], within)
 
     def _record_answers(
         self,
@@ -201,8 +202,8 @@ class Evaluator:
         )
 
     def _probe(self, moment: Moment) -> None:
-        """A linear classifier on the learner's frozen features of everything streamed so far,
-        tested on held-out data: what the features are worth, whatever the head does with them."""
+        """Train a linear classifier on the learner's features of all samples streamed so far, and
+        test it on held-out data: the quality of the features without the head."""
         from streamgauge.metrics import linear_probe
 
         index = self.stream.order[: self.stream.starts[moment.step]]
@@ -218,13 +219,13 @@ class Evaluator:
         heldout = self._heldout.get("test") or self._heldout["held_out"]
         seen = self._seen(heldout, moment)
         if seen:
-            said = probe.predict(self._features(heldout.index[:seen], None))
+            prediction = probe.predict(self._features(heldout.index[:seen], None))
             numbers, count = heldout.tasks_of(seen)
-            self._record_right("probe", moment, numbers, heldout.right(said), count)
+            self._record_right("probe", moment, numbers, heldout.right(prediction), count)
 
     def _features(self, index: NDArray[Any], draw: tuple[int, int] | None) -> NDArray[Any]:
-        """Features of samples; with a draw, of their random views, from a generator of its own so
-        that probing changes nothing."""
+        """Features of samples; with a draw, of random views of them. The views have their own
+        generator, so that probing changes nothing."""
         import torch
 
         generator = None
@@ -238,7 +239,8 @@ class Evaluator:
 
 
 class Heldout:
-    """A split sorted by the moment its samples count as seen, so that "seen" is a prefix."""
+    """A split sorted by the time from which its samples count as seen, so that "seen" is a
+    prefix."""
 
     def __init__(self, stream: Stream, split: Split, name: str = "") -> None:
         self.stream, self.split, self.name = stream, split, name
@@ -258,7 +260,7 @@ class Heldout:
         return len(self.index)
 
     def seen(self, current: int, revealed: int) -> int:
-        """How many have been seen: tasks up to the current one, or what lies before now in time.
+        """How many count as seen: tasks up to the current one, or positions up to the last sample.
 
         The current task's held-out samples count from its first step on, as in the survey.
         """
@@ -277,29 +279,29 @@ class Heldout:
 
     @cached_property
     def recurs(self) -> bool:
-        """Whether the same samples are asked again and again, as within a task, and are few enough
-        to stay on a device: then an engine may record asking them."""
+        """Whether the same samples are evaluated repeatedly, as within a task, and fit on the
+        device: then an engine may record the evaluation."""
         each = self.stream.source.read(self.index[:1]).nbytes
         return self.split.task is not None and each * len(self) <= CACHE_BYTES
 
     def tasks_of(self, asked: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Which tasks the first so many are of, and how many are of each: as all are sorted by
-        task, these are the first tasks."""
+        """The tasks of the first `asked` samples, and how many samples each has. Samples are sorted
+        by task, so these are the first tasks."""
         known = self._begins.searchsorted(asked)
         return self._tasks[:known], np.minimum(self._ends[:known], asked) - self._begins[:known]
 
-    def right(self, said: Any) -> Any:
-        """Right answers of each task among the first so many; where they are tensors on a device,
-        so are the counts."""
-        asked = len(said)
-        if not isinstance(said, np.ndarray):
-            return right(said, self.marks(asked, said.device))
-        correct = said == self.label[:asked]
+    def right(self, prediction: Any) -> Any:
+        """Correct answers per task, for the predictions of the first samples; on a device if the
+        predictions are."""
+        asked = len(prediction)
+        if not isinstance(prediction, np.ndarray):
+            return right(prediction, self.marks(asked, prediction.device))
+        correct = prediction == self.label[:asked]
         return np.add.reduceat(correct, self._begins[self._begins < asked], dtype=np.int64)
 
     def marks(self, asked: int, device: torch.device) -> Marks:
-        """Labels and tasks of the first so many, on the run's device: parts of memory that stays,
-        so that a recorded evaluation finds them."""
+        """Labels and tasks of the first `asked` samples on the device: views of tensors that stay
+        at the same address, as a recorded evaluation needs."""
         if not self._known:
             known = (self.label, self.task, self._tasks)
             self._known = tuple(to_device(v.astype(np.int64), device) for v in known)
@@ -343,7 +345,7 @@ class Due:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Of what was said block by block: on the host an array, on a device a tensor."""
+    """One array of the results of all blocks, or one tensor if they are tensors."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], np.ndarray):

@@ -1,10 +1,9 @@
 """Near-future evaluation: which steps the version in force answers ahead of their time.
 
 A shift S counts samples. Step t is answered by the version in force at the latest step that began
-at least S samples before it, so a shift is rounded up to whole steps. To answer every step again
-for every shift costs as many forward passes as there are shifts; on a long stream every n-th step
-is enough. The steps that are asked are the same for all shifts, so that shifts are compared on the
-same samples.
+at least S samples before it, so a shift is rounded up to whole steps. Each shift costs one more
+forward pass per step; on a long stream every n-th step is enough. The answered steps are the same
+for all shifts, so that shifts are compared on the same samples.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LONG = 1_000_000  # samples of a stream above which it is thinned to about as ma
 
 
 class LookAhead:
-    """Shifts in samples, and every how many steps one is asked for them (1: all)."""
+    """Shifts in samples, and the stride between the steps that are answered (1: all)."""
 
     def __init__(self, stream: Stream, shifts: Sequence[int], thin: str, exact: bool) -> None:
         self.stream = stream
@@ -35,15 +34,15 @@ class LookAhead:
             )
 
     def due(self, step: int) -> Iterator[tuple[int, int]]:
-        """(shift, step to answer now) of all that the version of this step answers."""
+        """(shift, step) of all steps that the version in force at this step answers ahead."""
         for shift, answering in self._answering.items():
             first, last = np.searchsorted(answering, [step, step + 1]).tolist()
-            # The first of them that is a multiple of the stride, and on in strides.
+            # The multiples of the stride among them.
             for target in range(-(-first // self.every) * self.every, last, self.every):
                 yield shift, target
 
     def extra(self) -> float:
-        """Answers given ahead for each ordinary one, of the whole stream."""
+        """Answers given ahead per ordinary answer, over the whole stream."""
         length = np.diff(self.stream.starts)
         asked = 0
         for answering in self._answering.values():
@@ -52,37 +51,37 @@ class LookAhead:
         return asked / self.stream.samples
 
     def sentences(self) -> list[str]:
-        """What is to be known before the run: how shifts are rounded, and what they cost."""
+        """Sentences for the start of a run: how shifts are rounded, and what they cost."""
         size = self.stream.size
-        told = []
+        sentences = []
         rounded = [s for s in self._answering if s % size]
         if self._answering and self.stream.albums:
-            told.append(
+            sentences.append(
                 "A shift counts samples and is rounded up to whole steps, which are albums of up to"
                 f" {size}."
             )
         elif rounded:
             steps = ", ".join(f"{s} is {-(-s // size) * size}" for s in rounded)
-            told.append(
+            sentences.append(
                 f"A shift counts samples and is rounded up to whole steps of {size}: {steps}."
             )
         beyond = [s for s in self._answering if not (self._answering[s] >= 0).any()]
         if beyond:
-            told.append(
+            sentences.append(
                 f"The stream has {self.stream.samples:,} samples, so nothing is scored "
                 f"{', '.join(f'{s:,}' for s in beyond)} ahead."
             )
         if self._answering and self.every > 1:
-            told.append(
+            sentences.append(
                 f"Near future: every {nth(self.every)} step is asked, {100 * self.extra():.0f} % "
                 f"more answers in all; protocol.thin=1 asks every step."
             )
-        return told
+        return sentences
 
 
 def answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:
     """For each step, the step whose version answers it: the latest that began at least `shift`
-    samples before it; -1 for the first samples, which no version is old enough for."""
+    samples before it; -1 for the first steps, for which no version is old enough."""
     if shift < 1:
         raise StreamgaugeError(f"A shift is a number of samples above 0, not {shift}.")
     begin = stream.starts[:-1].astype(np.int64)  # a shift may be longer than any stream
@@ -90,7 +89,7 @@ def answering_step(stream: Stream, shift: int) -> NDArray[np.int64]:
 
 
 def stride(thin: str, stream: Stream) -> int:
-    """Every how many steps one is asked: `auto`, a number of steps, or "N samples" to keep."""
+    """The stride for `thin`: `auto`, a number of steps, or "N samples" to answer."""
     number, wanted = parse(thin)
     if number == "auto":
         wanted = LONG
@@ -100,7 +99,7 @@ def stride(thin: str, stream: Stream) -> int:
 
 
 def parse(thin: str) -> tuple[str, int | None]:
-    """What a setting says: a stride, or how many samples to keep.
+    """A setting as a stride, or as a number of samples to answer.
 
     >>> parse("auto"), parse("7"), parse("50000 samples")
     (('auto', None), ('7', None), ('', 50000))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamgauge.learners.base import Batch
-from streamgauge.streams.prefetch import Ahead, workers_for
+from streamgauge.streams.prefetch import PrefetchSource, workers_for
 
 if TYPE_CHECKING:
     from streamgauge.learners.adapter import PrefetchCopy
@@ -36,7 +36,7 @@ def prefetching(stream: Stream, workers: int | None) -> Iterator[Stream]:
     if count == 0:
         yield stream
         return
-    source = Ahead(stream.source, count)
+    source = PrefetchSource(stream.source, count)
     try:
         yield replace(stream, source=source)
     finally:
@@ -45,7 +45,7 @@ def prefetching(stream: Stream, workers: int | None) -> Iterator[Stream]:
 
 def with_prefetch(loop: Loop, progress: Progress | None) -> Progress | None:
     """A progress callback that also announces the next reads, if the stream is prefetched."""
-    if not isinstance(loop.stream.source, Ahead):
+    if not isinstance(loop.stream.source, PrefetchSource):
         return progress
     plan = PrefetchPlan(loop, loop.stream.source)
     plan.announce()
@@ -61,7 +61,7 @@ def with_prefetch(loop: Loop, progress: Progress | None) -> Progress | None:
 class PrefetchPlan:
     """Plays the coming steps of a loop without its model, and announces what they read."""
 
-    def __init__(self, loop: Loop, source: Ahead) -> None:
+    def __init__(self, loop: Loop, source: PrefetchSource) -> None:
         self.loop, self.source, self.stream = loop, source, loop.stream
         self.schedule = loop.schedule.copy()
         self.newest = -1  # the step that the loop still has in memory
@@ -74,7 +74,7 @@ class PrefetchPlan:
 
     def announce(self) -> None:
         """Announce reads until the workers have enough to do."""
-        while self.source.hungry and self.schedule.step < len(self.stream):
+        while self.source.needs_more and self.schedule.step < len(self.stream):
             due = self.schedule.step >= self.loop.step  # otherwise the loop was faster
             for index in self.step_reads():
                 if due:
@@ -112,6 +112,6 @@ class PrefetchPlan:
         """Stop predicting recalls if most of them turn out different."""
         if self._recalls < CHECK:
             return
-        if self.source.given_up - self._misses > self._recalls // 2:
+        if self.source.unused - self._misses > self._recalls // 2:
             self.learner = None
-        self._recalls, self._misses = 0, self.source.given_up
+        self._recalls, self._misses = 0, self.source.unused

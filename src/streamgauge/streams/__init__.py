@@ -1,7 +1,7 @@
-"""What arrives, and in which order: sources, orders, and generators with known truth.
+"""Streams: sources of samples, orders over them, and generators with known truth.
 
-A stream by name is one file in this room, with a frozen dataclass `Config` (its settings) and a
-function `build(config)` that makes the stream. Adding a data set is adding such a file.
+A named stream is a file in `named/`, `own/` or `pack/` with a frozen dataclass `Config` (its
+settings) and a function `build(config)`, or a table in `named/splits.toml`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a learner may see of a source: only what was revealed, only labels that are due.
+"""The gate: a learner's view of a source, with revealed inputs and known labels only.
 
-A learner is handed this view and nothing else, so that looking ahead is an error and not a good
-score.
+A learner gets this view instead of the source, so that reading the future raises an error.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ REVEALED, LABELLED = 1, 2  # state of a sample; 0 is hidden
 
 
 class Leak(StreamgaugeError):
-    """A learner asked for something that has not happened yet."""
+    """A learner read an input or a label of the future."""
 
 
 class Gate:
-    """A source seen through the clock of the stream."""
+    """A view of a source that gives only what is known at the current step."""
 
     def __init__(self, source: Source, preparation: IntArray, device: torch.device) -> None:
         self._source = source
         self._device = device
-        self._state = np.zeros(len(source), np.uint8)  # one byte a sample: 39 MB for CLOC
+        self._state = np.zeros(len(source), np.uint8)  # one byte per sample: 39 MB for CLOC
         self._state[preparation] = LABELLED
         self.spec: Spec = source.spec
         self.preparation = preparation
 
     def reveal(self, index: IntArray) -> None:
-        """The loop says: these inputs are known now. A sample that comes again stays labelled."""
+        """Make inputs readable; called by the loop. A repeated sample stays labelled."""
         before = self._state[index]
-        if np.count_nonzero(before):  # rarely, and the rest is quicker without
+        if np.count_nonzero(before):  # rare; the other branch is faster
             self._state[index] = np.maximum(before, REVEALED)
         else:
             self._state[index] = REVEALED
 
     def label_due(self, index: IntArray) -> None:
-        """The loop says: these labels are known now."""
+        """Make labels readable; called by the loop."""
         self._state[index] = LABELLED
 
     def read(self, index: IntArray) -> Tensor:
@@ -60,15 +59,15 @@ class Gate:
         return fetch_labels(self._source, index, self._device)
 
     def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:
-        """Inputs and labels by address: a device is told the addresses once for both."""
-        if np.count_nonzero(self._state[index] < LABELLED):  # then one of these says which
+        """Inputs and labels by address; the addresses are sent to the device once."""
+        if np.count_nonzero(self._state[index] < LABELLED):  # one of the calls raises
             self._refuse(index, REVEALED, "the input", "revealed")
             self._refuse(index, LABELLED, "the label", "due")
         return fetch_samples(self._source, index, self._device)
 
     def _refuse(self, index: IntArray, least: int, what: str, when: str) -> None:
         early = self._state[index] < least
-        if np.count_nonzero(early):  # quicker than `any`
+        if np.count_nonzero(early):  # faster than `any`
             address = int(np.atleast_1d(index)[np.atleast_1d(early)][0])
             raise Leak(
                 f"The learner asked for {what} of sample {address}, which is not {when} yet."
@@ -76,7 +75,7 @@ class Gate:
 
 
 def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:
-    """Inputs as a tensor; for the loop itself, which stands above the gate."""
+    """Inputs as a tensor, without the gate; for the loop."""
     if isinstance(source, Resident) and source.device == device:
         return source.fetch(to_device(index, device))
     return to_device(source.read(index), device)
@@ -91,13 +90,13 @@ def fetch_labels(source: Source, index: IntArray, device: torch.device) -> Tenso
 def fetch_samples(source: Source, index: IntArray, device: torch.device) -> tuple[Tensor, Tensor]:
     """Inputs and labels."""
     if isinstance(source, Resident) and source.device == device:
-        there = to_device(index, device)
-        return source.fetch(there), source.fetch_labels(there)
+        on_device = to_device(index, device)
+        return source.fetch(on_device), source.fetch_labels(on_device)
     return fetch(source, index, device), fetch_labels(source, index, device)
 
 
 def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
-    """An array as a tensor; to a GPU by way of pinned memory, so that nothing waits for it."""
+    """An array as a tensor on a device; copied to a GPU asynchronously from pinned memory."""
     import torch
 
     tensor = torch.from_numpy(values)

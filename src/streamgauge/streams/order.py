@@ -1,7 +1,7 @@
-"""Orders over a source: in which sequence its samples arrive, and which task each belongs to.
+"""Orders over a source: the sequence in which samples arrive, and the task of each.
 
-Every function returns addresses in order of arrival, and for each position a task number, or None
-where the stream has no tasks. Labels are never renumbered; what changes is only the order.
+Every function returns addresses in order of arrival and a task number per position, or None where
+the stream has no tasks. Labels are never renumbered.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.source import Array, IntArray, Source
 
-PIECE = 1 << 16  # samples of a long stream that are looked at together
+PIECE = 1 << 16  # samples of a long stream that are processed at once
 
 
 class Order(NamedTuple):
     index: IntArray  # type: ignore[assignment]
     task: IntArray | None = None
-    class_task: IntArray | None = None  # home task of each class, where classes have one
+    class_task: IntArray | None = None  # task of each class, where classes have one
 
 
 def address_type(count: int) -> type[np.int32] | type[np.int64]:
-    """The smallest type that holds addresses: 39 million cost 156 MB, not 312."""
+    """The smallest integer type for addresses: 39 million take 156 MB instead of 312."""
     return np.int32 if count <= np.iinfo(np.int32).max else np.int64
 
 
@@ -33,20 +33,20 @@ def addresses(count: int) -> IntArray:
 
 
 def given(source: Source) -> Order:
-    """As the source has them."""
+    """The order of the source."""
     return Order(addresses(len(source)))
 
 
 def by_time(source: Source) -> Order:
-    """Oldest first; samples of the same time stay as the source has them."""
+    """Oldest first; samples of equal time stay in the order of the source."""
     time = _column(source, "time", "a time-ordered stream")
-    if getattr(source, "in_time_order", False) or rises(time):
+    if getattr(source, "in_time_order", False) or is_sorted(time):
         return given(source)
     return Order(np.argsort(time, kind="stable").astype(address_type(len(source))))
 
 
-def rises(time: Array) -> bool:
-    """Whether no value is smaller than the one before it; piece by piece, for long columns."""
+def is_sorted(time: Array) -> bool:
+    """Whether no value is smaller than its predecessor; in pieces, to bound memory."""
     return all(
         bool(
             np.all(
@@ -59,15 +59,13 @@ def rises(time: Array) -> bool:
 
 
 def iid(source: Source, seed: int) -> Order:
-    """Shuffled: every moment of the stream is like any other."""
+    """Shuffled."""
     return Order(np.random.default_rng(seed).permutation(addresses(len(source))))
 
 
 def class_order(classes: int, seed: int) -> IntArray:
-    """A permutation of the classes, drawn as `torch.randperm` draws it after `manual_seed`.
-
-    That is how the survey's benchmark draws its order, so equal seeds give equal orders.
-    """
+    """A permutation of the classes by `torch.randperm` after `manual_seed`, as in the survey's
+    benchmark: equal seeds give equal orders."""
     import torch
 
     order: IntArray = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).numpy()
@@ -76,19 +74,18 @@ def class_order(classes: int, seed: int) -> IntArray:
 
 def class_incremental(source: Source, tasks: int, class_seed: int, seed: int) -> Order:
     """Classes arrive task by task; inside a task the samples are shuffled."""
-    class_task = _home_tasks(source.spec.classes, tasks, class_seed)
+    class_task = _class_tasks(source.spec.classes, tasks, class_seed)
     task = class_task.astype(np.int32)[source.label]
     return Order(*_by_task(task, tasks, seed), class_task)
 
 
 def blurry(source: Source, tasks: int, overlap: float, class_seed: int, seed: int) -> Order:
-    """Class-incremental, but a share `overlap` of each class's samples lands in a task drawn
-    uniformly from all tasks, so that classes fade in and out. 0 is class-incremental, 1 is i.i.d.
-    """
+    """Class-incremental, except that a share `overlap` of the samples gets a task drawn uniformly
+    from all tasks. 0 is class-incremental, 1 is i.i.d."""
     if not 0 <= overlap <= 1:
-        raise StreamgaugeError(f"overlap must lie between 0 and 1, not at {overlap}.")
+        raise StreamgaugeError(f"overlap must be between 0 and 1, not {overlap}.")
     rng = np.random.default_rng([seed, 1])
-    class_task = _home_tasks(source.spec.classes, tasks, class_seed)
+    class_task = _class_tasks(source.spec.classes, tasks, class_seed)
     task = class_task[source.label]
     strays = rng.random(len(task)) < overlap
     task = np.where(strays, rng.integers(0, tasks, len(task)), task)
@@ -102,13 +99,13 @@ def domain_incremental(source: Source, seed: int) -> Order:
     return Order(*_by_task(task, len(values), seed))
 
 
-def _home_tasks(classes: int, tasks: int, class_seed: int) -> IntArray:
+def _class_tasks(classes: int, tasks: int, class_seed: int) -> IntArray:
     if not 1 <= tasks <= classes:
         raise StreamgaugeError(f"{classes} classes cannot be divided into {tasks} tasks.")
-    home = np.empty(classes, np.int64)
+    task = np.empty(classes, np.int64)
     for number, chunk in enumerate(np.array_split(class_order(classes, class_seed), tasks)):
-        home[chunk] = number
-    return home
+        task[chunk] = number
+    return task
 
 
 def _by_task(task: IntArray, tasks: int, seed: int) -> tuple[IntArray, IntArray]:
@@ -119,6 +116,6 @@ def _by_task(task: IntArray, tasks: int, seed: int) -> tuple[IntArray, IntArray]
 
 def _column(source: Source, name: str, purpose: str) -> Array:
     if name not in source.columns:
-        there = ", ".join(sorted(source.columns)) or "no columns"
-        raise StreamgaugeError(f"{purpose} needs a column '{name}'; this source has {there}.")
+        present = ", ".join(sorted(source.columns)) or "no columns"
+        raise StreamgaugeError(f"{purpose} needs a column '{name}'; this source has {present}.")
     return source.columns[name]

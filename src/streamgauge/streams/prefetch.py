@@ -1,7 +1,7 @@
-"""Reading ahead: worker processes decode what was announced, before it is asked for.
+"""Prefetching: worker processes decode announced samples before they are read.
 
-What comes out of `read` is what the source itself gives, whoever decoded it: an announcement that
-turns out wrong costs time and nothing else, and the number of workers changes no value.
+`read` returns what the source itself would return: a wrong announcement costs time only, and the
+number of workers changes no value.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.source import Array, IntArray, Source
-from streamgauge.streams.workers import Failed, Workers, cores
+from streamgauge.streams.workers import CAN_FORK, Failed, Workers, cores
 
-ROOM = 256 << 20  # bytes of decoded samples that may wait
-ROWS = 16  # samples that a worker decodes at a time
-MOST = 256  # pieces that may wait, however small they are
+MEMORY = 256 << 20  # bytes of shared memory for decoded samples
+ROWS = 16  # samples that a worker decodes per task
+MAX_SLOTS = 256  # limit of slots in shared memory, however small they are
 
 
 def decodes(source: Source) -> bool:
@@ -28,21 +28,21 @@ def decodes(source: Source) -> bool:
     return hasattr(source, "encoded") and bool(getattr(source, "encoded_images", True))
 
 
-def workers_for(source: Source, asked: int | None) -> int:
-    """As many as asked; by default one a core where images are decoded, none elsewhere."""
-    if asked is None:
-        return cores() if decodes(source) else 0
-    if asked < 0:
-        raise StreamgaugeError(f"The number of workers is 0 or more, not {asked}.")
-    return asked
+def workers_for(source: Source, requested: int | None) -> int:
+    """Number of workers: as requested, or one per core if images are decoded, else 0."""
+    if requested is None:
+        return cores() if decodes(source) and CAN_FORK else 0
+    if requested < 0:
+        raise StreamgaugeError(f"The number of workers is 0 or more, not {requested}.")
+    return requested
 
 
 @dataclass(eq=False)
 class _Piece:
-    """A few samples of a read, decoded by one worker into one slot of the shared memory."""
+    """Up to `ROWS` samples of a read, decoded by one worker into one slot of shared memory."""
 
     index: IntArray
-    start: int  # row of the read
+    start: int  # first row in the result of the read
     slot: int = -1
     worker: int = -1
     ready: bool = False
@@ -52,21 +52,21 @@ class _Piece:
 
 @dataclass(eq=False)
 class _Block:
-    """One read."""
+    """One announced read."""
 
     key: bytes
     pieces: list[_Piece] = field(default_factory=list)
 
 
-class Ahead:
-    """A source with workers that decode announced reads into shared memory of a bounded size.
+class PrefetchSource:
+    """A source whose workers decode announced reads into shared memory of bounded size.
 
-    `announce(index)` says that `read(index)` will come; reads are announced in the order they will
-    come in. A read that was not announced is decoded on the spot, by the workers too if it is
-    large. Announcements before the last that was read are given up.
+    `announce(index)` says that `read(index)` will follow; reads are announced in the order in which
+    they will happen. A read without announcement is decoded at once, by the workers if it is large.
+    Announcements that a later announced read has overtaken are dropped and counted as unused.
     """
 
-    def __init__(self, source: Source, workers: int, room: int = ROOM) -> None:
+    def __init__(self, source: Source, workers: int, memory: int = MEMORY) -> None:
         self.source = source
         self.spec, self.label, self.columns = source.spec, source.label, source.columns
         self.class_names = source.class_names
@@ -74,9 +74,9 @@ class Ahead:
         if not decodes(source):
             kind = source.read(np.zeros(1, np.int64)).dtype
         each = max(1, int(np.prod(source.spec.input_shape, dtype=np.int64)) * kind.itemsize)
-        spare = 2 * workers  # for reads that nobody announced
-        slots = spare + max(2 * workers, min(MOST, room // (ROWS * each) - spare))
-        # Memory without a name: nothing of it is left behind, however this process ends.
+        spare = 2 * workers  # slots for reads without announcement
+        slots = spare + max(2 * workers, min(MAX_SLOTS, memory // (ROWS * each) - spare))
+        # Anonymous memory: the system frees it however this process ends.
         self._memory = mmap.mmap(-1, slots * ROWS * each)
         self._slots: Array = np.frombuffer(self._memory, kind, slots * ROWS * each // kind.itemsize)
         self._slots = self._slots.reshape(slots, ROWS, *source.spec.input_shape)
@@ -85,12 +85,12 @@ class Ahead:
         self._free = list(range(spare, slots))
         self._spare = list(range(spare))
         self._first_planned = spare
-        self._queue: deque[_Piece] = deque()  # announced, and not sent yet
+        self._queue: deque[_Piece] = deque()  # announced, not sent to a worker yet
         self._sent: dict[int, dict[int, _Piece]] = {worker: {} for worker in range(workers)}
         self._number = 0
         self._blocks: deque[_Block] = deque()
         self._by_key: dict[bytes, deque[_Block]] = {}
-        self.met = self.missed = self.given_up = 0  # reads announced, not announced; never read
+        self.hits = self.misses = self.unused = 0  # announced reads, other reads, dropped blocks
 
     @property
     def fingerprint(self) -> str:
@@ -105,7 +105,7 @@ class Ahead:
         return getattr(self.source, name)
 
     @property
-    def hungry(self) -> bool:
+    def needs_more(self) -> bool:
         """Whether more announcements would keep the workers busy."""
         return bool(self._alive) and len(self._queue) < 2 * len(self._workers)
 
@@ -122,13 +122,13 @@ class Ahead:
         self._receive(0)
         coming = self._by_key.get(_key(index))
         if coming:
-            self.met += 1
+            self.hits += 1
             return self._fetch(coming[0], len(index))
-        self.missed += 1
+        self.misses += 1
         if len(index) < 2 * ROWS:
             self._send()
             return self.source.read(index)
-        return self._at_once(index)
+        return self._read_now(index)
 
     def close(self) -> None:
         self._alive.clear()
@@ -138,8 +138,8 @@ class Ahead:
 
     def _fetch(self, block: _Block, count: int) -> Array:
         while self._blocks[0] is not block:
-            self._give_up(self._blocks[0])
-            self.given_up += 1
+            self._drop(self._blocks[0])
+            self.unused += 1
         out = self._empty(count)
         waiting = block.pieces
         while waiting:
@@ -147,18 +147,18 @@ class Ahead:
             waiting = [piece for piece in waiting if not self._take(piece, out)]
             if waiting:
                 self._receive(None)
-        self._forget(block)
+        self._remove(block)
         self._send()
         return out
 
-    def _give_up(self, block: _Block) -> None:
+    def _drop(self, block: _Block) -> None:
         for piece in block.pieces:
             piece.dropped = True
             if piece.ready:
                 self._release(piece)
-        self._forget(block)
+        self._remove(block)
 
-    def _forget(self, block: _Block) -> None:
+    def _remove(self, block: _Block) -> None:
         self._blocks.remove(block)
         same = self._by_key[block.key]
         same.remove(block)
@@ -166,26 +166,26 @@ class Ahead:
             del self._by_key[block.key]
 
     def _send(self) -> None:
-        """Give the workers as much as there is room for, in the order it will be read."""
+        """Assign queued pieces to workers while there are free slots."""
         while self._queue and self._free and self._alive:
             piece = self._queue.popleft()
             if not piece.dropped:
-                self._give(piece, self._free.pop())
+                self._assign(piece, self._free.pop())
         if not self._alive:
             for piece in self._queue:
                 piece.failed = True
             self._queue.clear()
 
-    # Reads that nobody announced
+    # Reads without announcement
 
-    def _at_once(self, index: IntArray) -> Array:
+    def _read_now(self, index: IntArray) -> Array:
         out = self._empty(len(index))
         coming = deque(_pieces(index))
         waiting: list[_Piece] = []
         while coming or waiting:
             while coming and self._spare and self._alive:
                 waiting.append(coming.popleft())
-                self._give(waiting[-1], self._spare.pop())
+                self._assign(waiting[-1], self._spare.pop())
             if not self._alive:
                 waiting += coming
                 for piece in coming:
@@ -202,7 +202,7 @@ class Ahead:
     def _empty(self, count: int) -> Array:
         return np.empty((count, *self.spec.input_shape), self._slots.dtype)
 
-    def _give(self, piece: _Piece, slot: int) -> None:
+    def _assign(self, piece: _Piece, slot: int) -> None:
         piece.slot = slot
         piece.worker = min(self._alive, key=lambda worker: len(self._sent[worker]))
         self._number += 1
@@ -211,9 +211,9 @@ class Ahead:
             self._lose(piece.worker)
 
     def _take(self, piece: _Piece, out: Array) -> bool:
-        """Copy a piece to where it was asked for, if it is there."""
+        """Copy a piece into the result if it is decoded; true if that row range is complete."""
         rows = slice(piece.start, piece.start + len(piece.index))
-        if piece.failed:  # by the source itself: it gives the sample, or says what is wrong with it
+        if piece.failed:  # the source itself reads it, or raises the error
             out[rows] = self.source.read(piece.index)
             return True
         if piece.ready:
@@ -229,8 +229,8 @@ class Ahead:
     def _receive(self, timeout: float | None) -> None:
         busy = [worker for worker in self._alive if self._sent[worker]]
         while busy:
-            came = self._workers.receive(busy, timeout)
-            for worker, answer in came:
+            answers = self._workers.receive(busy, timeout)
+            for worker, answer in answers:
                 if answer is None or isinstance(answer, Failed):
                     self._lose(worker)
                     continue
@@ -239,13 +239,13 @@ class Ahead:
                 piece.ready, piece.failed = good, not good
                 if piece.dropped or piece.failed:
                     self._release(piece)
-            if not came:
+            if not answers:
                 return
-            timeout = 0  # and what else has come by now
+            timeout = 0  # then take what else is there
             busy = [worker for worker in self._alive if self._sent[worker]]
 
     def _lose(self, worker: int) -> None:
-        """A worker is gone: what it had is decoded here."""
+        """Mark the pieces of a dead worker as failed, so that they are decoded here."""
         self._alive.discard(worker)
         for piece in self._sent.pop(worker, {}).values():
             piece.failed = True
@@ -265,7 +265,7 @@ def _pieces(index: IntArray) -> list[_Piece]:
 
 
 class _Decoder:
-    """What a worker does: read samples of the source into a slot."""
+    """The work of a worker: reads samples of the source into a slot."""
 
     def __init__(self, source: Source, slots: Array) -> None:
         self.source, self.slots = source, slots
@@ -278,6 +278,6 @@ class _Decoder:
                 self._into(index, self.slots[slot])
             else:
                 self.slots[slot, : len(index)] = self.source.read(index)
-        except Exception:  # the parent reads it again, and meets the error where it belongs
+        except Exception:  # the parent reads the piece again and raises the error
             return number, False
         return number, True

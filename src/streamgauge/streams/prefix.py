@@ -1,7 +1,7 @@
-"""The beginning of a stream as a stream of its own, from which nothing later can be reached.
+"""A prefix: the beginning of a stream as a stream, from which later samples cannot be reached.
 
-Settings are chosen on such a beginning. Its source holds the samples of that part and no others,
-numbered anew, so that a sample of later, its label or its time has no address at all.
+Settings are tuned on a prefix. Its source has new addresses for the samples of the prefix alone, so
+that a later sample, its label and its time have no address.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _FORM = re.compile(r"([0-9._eE+-]+)\s*(tasks?|samples?|%(?:\s*of\s*time)?)")
 _WORDS = '"4 tasks", "5 %", "5 % of time", "20000 samples" or "preparation"'
 
 
-class Asked(NamedTuple):
-    """How much of a stream: a number of tasks or samples, or a share of samples or of time."""
+class PrefixRequest(NamedTuple):
+    """The length of a prefix: a number of tasks or samples, or a share of samples or of time."""
 
     kind: str  # tasks, samples, share, time or preparation
     amount: float = 0.0
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> PrefixRequest:
     """
     >>> parse("4 tasks"), parse("5 %")
-    (Asked(kind='tasks', amount=4.0), Asked(kind='share', amount=0.05))
+    (PrefixRequest(kind='tasks', amount=4.0), PrefixRequest(kind='share', amount=0.05))
     """
     plain = text.strip()
     if plain == "preparation":
-        return Asked("preparation")
+        return PrefixRequest("preparation")
     match = _FORM.fullmatch(plain)
     try:
         amount = float(match[1]) if match else 0.0
@@ -50,28 +50,28 @@ def parse(text: str) -> Asked:
     if unit.startswith("%"):
         if amount > 100:
             raise StreamgaugeError(f"A prefix is 100 % of a stream at the most, not '{text}'.")
-        return Asked("time" if unit.endswith("time") else "share", amount / 100)
+        return PrefixRequest("time" if unit.endswith("time") else "share", amount / 100)
     if amount != int(amount):
         raise StreamgaugeError(f"A prefix has a whole number of tasks or samples, not '{text}'.")
-    return Asked("tasks" if unit.startswith("task") else "samples", amount)
+    return PrefixRequest("tasks" if unit.startswith("task") else "samples", amount)
 
 
 def prefix(stream: Stream, how_much: str) -> Stream:
     """The first tasks ("4 tasks"), samples ("5 %", "20000 samples") or time ("5 % of time") of a
-    stream; or "preparation": the part before it that is never scored, as a stream.
+    stream; or "preparation": the preparation part before the stream, as a stream.
 
-    Whole steps, and as many as fit. Of held-out samples, only those that lie within are kept; an
-    official test set is left out, since nothing is to be chosen on it.
+    A prefix has whole steps only. Held-out samples are kept if their position is within the prefix;
+    an official test set is left out, since no setting may be chosen on it.
 
     >>> from streamgauge.streams.named import blobs
     >>> prefix(blobs.build(blobs.Config()), "2 tasks")
     Stream('blobs': 720 samples in 72 steps, 2 tasks)
     """
-    asked = parse(how_much)
+    request = parse(how_much)
     settings = {**stream.settings, "prefix": how_much.strip()}
-    if asked.kind == "preparation":
+    if request.kind == "preparation":
         return _preparation(stream, settings)
-    steps = _steps(stream, asked)
+    steps = _steps(stream, request)
     if steps == 0:
         raise StreamgaugeError(f"'{how_much}' of {stream.name} is less than its first step.")
     end = int(stream.starts[steps])
@@ -82,20 +82,22 @@ def prefix(stream: Stream, how_much: str) -> Stream:
         for name, split in stream.splits.items()
         if not split.at_boundaries and len(inside := _within(stream, split, steps))
     }
-    later = None if stream.class_task is None else stream.class_task
-    if later is not None and task is not None:
-        # Which of the later tasks brings a class is not told, nor how many there are.
-        later = np.minimum(later, int(task[-1]) + 1)
-    kept = Part(stream.source, [order, stream.preparation, *(s.index for s in splits.values())])
+    class_task = stream.class_task
+    if class_task is not None and task is not None:
+        # All later tasks get one number, so that the order of later classes is not revealed.
+        class_task = np.minimum(class_task, int(task[-1]) + 1)
+    part = SourcePart(
+        stream.source, [order, stream.preparation, *(s.index for s in splits.values())]
+    )
     return replace(
         stream,
-        source=kept,
-        order=kept.places(order),
+        source=part,
+        order=part.addresses(order),
         starts=stream.starts[: steps + 1],
         task=task,
-        splits={n: replace(s, index=kept.places(s.index)) for n, s in splits.items()},
-        preparation=kept.places(stream.preparation),
-        class_task=later,
+        splits={n: replace(s, index=part.addresses(s.index)) for n, s in splits.items()},
+        preparation=part.addresses(stream.preparation),
+        class_task=class_task,
         settings=settings,
         known=None,
     )
@@ -107,14 +109,14 @@ def _preparation(stream: Stream, settings: dict[str, Any]) -> Stream:
             f"{stream.name} has no preparation part: set one apart with --stream.preparation 0.05,"
             f" or give another prefix, {_WORDS}."
         )
-    kept = Part(stream.source, [stream.preparation])
-    order = kept.places(stream.preparation)
+    part = SourcePart(stream.source, [stream.preparation])
+    order = part.addresses(stream.preparation)
     how = Arrangement(batch=stream.size, step="album" if stream.albums else "batch")
     return replace(
         stream,
-        source=kept,
+        source=part,
         order=order,
-        starts=cut_steps(kept, order, None, how),
+        starts=cut_steps(part, order, None, how),
         task=None,
         splits={},
         preparation=order[:0],
@@ -124,40 +126,41 @@ def _preparation(stream: Stream, settings: dict[str, Any]) -> Stream:
     )
 
 
-def _steps(stream: Stream, asked: Asked) -> int:
-    """How many whole steps lie in the part that was asked for."""
-    if asked.kind == "tasks":
-        if stream.task is None or asked.amount > stream.tasks:
+def _steps(stream: Stream, request: PrefixRequest) -> int:
+    """Number of whole steps in the requested prefix."""
+    if request.kind == "tasks":
+        if stream.task is None or request.amount > stream.tasks:
             has = f"{stream.tasks} tasks" if stream.tasks else "no tasks"
             raise StreamgaugeError(
-                f"{stream.name} has {has}, so '{int(asked.amount)} tasks' is no prefix of it."
+                f"{stream.name} has {has}, so '{int(request.amount)} tasks' is not a prefix of it."
             )
-        return int(np.searchsorted(stream.task, int(asked.amount)))
-    if asked.kind == "time":
+        return int(np.searchsorted(stream.task, int(request.amount)))
+    if request.kind == "time":
         time = stream.source.columns.get("time")
         if time is None:
             raise StreamgaugeError(
                 f"{stream.name} has no times: give its prefix in samples, such as '5 %'."
             )
-        line = time[stream.order].astype(np.float64)
-        if np.any(line[1:] < line[:-1]):
+        times = time[stream.order].astype(np.float64)
+        if np.any(times[1:] < times[:-1]):
             raise StreamgaugeError(
                 f"{stream.name} is not in order of time: give its prefix in samples, such as '5 %'."
             )
-        last = line[0] + asked.amount * (line[-1] - line[0])
-        samples = int(np.searchsorted(line, last, side="right"))
-    elif asked.kind == "samples":
-        samples = int(asked.amount)
+        last = times[0] + request.amount * (times[-1] - times[0])
+        samples = int(np.searchsorted(times, last, side="right"))
+    elif request.kind == "samples":
+        samples = int(request.amount)
     else:
-        samples = int(asked.amount * stream.samples + 1e-9)
+        samples = int(request.amount * stream.samples + 1e-9)
     return int(np.searchsorted(stream.starts, samples, side="right")) - 1
 
 
 def _within(stream: Stream, split: Split, steps: int) -> Split:
-    """The held-out samples that come before the end of the prefix.
+    """The held-out samples before the end of the prefix.
 
-    One comes right before the stream sample of its position. At the very end of the prefix that
-    says nothing of the side it lies on; its task does, where samples only come in their own task.
+    A held-out sample comes right before the stream sample at its position. At the end of the prefix
+    the position does not tell on which side it is; its task does, where every sample comes in the
+    task of its class.
     """
     end = int(stream.starts[steps])
     inside: NDArray[np.bool_] = np.asarray(split.position < end)
@@ -185,41 +188,40 @@ def _keep_to_tasks(stream: Stream) -> bool:
     return bool((stream.class_task[stream.source.label[stream.order]] == task).all())
 
 
-class Part:
-    """Some samples of a source, as a source; all others are out of reach."""
+class SourcePart:
+    """Some samples of a source as a source; the others cannot be reached."""
 
     def __init__(self, source: Source, parts: Sequence[IntArray]) -> None:
         self._source = source
-        self._at = np.unique(np.concatenate([np.asarray(part, np.int64) for part in parts]))
+        self._index = np.unique(np.concatenate([np.asarray(part, np.int64) for part in parts]))
         self.spec, self.class_names = source.spec, source.class_names
-        self.label = source.label[self._at]
-        self.columns = {name: column[self._at] for name, column in source.columns.items()}
+        self.label = source.label[self._index]
+        self.columns = {name: column[self._index] for name, column in source.columns.items()}
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._index)
 
-    def places(self, index: IntArray) -> IntArray:
-        """Where samples of the source are in this part of it."""
-        return np.searchsorted(self._at, index)
+    def addresses(self, index: IntArray) -> IntArray:
+        """Addresses in this part, of samples given by their address in the whole source."""
+        return np.searchsorted(self._index, index)
 
     def read(self, index: IntArray) -> Array:
-        return self._source.read(self._at[index])
+        return self._source.read(self._index[index])
 
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(self._source.fingerprint.encode(), digest_size=16)
-        digest.update(self._at.tobytes())
+        digest.update(self._index.tobytes())
         return digest.hexdigest()
 
     def __getattr__(self, name: str) -> Any:
-        """What a source may have beyond the contract and this one needs: whether reading costs
-        nothing, or decoding images, which workers then do."""
+        """Optional members of a source: `in_memory`, and those of encoded images for workers."""
         if name in ("in_memory", "encoded_images"):
             return getattr(self._source, name)
         if name == "encoded":
             whole = self._source.encoded  # type: ignore[attr-defined]
-            return lambda index: whole(int(self._at[index]))
+            return lambda index: whole(int(self._index[index]))
         if name == "read_into":
             into = self._source.read_into  # type: ignore[attr-defined]
-            return lambda index, out: into(self._at[index], out)
+            return lambda index, out: into(self._index[index], out)
         raise AttributeError(name)

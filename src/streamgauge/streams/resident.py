@@ -1,4 +1,4 @@
-"""A source whose inputs lie on a device as they are stored: batches are gathered there by index."""
+"""A source with a copy of its inputs and labels on a device, where batches are gathered."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-BLOCK = 8192  # samples copied at once
-SHARE = 0.25  # of the free memory of a device that a source may take
+BLOCK = 8192  # samples per copy
+SHARE = 0.25  # of the free device memory that a source may take
 
 
 class Resident:
-    """Another source, and its inputs and labels on a device. What it gives is equal."""
+    """A source, and a copy of its inputs and labels on a device; all values are equal."""
 
     def __init__(self, source: Source, device: torch.device) -> None:
         import torch
 
         self._source, self.device = source, device
-        self.label, self.columns = source.label, source.columns  # asked for at every step
+        self.label, self.columns = source.label, source.columns  # used at every step
         count = len(source)
         first = source.read(np.arange(1))
         kind = torch.from_numpy(first).dtype
@@ -34,7 +34,7 @@ class Resident:
         label = np.ascontiguousarray(source.label, np.int64)
         self._label = torch.from_numpy(label).to(device)
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # other streams read it
+            torch.cuda.synchronize(device)  # other CUDA streams read it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
@@ -53,7 +53,7 @@ class Resident:
 
 
 def fits(source: Source, device: torch.device) -> bool:
-    """Whether a source lies in memory and would leave most of the device free."""
+    """Whether a source is in memory and small compared with the free memory of a GPU."""
     import torch
 
     if device.type != "cuda" or not getattr(source, "in_memory", False):

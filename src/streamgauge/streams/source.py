@@ -1,7 +1,7 @@
-"""A source: samples addressable by index, with a label each and, where known, time, user, place.
+"""A source: samples addressable by index, with labels and, where known, time, user and location.
 
-A source never knows an order; a stream is an order over a source. Anything with these members is
-a source; nothing needs to be inherited.
+A source has no order; a stream is an order over a source. Any object with the members of `Source`
+is a source, without inheritance.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from streamgauge.tables.times import are_days, scale_times, time_unit
 Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
 
-# Column names with a meaning; a source may carry others, which are left alone.
+# Column names with a meaning; a source may have others, which are not used.
 KNOWN_COLUMNS = ("time", "user", "domain", "latitude", "longitude")
-_MEASURED = ("time", "latitude", "longitude")  # numbers, where the others only name
-_COMPLETE = ("time", "user", "domain")  # an order or a step depends on them
+_MEASURED = ("time", "latitude", "longitude")  # numbers; the others are identifiers
+_COMPLETE = ("time", "user", "domain")  # no missing values: orders and steps depend on them
 
 
 class Spec(NamedTuple):
-    """All that a learner is told of the data: the shape of one input and how many classes fit."""
+    """The facts that a learner gets about the data: input shape and number of classes."""
 
     input_shape: tuple[int, ...]
     classes: int
 
 
 class Source(Protocol):
-    """Samples by address. `read` gives inputs as bytes (uint8) or float32, first axis = samples."""
+    """Samples by address. `read` returns inputs as uint8 or float32; the first axis is samples."""
 
     @property
     def spec(self) -> Spec: ...
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """A source over arrays in memory (or memory-mapped): one's own data in one line.
+    """A source over arrays in memory, or memory-mapped.
 
     >>> source = ArraySource(np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 2]))
     >>> source.spec
@@ -77,7 +77,7 @@ class ArraySource:
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
         self.label, self.class_names, classes = as_labels(y, classes, class_names)
         self._x = _as_inputs(x)
-        # A checksum of the inputs that was verified before may stand for them in the fingerprint.
+        # A verified checksum of the inputs may replace them in the fingerprint.
         self.x_hash: str | None = None
         self.spec = Spec(tuple(x.shape[1:]), classes)
         self.columns: dict[str, Array] = {
@@ -93,8 +93,7 @@ class ArraySource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything in the source, so that a run knows which data it saw. Where there
-        is an `x_hash`, the inputs themselves are not read for it."""
+        """A hash of everything in the source. With an `x_hash` the inputs are not read for it."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
@@ -110,12 +109,12 @@ class ArraySource:
 def as_labels(
     y: Array, classes: int | None, class_names: Sequence[str] | None
 ) -> tuple[IntArray, Sequence[str] | None, int]:
-    """Labels as numbers, the names of classes, and how many classes fit; or a sentence."""
+    """Checked labels as numbers, the class names, and the number of classes."""
     y = _as_array(y, "Labels")
     if len(y) == 0:
         raise StreamgaugeError("The stream is empty: there is no label in it.")
     if y.ndim != 1:
-        raise StreamgaugeError(f"Labels must be one number a sample, not of shape {y.shape}.")
+        raise StreamgaugeError(f"Labels must be one number per sample, not of shape {y.shape}.")
     if class_names is not None:
         class_names = [str(name) for name in class_names]
     label, names = _numbers_and_names(y, class_names)
@@ -132,11 +131,11 @@ def as_labels(
 
 
 def _as_array(values: Array, what: str) -> Array:
-    if hasattr(values, "detach"):  # a tensor, which may require a gradient or lie on a device
+    if hasattr(values, "detach"):  # a tensor, which may require a gradient or be on a device
         values = values.detach().cpu()
     try:
         array = np.asarray(values)
-    except ValueError as error:  # NumPy's word for lists of unequal length
+    except ValueError as error:  # lists of unequal length
         raise StreamgaugeError(f"{what} must have one shape for all samples.") from error
     except TypeError as error:  # a tensor of a type that NumPy lacks, or a sparse one
         raise StreamgaugeError(
@@ -144,7 +143,7 @@ def _as_array(values: Array, what: str) -> Array:
             " convert them first, for instance with .float()."
         ) from error
     if array.ndim == 0:
-        raise StreamgaugeError(f"{what} must be an array with one entry a sample, not one value.")
+        raise StreamgaugeError(f"{what} must be an array with one entry per sample, not one value.")
     return array
 
 
@@ -161,21 +160,21 @@ def _as_count(classes: Any) -> int:
 def _numbers_and_names(
     y: Array, class_names: Sequence[str] | None
 ) -> tuple[IntArray, Sequence[str] | None]:
-    """Integers stay as they are; text is numbered as the class names are, or, where none are given,
-    in alphabetical order, and the names are kept."""
+    """Labels as numbers, and class names: integers stay unchanged; text is numbered in the order of
+    the class names, or alphabetically without class names."""
     if y.dtype.kind == "U" or (y.dtype == object and all(isinstance(v, str) for v in y)):
-        there, numbered = np.unique(y.astype(str), return_inverse=True)
-        names = [str(n) for n in there]
+        values, numbered = np.unique(y.astype(str), return_inverse=True)
+        names = [str(value) for value in values]
         if class_names is None:
             return numbered.astype(np.int64), names
-        place = {name: number for number, name in enumerate(class_names)}
+        number_of = {name: number for number, name in enumerate(class_names)}
         for name in names:
-            if name not in place:
+            if name not in number_of:
                 raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
-        return np.array([place[name] for name in names])[numbered], class_names
+        return np.array([number_of[name] for name in names])[numbered], class_names
     if y.dtype.kind == "f":
         raise StreamgaugeError(
-            "The targets are floats: regression is not there yet; give whole-number class labels."
+            "The targets are floats: regression is not supported; give whole-number class labels."
         )
     if y.dtype.kind not in "iub":
         raise StreamgaugeError(f"Labels must be whole numbers or text, not {y.dtype}.")
@@ -196,7 +195,7 @@ def _as_inputs(x: Array) -> Array:
         return x
     if x.dtype.kind == "f":
         for start in range(0, len(x), 65536):
-            with np.errstate(over="ignore"):  # what is too large becomes an infinity, and is said
+            with np.errstate(over="ignore"):  # too large values become infinite and are reported
                 block = x[start : start + 65536].astype(np.float32, copy=False)
             if not np.isfinite(block).all():
                 flat = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
@@ -215,10 +214,10 @@ def as_named_column(name: str, column: Array, length: int) -> Array:
         )
     if column.dtype.kind == "M":
         column = column - np.datetime64(0, "s")
-    if column.dtype.kind == "m":  # seconds, for a date since 1970; what is no date becomes NaN
+    if column.dtype.kind == "m":  # seconds, for dates since 1970; NaT becomes NaN
         column = column / np.timedelta64(1, "s")
     elif name == "time" and column.dtype.kind in "iuf":
-        unit = time_unit(column[:65536])  # of tens of millions of samples not all are read here
+        unit = time_unit(column[:65536])  # not all of tens of millions of samples are read
         if unit > 1.0 or (unit == 0.0 and are_days(column)):
             column = scale_times(column, unit)
     if name in _MEASURED and column.dtype.kind not in "iuf":
@@ -228,7 +227,7 @@ def as_named_column(name: str, column: Array, length: int) -> Array:
         )
     if name in _COMPLETE:
         _refuse_missing(name, column)
-    if column.dtype.kind in "USO":  # users and domains by name: only equality matters
+    if column.dtype.kind in "USO":  # users and domains as text: only equality matters
         return _numbered(column.astype(str))
     return _as_users(column) if name == "user" else column
 
@@ -249,9 +248,11 @@ def _refuse_missing(name: str, column: Array) -> None:
 
 
 def _as_users(user: Array) -> Array:
-    """Users as the log can hold them, in 64 bits with a sign: as they are, or else numbered."""
+    """Users as int64, the type of the log: unchanged if possible, else numbered."""
     if user.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # what is too large comes out different, and is seen
+        with np.errstate(
+            invalid="ignore"
+        ):  # too large values are changed, which the comparison finds
             whole = user.astype(np.int64)
         return whole if bool((whole == user).all()) else _numbered(user)
     if user.dtype.kind in "ib" or (user.dtype.kind == "u" and user.max() <= np.iinfo(np.int64).max):

@@ -1,7 +1,7 @@
-"""Orders that are kept: what was arranged once over a long source is mapped from the disk later.
+"""Stored orders: the order of a long source is computed once and memory-mapped afterwards.
 
-Beside the data lies a folder for each arrangement, named by a hash of everything that decides it.
-It holds one `.npy` file for each part and, written last, `order.json` with the hash of the order.
+The cache has a folder per arrangement, named by a hash of all_parts that determines the order. It
+holds one `.npy` file per part and `order.json` with the hash of the order.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import numpy as np
 from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.source import IntArray, Source
 
-LONG = 1 << 20  # samples; shorter ones are arranged faster than they are found
-_VERSION = 1  # of the rules of arranging; another number makes orders anew
+LONG = 1 << 20  # samples; shorter orders are computed faster than loaded
+_VERSION = 1  # of the ordering rules; a new number invalidates stored orders
 
 
 @dataclass(frozen=True)
-class Known:
-    """The hash of an order, which counts as long as the order still is the arrays it was made of:
-    a stream that was changed after it was loaded is hashed and checked as any other."""
+class StoredHash:
+    """The stored hash of an order. It is valid for exactly these arrays: a stream that was changed
+    after loading is hashed and checked again."""
 
     hash: str
-    of: Mapping[str, IntArray | None]
+    parts: Mapping[str, IntArray | None]
 
     def fits(self, parts: Mapping[str, IntArray | None]) -> bool:
-        return parts.keys() == self.of.keys() and all(parts[n] is self.of[n] for n in parts)
+        return parts.keys() == self.parts.keys() and all(parts[n] is self.parts[n] for n in parts)
 
 
-class Found(NamedTuple):
+class StoredOrder(NamedTuple):
     parts: Mapping[str, Any]
     class_task: IntArray | None
-    known: Known
+    known: StoredHash
 
 
 def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArray | None) -> Path:
-    """Where the order of this source, arranged and split like this, is kept."""
+    """The folder of the stored order of this source with these settings and test set."""
     settings = json.dumps(dict(chosen), sort_keys=True, default=str)
     digest = hashlib.blake2b(f"{_VERSION} {source.fingerprint} {settings}".encode(), digest_size=12)
     if test is not None:
@@ -50,8 +50,8 @@ def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArra
     return cache / digest.hexdigest()
 
 
-def load(folder: Path) -> Found | None:
-    """The parts, mapped; None if they are not there or not whole."""
+def load(folder: Path) -> StoredOrder | None:
+    """A stored order, memory-mapped; None if it is missing or incomplete."""
     try:
         about = json.loads((folder / "order.json").read_text())
         arrays = {
@@ -64,40 +64,38 @@ def load(folder: Path) -> Found | None:
     except (OSError, ValueError, KeyError, EOFError):
         return None
     class_task = arrays.pop("class_task")
-    return Found(arrays, class_task, Known(about["hash"], dict(arrays)))
+    return StoredOrder(arrays, class_task, StoredHash(about["hash"], dict(arrays)))
 
 
 def save(
     folder: Path, parts: Mapping[str, IntArray | None], class_task: IntArray | None, hashed: str
 ) -> None:
-    """Keep an order. A folder that cannot be written (full, or not ours) is no reason to stop: the
-    order is made again next time."""
-    aside = temporary_path(folder)
-    everything = {**parts, "class_task": class_task}
+    """Store an order. If the folder cannot be written, the order is computed again next time."""
+    temporary = temporary_path(folder)
+    all_parts = {**parts, "class_task": class_task}
     files = {
         name: None if part is None else f"{number}.npy"
-        for number, (name, part) in enumerate(everything.items())
+        for number, (name, part) in enumerate(all_parts.items())
     }
     about = {
         "hash": hashed,
         "parts": files,
-        "lengths": {name: len(part) for name, part in everything.items() if part is not None},
+        "lengths": {name: len(part) for name, part in all_parts.items() if part is not None},
     }
     try:
-        aside.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(parents=True, exist_ok=True)
         for name, file in files.items():
             if file is not None:
-                np.save(aside / file, everything[name])  # type: ignore[arg-type]
-        (aside / "order.json").write_text(json.dumps(about, indent=1))
+                np.save(temporary / file, all_parts[name])  # type: ignore[arg-type]
+        (temporary / "order.json").write_text(json.dumps(about, indent=1))
         if folder.exists() and load(folder) is None:  # damaged
             shutil.rmtree(folder)
-        replace_synced(aside, folder)
+        replace_synced(temporary, folder)
     except OSError:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def mapped(file: Path) -> Any:
-    """A `.npy` file as an array that stays on the disk. A plain array over the map: indexing
-    NumPy's own class of maps costs several times as much."""
+    """A memory-mapped `.npy` file as a plain array; indexing `np.memmap` is much slower."""
     array = np.load(file, mmap_mode="r")
     return np.asarray(array)

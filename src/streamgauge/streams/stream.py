@@ -1,4 +1,4 @@
-"""A stream: an order over a source, cut into steps, with data held out and a part to prepare on."""
+"""A stream: an order over a source, cut into steps, with held-out data and a preparation part."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.streams import order as orders
-from streamgauge.streams import stored_order as kept
+from streamgauge.streams import stored_order
 from streamgauge.streams.source import IntArray, Source, Spec
 
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """Samples kept back from the stream to evaluate on.
+    """Held-out samples to evaluate on.
 
-    `position` is the number of stream samples that came before each, so that held-out samples have
-    a place on the stream's own axis. `at_boundaries` = only evaluated at task boundaries.
+    `position` is the number of stream samples before each held-out sample. With `at_boundaries` the
+    split is evaluated at task boundaries only.
     """
 
     index: IntArray
@@ -40,17 +40,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a source becomes a stream. Every stream has these settings."""
+    """How a source becomes a stream: the settings of every stream."""
 
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"
-    batch: int = 10  # samples a step reveals; with albums, the most it may reveal
+    batch: int = 10  # samples per step; with albums, the maximum
     step: Literal["batch", "album"] = "batch"
-    tasks: int = 1  # for the orders `classes` and `blurry`; without effect in others
-    overlap: float = 0.1  # share of samples outside their class's task; order `blurry` only
-    held_out: float = 0.0  # share of samples kept back for evaluation
+    tasks: int = 1  # for the orders `classes` and `blurry`; no effect in others
+    overlap: float = 0.1  # share of samples outside the task of their class; order `blurry` only
+    held_out: float = 0.0  # share of samples held out for evaluation
     held_out_by: Literal["time", "task", "random"] = "time"
-    preparation: float = 0.0  # share at the start that is never scored
-    seed: int = 0  # sets the three below unless they are given
+    preparation: float = 0.0  # share at the start that is used for preparation and never scored
+    seed: int = 0  # default of the three seeds below
     order_seed: int | None = None
     class_seed: int | None = None
     split_seed: int | None = None
@@ -58,27 +58,29 @@ class Arrangement:
 
 @dataclass(frozen=True, repr=False)
 class Stream:
-    """Steps over a source; made by `arrange`."""
+    """Steps over a source, with held-out splits; made by `arrange`."""
 
     name: str
     source: Source
     order: IntArray
     starts: IntArray  # [steps + 1]: step t is order[starts[t]:starts[t + 1]]
     size: int
-    task: IntArray | None = None  # by step: a step never crosses a task boundary
+    task: IntArray | None = None  # per step: a step never crosses a task boundary
     splits: Mapping[str, Split] = field(default_factory=dict)
     preparation: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)  # what was found and counted on opening
-    known: kept.Known | None = None  # the hash of an order that was checked and stored before
+    notes: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # counts and findings of opening the data
+    known: stored_order.StoredHash | None = None  # of an order that was checked when it was stored
 
     def __post_init__(self) -> None:
         if self.known is not None and self.known.fits(self.parts()):
-            return  # it was looked through when it was stored; tens of millions stay on the disk
+            return  # checked when it was stored; tens of millions of addresses stay on disk
         for part in (self.order, self.preparation, *(s.index for s in self.splits.values())):
-            refuse_outside(part, self.source)
+            check_addresses(part, self.source)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -100,15 +102,15 @@ class Stream:
         return 0 if self.task is None else int(self.task[-1]) + 1
 
     def index(self, step: int) -> IntArray:
-        """The addresses that a step reveals, without padding."""
+        """The addresses of the samples of a step."""
         return self.order[self.starts[step] : self.starts[step + 1]]
 
     def is_remainder(self, step: int) -> bool:
-        """A short last batch (of the stream, or of a task); albums are short by nature."""
+        """Whether a step is a short last batch of the stream or of a task; false for albums."""
         return not self.albums and bool(self.starts[step + 1] - self.starts[step] < self.size)
 
     def parts(self) -> dict[str, IntArray | None]:
-        """All that says which sample comes where, by name."""
+        """All arrays that determine the order, by name."""
         parts = {
             "order": self.order,
             "starts": self.starts,
@@ -123,7 +125,7 @@ class Stream:
 
     @cached_property
     def order_hash(self) -> str:
-        """Changes when any sample comes at another place, or in another step, task or part."""
+        """Changes when the position, step, task or part of any sample changes."""
         parts = self.parts()
         if self.known is not None and self.known.fits(parts):
             return self.known.hash
@@ -137,7 +139,7 @@ class Stream:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What a run stores of its stream: counts, the class map, hashes of data and order."""
+        """What a run stores about its stream: counts, tasks of classes, hashes."""
         names = self.source.class_names
         return {
             "name": self.name,
@@ -172,34 +174,34 @@ def arrange(
     notes: Mapping[str, Any] | None = None,
     cache: Path | None = None,
 ) -> Stream:
-    """Make a stream of a source: order it, set apart what prepares and what evaluates, cut steps.
+    """Make a stream from a source: order it, separate preparation and held-out parts, cut steps.
 
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
-    `notes` is stored with every run: what was found in the data, and what was left out of it.
-    `cache` is a folder where the order of a long source is kept, so that it is made once and then
-    mapped from the disk; the stream is the same with and without.
+    `notes` is stored with every run: counts and findings, and what was left out.
+    `cache` is a folder that stores the order of a long source, which is then computed once and
+    memory-mapped; the stream is the same with and without it.
     """
     how = how or Arrangement()
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
     _check(how)
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "name": name,
         "size": int(how.batch),
         "albums": how.step == "album",
         "settings": dict(settings if settings is not None else vars(how)),
         "notes": dict(notes or {}),
     }
-    if cache is None or len(source) < kept.LONG:
-        return _arrange(source, how, test, told)
+    if cache is None or len(source) < stored_order.LONG:
+        return _arrange(source, how, test, common)
     chosen = {setting: getattr(how, setting) for setting in get_type_hints(Arrangement)}
-    folder = kept.folder(cache, source, chosen, test)
-    found = kept.load(folder)
-    if found is None:
-        made = _arrange(source, how, test, told)
-        kept.save(folder, made.parts(), made.class_task, made.order_hash)
-        return made
-    parts = found.parts
+    folder = stored_order.folder(cache, source, chosen, test)
+    stored = stored_order.load(folder)
+    if stored is None:
+        stream = _arrange(source, how, test, common)
+        stored_order.save(folder, stream.parts(), stream.class_task, stream.order_hash)
+        return stream
+    parts = stored.parts
     splits = {}
     for label in [part for part in parts if part.endswith((" True", " False"))]:
         split, _, boundaries = label.rpartition(" ")
@@ -216,42 +218,44 @@ def arrange(
         task=parts["task"],
         splits=splits,
         preparation=parts["preparation"],
-        class_task=found.class_task,
-        known=found.known,
-        **told,
+        class_task=stored.class_task,
+        known=stored.known,
+        **common,
     )
 
 
 def _arrange(
-    source: Source, how: Arrangement, test: IntArray | None, told: Mapping[str, Any]
+    source: Source, how: Arrangement, test: IntArray | None, common: Mapping[str, Any]
 ) -> Stream:
     ordered = _order(source, how)
     if test is not None:
-        refuse_outside(test, source)
-    test_home = None if test is None else _task_of(source, test, ordered)
+        check_addresses(test, source)
+    test_task = None if test is None else _task_of(source, test, ordered)
     class_task = ordered.class_task
     index, task = _without(ordered, test)
-    del ordered  # as long as the source, and so is what a mere view of it would keep
+    del ordered  # as long as the source: free it
     prepared = round(len(index) * how.preparation)
     preparation, index = index[:prepared].copy(), index[prepared:]
     task = None if task is None else task[prepared:]
 
     splits: dict[str, Split] = {}
-    held = _held_out(len(index), task, how)
-    if held.any():
-        position = np.flatnonzero(held) - np.arange(int(held.sum()))
-        kept_back = index[held]
-        home = None if task is None else task[held]
-        if class_task is not None:  # a class has a home, wherever its sample would have come
-            home = class_task[source.label[kept_back]]
-        splits["held_out"] = Split(kept_back, position, home)
-        index = _compact(index, held)
-        task = None if task is None else task[~held]
+    held_out = _held_out(len(index), task, how)
+    if held_out.any():
+        position = np.flatnonzero(held_out) - np.arange(int(held_out.sum()))
+        chosen = index[held_out]
+        split_task = None if task is None else task[held_out]
+        if class_task is not None:  # the task of its class, also where the sample was in another
+            split_task = class_task[source.label[chosen]]
+        splits["held_out"] = Split(chosen, position, split_task)
+        index = _compact(index, held_out)
+        task = None if task is None else task[~held_out]
     if len(index) == 0:
-        raise StreamgaugeError("Nothing is left to stream once the other parts are set apart.")
+        raise StreamgaugeError(
+            "No sample is left for the stream after the preparation, held-out and test parts."
+        )
     if test is not None and len(test):
-        place = _positions(source, test, test_home, index, task)
-        splits["test"] = Split(test, place, test_home, True)
+        test_position = _positions(source, test, test_task, index, task)
+        splits["test"] = Split(test, test_position, test_task, True)
 
     starts = cut_steps(source, index, task, how)
     return Stream(
@@ -262,12 +266,12 @@ def _arrange(
         splits=splits,
         preparation=preparation,
         class_task=class_task,
-        **told,
+        **common,
     )
 
 
-def refuse_outside(index: IntArray, source: Source) -> None:
-    """Say which address of an order or a split its source does not have."""
+def check_addresses(index: IntArray, source: Source) -> None:
+    """Raise an error if an address is outside the source."""
     if len(index) == 0:
         return
     lowest, highest = int(index.min()), int(index.max())
@@ -319,47 +323,49 @@ def _order(source: Source, how: Arrangement) -> orders.Order:
 def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, IntArray | None]:
     if test is None or len(test) == 0:
         return ordered.index, ordered.task
-    streamed = np.ones(len(ordered.index), bool)  # by address: one pass, however many are apart
+    streamed = np.ones(
+        len(ordered.index), bool
+    )  # by address: one pass for any number of test samples
     streamed[test] = False
     keep = streamed[ordered.index]
     return ordered.index[keep], None if ordered.task is None else ordered.task[keep]
 
 
-def _compact(index: IntArray, held: NDArray[np.bool_]) -> IntArray:
-    """What is not held, moved together in place: a second copy of a long order is not made."""
+def _compact(index: IntArray, held_out: NDArray[np.bool_]) -> IntArray:
+    """The order without held-out positions, compacted in place: no second copy of a long order."""
     end = 0
     for start in range(0, len(index), orders.PIECE):
-        part = index[start : start + orders.PIECE][~held[start : start + orders.PIECE]]
+        part = index[start : start + orders.PIECE][~held_out[start : start + orders.PIECE]]
         index[end : end + len(part)] = part
         end += len(part)
     return index[:end]
 
 
 def _held_out(count: int, task: IntArray | None, how: Arrangement) -> NDArray[np.bool_]:
-    """Which positions are kept back: one drawn from every stretch of 1/share samples (`time`),
-    a random share of each task (`task`), or of all (`random`, and `task` where there is none)."""
-    held = np.zeros(count, bool)
+    """A mask of held-out positions: one drawn from every 1/share consecutive samples (`time`), a
+    random share of each task (`task`), or of all (`random`, and `task` without tasks)."""
+    held_out = np.zeros(count, bool)
     if how.held_out == 0 or count == 0:
-        return held
+        return held_out
     rng = np.random.default_rng([how.seed if how.split_seed is None else how.split_seed, 2])
     if how.held_out_by == "time":
         edges = np.floor(np.arange(round(count * how.held_out) + 1) / how.held_out).astype(np.int64)
         edges = np.minimum(edges, count)
         width = np.diff(edges)
         edges, width = edges[:-1][width > 0], width[width > 0]
-        held[edges + np.floor(rng.random(len(edges)) * width).astype(np.int64)] = True
+        held_out[edges + np.floor(rng.random(len(edges)) * width).astype(np.int64)] = True
     elif how.held_out_by == "random" or task is None:
-        held[rng.choice(count, round(count * how.held_out), replace=False)] = True
+        held_out[rng.choice(count, round(count * how.held_out), replace=False)] = True
     else:
         for number in range(int(task[-1]) + 1):
             inside = np.flatnonzero(task == number)
-            held[rng.choice(inside, int(len(inside) * how.held_out), replace=False)] = True
-    return held
+            held_out[rng.choice(inside, int(len(inside) * how.held_out), replace=False)] = True
+    return held_out
 
 
 def _task_of(source: Source, index: IntArray, ordered: orders.Order) -> IntArray | None:
-    """A held-out sample is evaluated with its class's home task; without one, with the task that
-    it would have come in."""
+    """The task with which held-out samples are evaluated: that of their class, or else the task in
+    which they would have arrived."""
     if ordered.class_task is not None:
         return ordered.class_task[source.label[index]]
     if ordered.task is None:
@@ -371,41 +377,41 @@ def _task_of(source: Source, index: IntArray, ordered: orders.Order) -> IntArray
 
 def _positions(
     source: Source,
-    held: IntArray,
-    home: IntArray | None,
+    test: IntArray,
+    test_task: IntArray | None,
     index: IntArray,
     task: IntArray | None,
 ) -> IntArray:
-    """Where samples that are not in the order belong on its axis: by task, else by time
-    where the stream is in order of time, else at its beginning."""
-    if home is not None and task is not None:
-        return np.searchsorted(task, home)
+    """Positions of test samples in the stream: by task, or by time if the stream is in order of
+    time, or else 0."""
+    if test_task is not None and task is not None:
+        return np.searchsorted(task, test_task)
     time = source.columns.get("time")
     if time is not None:
-        line = time[index]
-        if bool(np.all(line[1:] >= line[:-1])):
-            return np.searchsorted(line, time[held])
-    return np.zeros(len(held), np.int64)
+        times = time[index]
+        if bool(np.all(times[1:] >= times[:-1])):
+            return np.searchsorted(times, time[test])
+    return np.zeros(len(test), np.int64)
 
 
 def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arrangement) -> IntArray:
-    """Where each step begins: a run of one task, or of one user in one task, in pieces of at most
-    `batch` samples."""
+    """The first position of each step: consecutive samples of one task, or with albums of one user
+    in one task, are cut into pieces of at most `batch` samples."""
     count = len(index)
     kind = orders.address_type(count)
-    if how.step == "batch" and task is None:  # one run: no need for an entry per sample
+    if how.step == "batch" and task is None:  # without an array as long as the stream
         return np.append(np.arange(0, count, how.batch), count)
     user = None
     if how.step == "album":
         if "user" not in source.columns:
             raise StreamgaugeError("Albums need a column 'user', and this source has none.")
         user = source.columns["user"]
-    # Long streams go by in pieces; `begin` is where the run that is not over yet began.
-    starts = np.empty(count + 1, kind)  # as many as there can be; what is not used costs nothing
+    # Processed in pieces; `begin` is the start of the run that continues in the next piece.
+    starts = np.empty(count + 1, kind)  # the maximum; unused pages take no memory
     used = begin = 0
     for start in range(0, count, orders.PIECE):
         end = min(start + orders.PIECE, count)
-        first = max(start - 1, 0)  # the sample before the piece, to compare its first with
+        first = max(start - 1, 0)  # the sample before the piece, to compare with
         breaks = np.zeros(end - first, bool)
         if task is not None:
             breaks[1:] |= task[first + 1 : end] != task[first : end - 1]
@@ -419,10 +425,10 @@ def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arran
         inside = np.repeat(runs, cuts) + number * how.batch
         steps = np.sort(np.concatenate((runs, inside)), kind="stable")
         begin = int(runs[-1])
-        if end < count:  # the last run may go on in the next piece, which cuts it
+        if end < count:  # the last run may continue in the next piece
             steps = steps[: np.searchsorted(steps, begin)]
         starts[used : used + len(steps)] = steps
         used += len(steps)
     starts[used] = count
-    found = starts[: used + 1]
-    return found if 2 * used > count else found.copy()  # a view would keep all of the room
+    cut = starts[: used + 1]
+    return cut if 2 * used > count else cut.copy()  # a view would keep the whole array in memory

@@ -1,7 +1,7 @@
-"""Worker processes that outlive neither their work nor their owner.
+"""Forked worker processes, which end with their work or with the parent process.
 
-Each worker has a pipe of its own and answers tasks in the order they were sent. There is no lock
-that a killed worker could take with it: a worker that is gone is noticed, and its tasks with it.
+Each worker has its own pipe and answers tasks in the order in which they were sent. There is no
+shared lock, so a killed worker blocks nobody, and its end is noticed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 Work = Callable[[Any], Any]
+CAN_FORK = hasattr(os, "fork")  # not on Windows
 
 
 class Failed(Exception):
-    """What went wrong in a worker, in words."""
+    """An error in a worker, as text."""
 
 
 class Workers:
-    """`count` processes that each call `work(task)` for what they are sent.
+    """`count` processes that call `work(task)` for every task they are sent.
 
-    They are forked, so they share what the parent holds: tens of millions of paths are not copied.
+    They are forked and share the parent's memory: tens of millions of paths are not copied.
     """
 
     def __init__(self, count: int, work: Work) -> None:
@@ -36,8 +37,8 @@ class Workers:
             inherited = [*self.pipes, ours]
             process = context.Process(target=_serve, args=(theirs, work, inherited), daemon=True)
             with warnings.catch_warnings():
-                # Python warns where a process with threads is forked, since a child could wait for
-                # a lock that no thread of its own holds; the children only read, decode and write.
+                # Python warns when a process with threads is forked, since a child could wait for a
+                # lock of a thread that it does not have; these only read, decode and write.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             theirs.close()
@@ -48,7 +49,7 @@ class Workers:
         return len(self.pipes)
 
     def send(self, worker: int, task: Any) -> bool:
-        """False if that worker is gone."""
+        """Send a task; false if the worker has ended."""
         try:
             self.pipes[worker].send(task)
         except (OSError, ValueError):
@@ -56,21 +57,20 @@ class Workers:
         return True
 
     def receive(self, workers: Iterable[int], timeout: float | None) -> list[tuple[int, Any]]:
-        """What came from any of these workers by now, waiting for the first; (worker, None) of one
-        that is gone."""
+        """Answers of these workers, waiting for at least one; (worker, None) if a worker ended."""
         number = {id(self.pipes[w]): w for w in workers}
         waiting = [self.pipes[w] for w in number.values()]
-        came = []
+        answers = []
         ready: list[Any] = wait(waiting, timeout)
         for pipe in ready:
             try:
-                came.append((number[id(pipe)], pipe.recv()))
+                answers.append((number[id(pipe)], pipe.recv()))
             except (EOFError, OSError):
-                came.append((number[id(pipe)], None))
-        return came
+                answers.append((number[id(pipe)], None))
+        return answers
 
     def stop(self) -> None:
-        """End all of them; a task under way is given up."""
+        """End all workers; unfinished tasks are lost."""
         for pipe in self.pipes:
             pipe.close()
         for process in self.processes:
@@ -79,12 +79,12 @@ class Workers:
 
 
 def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in inherited:  # or this process would keep the others from noticing the parent's end
+    for other in inherited:  # an open copy would hide the parent's end from the others
         other.close()
-    if hasattr(work, "told"):  # a work that tells how far it is does so by whole numbers
-        work.told = pipe.send
+    if hasattr(work, "report"):  # progress is sent as ints
+        work.report = pipe.send
     while True:
         try:
             task = pipe.recv()
@@ -101,7 +101,7 @@ def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

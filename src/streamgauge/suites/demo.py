@@ -1,4 +1,4 @@
-"""The demonstration: why online accuracy alone misleads, told from runs made on the spot."""
+"""The command `demo`: the suite of the same name, and a sentence on its result."""
 
 from __future__ import annotations
 
@@ -10,33 +10,18 @@ from typing import NamedTuple
 
 from streamgauge.report import Board, leaderboard, write_report
 from streamgauge.report.leaderboard import NEAR_FUTURE
-from streamgauge.report.terminal import Watcher, board_text
-from streamgauge.running.execution import Execution
-from streamgauge.running.plan import Experiment
-from streamgauge.running.runner import run_all
-from streamgauge.streams.named import albums
+from streamgauge.report.terminal import board_text
+from streamgauge.suites.small import run_small
+from streamgauge.suites.spec import load
 
-LEARNERS = ("blind", "majority", "newest=finetune", "er", "ncm")
-MARGIN = 0.005  # past the correlation = the last label is worth less than half a point
-SMALL = 0.05  # a loss of less than five points is no fall
+SMALL = 0.05  # a smaller loss is not called a fall
 
 
 def demo(out: Path, seeds: int) -> Path:
-    """Run five learners on the generated photo stream; print a table and what it means; write the
-    report, and return its path."""
-    shift = shift_past_correlation(albums.Config())
-    # A window of one label: the blind classifier whose accuracy on this stream has a closed form.
-    experiment = Experiment(
-        stream="albums",
-        learners=LEARNERS,
-        seeds=seeds,
-        settings={"blind.window": 1, "newest.passes": 3, "protocol.shifts": (shift,)},
-    )
-    with Watcher() as watcher:
-        # These networks are too small for a second thread to help, and where another program keeps
-        # a core busy, two threads that wait for each other are fifty times slower than one.
-        execution = Execution(device="cpu", threads=1, log=watcher.say)
-        runs = list(run_all(experiment, out=out, watch=watcher.watch, execution=execution))
+    """Run the suite, print its leaderboard and a sentence on it, and write the report."""
+    suite = load("demo")
+    (shift,) = suite.rows[0].settings["protocol.shifts"]
+    runs = run_small(suite, seeds, out)
     (board,) = leaderboard(runs)
     sentence = meaning(accuracies(board, shift), shift)
     width = min(100, shutil.get_terminal_size((100, 24)).columns)
@@ -44,15 +29,6 @@ def demo(out: Path, seeds: int) -> Path:
     report = write_report(runs, out / "report.html", [board]).resolve()
     print(f"Report: {report}")
     return report
-
-
-def shift_past_correlation(config: albums.Config) -> int:
-    """How far ahead to ask so that repeating labels no longer help, in whole steps.
-
-    >>> shift_past_correlation(albums.Config())
-    40
-    """
-    return -(-albums.true_shift(config, MARGIN) // config.batch) * config.batch
 
 
 class Accuracies(NamedTuple):
@@ -72,9 +48,11 @@ def accuracies(board: Board, shift: int) -> dict[str, Accuracies]:
     return {row.learner: Accuracies(*(row.scores[n].mean for n in names)) for row in board.rows}
 
 
-def meaning(found: Mapping[str, Accuracies], shift: int) -> str:
-    """One sentence that says what came out, whatever came out: each claim is tested first."""
-    blind, majority, newest, er = (found[name] for name in ("blind", "majority", "newest", "er"))
+def meaning(accuracies: Mapping[str, Accuracies], shift: int) -> str:
+    """One sentence on the result; each claim in it is tested first."""
+    blind, majority, newest, er = (
+        accuracies[name] for name in ("blind", "majority", "newest", "er")
+    )
     gain = blind.online - majority.online
     compared = f"{100 * gain:.1f} points above" if gain > 0 else "no more than"
     more = "even" if newest.online > blind.online else "no more than blind,"
@@ -95,14 +73,14 @@ def meaning(found: Mapping[str, Accuracies], shift: int) -> str:
     )
 
 
-def _moved(one: Accuracies) -> str:
-    if one.loss >= SMALL:
-        how = "falls to"
-    elif one.loss > 0:
-        how = "slips to"
+def _moved(learner: Accuracies) -> str:
+    if learner.loss >= SMALL:
+        verb = "falls to"
+    elif learner.loss > 0:
+        verb = "slips to"
     else:
-        how = "stays at" if one.loss == 0 else "rises to"
-    return f"{how} {_share(one.ahead)}"
+        verb = "stays at" if learner.loss == 0 else "rises to"
+    return f"{verb} {_share(learner.ahead)}"
 
 
 def _share(value: float) -> str:

@@ -79,10 +79,14 @@ def plan_rows(
     # Where first weights lie is part of a run's configuration: the same from any folder.
     files = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
     planned_rows = []
+    joint: dict[int, list[PlannedRun]] = {}  # the runs of rows that are planned together
     for row in rows:
         row_seeds = seeds or range(row.seeds)
         file = "" if row.generated else files.get(row.weights, "")
-        planned = plan(row.experiment(max(row_seeds) + 1, file))
+        planned = joint.get(id(row.joint)) or plan(row.experiment(max(row_seeds) + 1, file))
+        if row.joint is not None:
+            joint[id(row.joint)] = planned
+            planned = [run for run in planned if run.recipe.name == row.name]
         part = "" if row.on == "stream" else row.on
         planned_rows += [
             PlannedRow(**{**vars(planned[seed]), "part": part}, row=row, seed=seed)

@@ -1,8 +1,8 @@
-"""The real-time paper's comparison: its methods on a fast and on a slow stream, each beside the ER
-that may spend as much (Ghunaim et al. 2023).
+"""The page of the suite `realtime`: methods on a fast and on a slow stream, each compared with the
+ER that may spend as much (Ghunaim et al. 2023).
 
-What comes out is reported, whatever it is. The paper's claims are that accuracy falls with cost
-where the stream does not wait, and that ER++ wins where it does; every exception is stated.
+The paper claims that accuracy falls with cost if the stream does not wait, and that ER++ wins if it
+does. The page states whether that holds, with every exception.
 """
 
 from __future__ import annotations
@@ -20,27 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import Comparison, Spread, compare, spread
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
 from streamgauge.pages.figures import figure, markers, ticks
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import percent
-from streamgauge.report.terminal import Watcher
-from streamgauge.running.costs import as_speed, published
-from streamgauge.running.execution import Execution
-from streamgauge.running.plan import Experiment, PlannedRun
-from streamgauge.running.runner import execute
+from streamgauge.running.plan import PlannedRun
+from streamgauge.suites import spec
+from streamgauge.suites.finding import find, plan_rows
+from streamgauge.suites.small import run_small
+from streamgauge.suites.spec import Suite
 
-METHODS = ("er", "ace", "lwf", "rwalk", "mir", "polrs", "gss")
-# The paper's own: which memories are first in, first out, and how strong RWalk's penalty is.
-PAPER = {
-    **{f"{name}.policy": "fifo" for name in ("er", "ace", "lwf", "rwalk", "polrs")},
-    "rwalk.strength": 2,
-}
-WARMUP = Fraction(1, 20)  # share of the stream in which LwF and RWalk are plain ER
-INTERVAL = Fraction(5, 90)  # share of it from one adjustment of PoLRS's rates to the next
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
 NOTE = (
     "Average online accuracy in %, mean ± sample deviation over seeds; error bars in the figures "
@@ -54,11 +45,11 @@ Made = Sequence[tuple[PlannedRun, Run]]
 
 @dataclass(frozen=True)
 class Line:
-    """A method at one speed of the stream, and the ER that spent as much."""
+    """A method at one speed of the stream, and the ER that spends as much."""
 
     method: str
-    cost: Fraction  # of a job, a gradient step of ER being 1
-    job: str  # how many stream steps it lasts
+    cost: Fraction  # of a job, with a gradient step of ER as 1
+    job: str  # stream steps that it lasts
     accuracy: Spread  # average online accuracy over seeds
     plus: Spread | None  # of ER++; None for ER itself
     minus: Spread | None
@@ -82,7 +73,7 @@ class Picture:
         return TITLES.get(self.speed, f"Stream {self.speed} times as fast as ER trains")
 
     def as_plain(self) -> dict[str, Any]:
-        """For a program to read."""
+        """Plain data for JSON."""
         lines = [
             {
                 name: value._asdict() if isinstance(value, (Spread, Comparison)) else value
@@ -104,89 +95,74 @@ def realtime(
     stream: str = "albums",
     seeds: int = 2,
     speeds: Sequence[str] = ("fast", "slow"),
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> tuple[list[Picture], Path]:
-    """Run what is missing, and write the page with a picture of each speed."""
-    wanted = [
-        (speed, experiment(speed, methods, stream=stream, seeds=seeds, settings=settings))
-        for speed in dict.fromkeys(speeds)
-    ]
-    if not wanted:
-        raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
-    with Watcher(quiet=quiet) as watcher:
-
-        def log(text: str) -> None:
-            if "nothing to do" not in text:  # what two speeds share is run for the first
-                watcher.say(text)
-
-        # These networks are too small for a second thread to help.
-        execution = Execution(device="cpu", threads=1, log=log)
-        made = {}
-        for speed, asked in wanted:
-            watcher.say(f"{TITLES.get(speed, speed)}:")
-            made[speed] = list(execute(asked, out=out, watch=watcher.watch, execution=execution))
-    pictures = [picture(speed, runs) for speed, runs in made.items()]
+    """Run what is missing of the suite, and write the page with a figure for each speed."""
+    suite = realtime_suite(stream, speeds, methods, settings)
+    made = runs_by_part(suite, run_small(suite, seeds, out, quiet), range(seeds))
+    pictures = [picture(speed, of_part) for speed, of_part in made.items()]
     return pictures, write(pictures, made, out / "realtime.html")
 
 
-def experiment(
-    speed: str,
-    methods: Sequence[str] = METHODS,
-    *,
+def realtime_suite(
     stream: str = "albums",
-    seeds: int = 2,
+    speeds: Sequence[str] = ("fast", "slow"),
+    methods: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Experiment:
-    """The paper's methods at one speed. Warm-ups and PoLRS's interval are the paper's shares of the
-    stream, in samples that the method gets to train on; as many samples are recalled as are new."""
-    given = dict(settings or {})
-    own = {k.removeprefix("stream."): v for k, v in given.items() if k.startswith("stream.")}
-    built = catalogue.stream(stream, **{"seed": 0, **own})
-    factor = as_speed(speed)
+) -> Suite:
+    """The suite `realtime` with another stream, speeds, methods or settings."""
+    if not speeds:
+        raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
+    given = spec.read("realtime")
+    given["stream"] = {"name": stream}
+    given["part"] = [{"name": speed, "speed": speed} for speed in dict.fromkeys(speeds)]
+    if methods is not None:
+        rows = {row["method"]: row for row in given["row"]}
+        given["row"] = [rows.get(name, {"name": name, "method": name}) for name in methods]
+    return spec.build("realtime", given, settings=settings)
 
-    def share(method: str, part: Fraction) -> int:
-        cost = published(catalogue.learner(method))
-        job = Fraction(1) if factor is None else max(Fraction(1), factor * cost)
-        return max(1, round(built.samples * part / job))
 
-    chosen = {
-        **PAPER,
-        "learner.recall": built.size,
-        "mir.candidates": 5 * built.size,
-        "gss.subset": built.size,
-        "lwf.warmup": share("lwf", WARMUP),
-        "rwalk.warmup": share("rwalk", WARMUP),
-        "polrs.rate_interval": share("polrs", INTERVAL),
+def runs_by_part(
+    suite: Suite, runs: Iterable[Run], seeds: Sequence[int] | None = None
+) -> dict[str, list[tuple[PlannedRun, Run]]]:
+    """The complete runs of each part, with their plans."""
+    planned = plan_rows(suite.rows, seeds)
+    stored = find(planned, runs)
+    return {
+        part: [
+            (run, stored.complete[run.row.key][run.seed]) for run in planned if run.row.part == part
+        ]
+        for part in suite.parts
     }
-    here = {k: v for k, v in chosen.items() if k.partition(".")[0] in ("learner", *methods)}
-    return Experiment(stream, tuple(methods), seeds, {**here, **given}, speed=speed, baselines=True)
 
 
 def picture(speed: str, made: Made) -> Picture:
-    """What runs of one experiment with baselines at one speed come to: a line for each method, the
-    rank correlation, what is to be said, and the figure."""
+    """The result at one speed: a line for each method, the rank correlation, sentences, and the
+    figure."""
     runs: dict[str, list[Run]] = {}
     plans: dict[str, PlannedRun] = {}
-    # Runs side by side end in any order, and are compared seed by seed.
-    for planned, run in sorted(made, key=lambda one: (one[0].stream_seed, one[0].learner_seed)):
+    # Runs may end in any order; they are compared seed by seed.
+    for planned, run in sorted(made, key=lambda pair: (pair[0].stream_seed, pair[0].learner_seed)):
         if not run.done:
             raise StreamgaugeError(f"{run.path} is incomplete; resume it first.")
         runs.setdefault(planned.recipe.name, []).append(run)
         plans[planned.recipe.name] = planned
-    right = {name: [_right(Run(run.path)) for run in some] for name, some in runs.items()}
-    level = {name: spread([float(one.mean()) for one in some]) for name, some in right.items()}
+    correct = {name: [_correct(Run(run.path)) for run in seeds] for name, seeds in runs.items()}
+    level = {
+        name: spread([float(seed.mean()) for seed in seeds]) for name, seeds in correct.items()
+    }
     er = next((n for n, p in plans.items() if p.recipe.where == "er"), None)
 
-    def beside(method: str, where: str) -> str | None:
-        """Under which name the baseline of a method ran."""
-        known = {p.recipe.where: n for n, p in plans.items() if method in p.baseline_of}
+    def baseline(method: str, where: str) -> str | None:
+        """Name of the learner that is the baseline of a method."""
+        names = {p.recipe.where: n for n, p in plans.items() if method in p.baseline_of}
         undelayed = Fraction(plans[method].protocol.cost) <= 1
-        if undelayed and where not in known and "er_plus" in known:
-            return known["er_plus"]  # both are one
-        # What is missing is ER itself.
-        return known.get(where) or (None if method == er else er)
+        if undelayed and where not in names and "er_plus" in names:
+            return names["er_plus"]  # ER++ and ER-- are the same run
+        # A missing baseline is ER itself.
+        return names.get(where) or (None if method == er else er)
 
     lines = []
     for name, planned in plans.items():
@@ -194,10 +170,10 @@ def picture(speed: str, made: Made) -> Picture:
             continue
         if planned.relative is None:
             raise StreamgaugeError(f"The cost of {name} is not known; plan it with baselines.")
-        plus, minus = beside(name, "er_plus"), beside(name, "er_minus")
+        plus, minus = baseline(name, "er_plus"), baseline(name, "er_minus")
 
         def ahead(other: str | None, name: str = name) -> Comparison | None:
-            return None if other is None else compare(right[name], right[other])
+            return None if other is None else compare(correct[name], correct[other])
 
         lines.append(
             Line(
@@ -235,8 +211,8 @@ def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
     """
 
     def ranks(values: ArrayLike) -> NDArray[np.float64]:
-        _, place, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-        return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+        _, position, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        return np.asarray((np.cumsum(count) - (count - 1) / 2)[position])
 
     a, b = ranks(x), ranks(y)
     if len(a) < 2 or not a.std() or not b.std():
@@ -245,25 +221,25 @@ def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
-    """How often pairs put together at random have a rank correlation as strong, either way: of all
-    orders where there are few, else of 5,000 drawn ones.
+    """Share of random orders with a rank correlation at least as strong: of all orders if there are
+    few, else of 5,000 drawn ones.
 
     >>> by_chance([1, 2, 3, 4], [4, 3, 2, 1])  # 2 of 24 orders
     0.0833...
     """
-    found = abs(rank_correlation(x, y)) - 1e-9
+    observed = abs(rank_correlation(x, y)) - 1e-9
     if len(y) <= 7:
         orders: Iterable[ArrayLike] = itertools.permutations(y)
     else:
         rng = np.random.default_rng(0)
         orders = (rng.permutation(y) for _ in range(5000))
-    return float(np.mean([abs(rank_correlation(x, order)) >= found for order in orders]))
+    return float(np.mean([abs(rank_correlation(x, order)) >= observed for order in orders]))
 
 
-def _right(run: Run) -> NDArray[np.bool_]:
+def _correct(run: Run) -> NDArray[np.bool_]:
     table = run.predictions
-    now = table["shift"] == 0
-    return np.asarray(table["prediction"][now] == table["label"][now])
+    online = table["shift"] == 0
+    return np.asarray(table["prediction"][online] == table["label"][online])
 
 
 def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list[str]:
@@ -271,16 +247,16 @@ def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list
         chance = by_chance(
             [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
         )
-        way = f"accuracy {'falls' if correlation < 0 else 'rises'} with cost"
+        meaning = f"accuracy {'falls' if correlation < 0 else 'rises'} with cost"
         if chance > 0.05:
-            way = "no more than chance may give"
+            meaning = "no more than chance may give"
         first = (
             f"Spearman's rank correlation of accuracy and cost over {len(lines)} methods is "
-            f"{correlation:+.2f} (p = {chance:.2g}): {way}."
+            f"{correlation:+.2f} (p = {chance:.2g}): {meaning}."
         )
     else:
         first = "The rank correlation of accuracy and cost is undefined: one of them is constant."
-    said = [first]
+    sentences = [first]
     compared = {"ER++": [(line.method, line.ahead_of_plus) for line in lines]}
     if delayed:
         compared = {
@@ -289,19 +265,19 @@ def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list
             **compared,
         }
     for baseline, each in compared.items():
-        known = [(name, gap) for name, gap in each if gap is not None]
-        exceptions = [(name, gap) for name, gap in known if gap.difference >= 0]
-        if not known:
+        gaps = [(name, gap) for name, gap in each if gap is not None]
+        exceptions = [(name, gap) for name, gap in gaps if gap.difference >= 0]
+        if not gaps:
             continue
-        won = "all" if not exceptions else f"{len(known) - len(exceptions)} of the"
-        sure = sum(gap.high < 0 for _, gap in known)
+        won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
+        sure = sum(gap.high < 0 for _, gap in gaps)
         text = (
-            f"{baseline} wins against {won} {len(known)} methods beside it, against {sure} of them "
+            f"{baseline} wins against {won} {len(gaps)} methods beside it, against {sure} of them "
             "by more than chance explains (95 % intervals)."
         )
-        told = "; ".join(_gap(name, gap) for name, gap in exceptions)
-        said.append(f"{text} Exceptions: {told}." if told else text)
-    return said
+        names = "; ".join(_gap(name, gap) for name, gap in exceptions)
+        sentences.append(f"{text} Exceptions: {names}." if names else text)
+    return sentences
 
 
 def _gap(name: str, gap: Comparison) -> str:
@@ -315,7 +291,7 @@ def _gap(name: str, gap: Comparison) -> str:
 
 
 def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
-    """Points with bars of one deviation, methods in order of cost, baselines beside them."""
+    """Accuracies with error bars of one deviation, methods in order of cost, with baselines."""
     kinds: list[tuple[str, int, list[Spread | None]]] = [
         ("method", 0, [line.accuracy for line in lines]),
         ("ER++", 1, [line.plus for line in lines]),
@@ -359,27 +335,27 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
 
 
 def text(pictures: Sequence[Picture]) -> str:
-    """A table for each speed, and what is to be said about it."""
+    """A table and sentences for each speed."""
     width = min(100, shutil.get_terminal_size((100, 24)).columns)
     parts = []
-    for one in pictures:
+    for picture in pictures:
         rows = [f"{'method':<10}{'cost':>6}{'job':>7}{'online':>14}{'ER--':>14}{'ER++':>14}"]
         rows += [
             f"{line.method:<10}{line.cost!s:>6}{line.job:>7}{percent(line.accuracy):>14}"
             f"{percent(line.minus):>14}{percent(line.plus):>14}"
-            for line in one.lines
+            for line in picture.lines
         ]
-        said = [textwrap.fill(sentence, width) for sentence in one.sentences]
-        parts.append("\n".join([one.title, *rows, *said]))
+        sentences = [textwrap.fill(sentence, width) for sentence in picture.sentences]
+        parts.append("\n".join([picture.title, *rows, *sentences]))
     note = (
         "Average online accuracy in %, mean ± sample deviation over seeds. cost: of a training "
-        "job, a gradient step of ER being 1; job: the stream steps that it lasts."
+        "job, with a gradient step of ER as 1; job: the stream steps that it lasts."
     )
     return "\n\n".join([*parts, textwrap.fill(note, width)])
 
 
 def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> Path:
-    """The page with the pictures; it opens from disk, without a network."""
+    """Write the page with a figure and a table for each speed."""
     distinct = {run.id: run for runs in made.values() for _, run in runs}
     first = next(iter(distinct.values())).stream
     seeds = len({run.seed for run in distinct.values()})

@@ -1,42 +1,49 @@
-"""A suite is data: a TOML file in this folder that says which learners run on which stream, how
-they are measured, and which published table the numbers belong beside.
+"""A suite is data: a TOML file in this folder that lists learners, their stream, how they are
+measured, and the published tables to compare with.
 
     [stream] [protocol] [learner]   settings of every run; `learner` goes to those that have them
-    [[row]]   name, method (LEARNER@PRESET) and settings of its own
+    [[row]]   name, method ([ALIAS=]LEARNER[@PRESET]) and its own settings
     [[part]]  a table, or a column of one: settings that differ, and which rows or rows of its own
               (`same_rows` of another part; `by_row` for what differs in one of them)
-    [generated]   what stands in for the data with `--generated`
+    [generated]   the stream and settings that replace the data with `--generated`
 
-What a later one says goes before what an earlier one says: suite, part, row, then `generated` of
-each in the same order. Streams are the exception: a generated one takes nothing from the real one.
+Later settings override earlier ones: suite, part, row, then `generated` of each in the same order.
+Streams are the exception: a generated one takes no setting of the real one.
+
+A part with a `speed` of the stream has its rows at that speed, and ER++ and ER-- for each of them.
+There, `batches` are settings as multiples of the batch size, and `shares` are settings as shares of
+the samples that a method trains on.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.running.plan import Experiment
-from streamgauge.settings import setting_types
+from streamgauge.running.costs import as_speed, published
+from streamgauge.running.plan import Experiment, origin, plan
+from streamgauge.settings import as_plain, setting_types
 
 ROOM = Path(__file__).parent
 GROUPS = ("stream", "protocol", "learner")
 _LAYER = {*GROUPS, "seeds"}
 _SUITE = {
     *_LAYER, "title", "what", "columns", "size", "figures", "row", "part", "generated", "notes",
-    "weights",
+    "weights", "batches",
 }  # fmt: skip
 _PART = {
     *_LAYER, "name", "table", "rows", "row", "same_rows", "by_row", "columns", "size", "generated",
-    "difference", "weights", "on",
+    "difference", "weights", "on", "speed",
 }  # fmt: skip
 _ROW = {
     *_LAYER, "name", "method", "published", "weights", "definition", "columns", "generated", "note",
+    "batches", "shares",
 }  # fmt: skip
 # A row that is run as its paper defines it, where the published code did something else.
 DEFINED = "as defined"
@@ -63,6 +70,7 @@ class Row:
     pretrain: Mapping[str, Any] = field(default_factory=dict)  # how the stand-in's backbone is made
     size: Mapping[str, Any] = field(default_factory=dict)  # of the stream, where it is not here
     note: str = ""
+    joint: Experiment | None = None  # of all rows of its part, where these are planned together
 
     @property
     def key(self) -> tuple[str, str]:
@@ -73,6 +81,8 @@ class Row:
         return f"{self.part}: {self.name}" if self.part else self.name
 
     def experiment(self, seeds: int | None = None, weights: str = "") -> Experiment:
+        if self.joint is not None:
+            return replace(self.joint, seeds=seeds or self.seeds)
         settings = dict(self.settings)
         if weights:
             settings["learner.weights"] = weights
@@ -130,11 +140,11 @@ class Suite:
         named = {name.lower() for name in only}
         rows = [row for row in self.rows if not only or row in chosen]
         plain = [row for row in rows if not row.defined]
-        asked = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
+        titles = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
         return plain + [
             row
             for row in rows
-            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & asked)
+            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & titles)
         ]
 
 
@@ -151,14 +161,32 @@ def load(name: str, generated: bool = False) -> Suite:
     """
     if name not in names():
         raise StreamgaugeError(f"There is no suite '{name}'; {nearest(name, names())}")
-    given = tomllib.loads((ROOM / f"{name}.toml").read_text(encoding="utf-8"))
+    return build(name, read(name), generated)
+
+
+def read(name: str) -> dict[str, Any]:
+    """The content of a suite's file."""
+    return tomllib.loads((ROOM / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def build(
+    name: str,
+    given: Mapping[str, Any],
+    generated: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Suite:
+    """A suite from the content of its file; `settings` by dotted name override those of parts that
+    have a speed."""
     _check(given, _SUITE, name)
     parts = given.get("part") or [{"name": ""}]
     rows: list[Row] = []
     differences = []
     for part in parts:
         _check(part, _PART, f"{name}, part {part.get('name', '?')}")
-        rows += _rows(name, given, part, generated)
+        if "speed" in part:
+            rows += _timed_rows(name, given, part, generated, settings or {})
+        else:
+            rows += _rows(name, given, part, generated)
         for one in part.get("difference", ()):
             differences.append(Difference(part["name"], **{"table": part.get("table", ""), **one}))
     return Suite(
@@ -195,6 +223,75 @@ def _rows(
             yield _row(name, suite, part, defined, generated, row["definition"])
 
 
+def _timed_rows(
+    name: str,
+    suite: Mapping[str, Any],
+    part: Mapping[str, Any],
+    generated: bool,
+    overrides: Mapping[str, Any],
+) -> Iterator[Row]:
+    """The rows of a part at a speed of the stream, then their ER++ and ER--. All are planned as one
+    experiment, since ER++ and ER-- take their settings from ER and their steps from the others."""
+    layers = [suite, part, suite["generated"]] if generated else [suite, part]
+    source = {**(suite["generated"] if generated else suite)["stream"]}
+    name_of_stream = str(source.pop("name"))
+    learners = {catalogue.learner(row["method"]).name: row for row in suite["row"]}
+    settings = {
+        f"{group}.{setting}": value
+        for layer in [*layers, {"stream": source}]
+        for group in GROUPS
+        for setting, value in layer.get(group, {}).items()
+        if group != "stream" or layer["stream"] is source
+    }
+    for learner, row in learners.items():
+        _check(row, _ROW, f"{name}, row {row.get('name', '?')}")
+        settings |= {f"{learner}.{k}": v for k, v in row.get("learner", {}).items()}
+    of_stream = {
+        dotted.removeprefix("stream."): value
+        for dotted, value in {**settings, **overrides}.items()
+        if dotted.startswith("stream.")
+    }
+    stream = catalogue.stream(name_of_stream, **{"seed": 0, **of_stream})
+    for owner, layer in [("learner", suite), *learners.items()]:
+        for setting, count in layer.get("batches", {}).items():
+            settings[f"{owner}.{setting}"] = count * stream.size
+        for setting, share in layer.get("shares", {}).items():
+            trained = stream.samples / _job_steps(layer["method"], part["speed"])
+            settings[f"{owner}.{setting}"] = max(1, round(trained * Fraction(share)))
+    methods = tuple(row["method"] for row in learners.values())
+    seeds = next((layer["seeds"] for layer in reversed(layers) if "seeds" in layer), 1)
+    experiment = Experiment(
+        origin(name_of_stream),
+        methods,
+        seeds,
+        {**settings, **overrides},
+        part["speed"],
+        baselines=True,
+    )
+    columns = {column: (score,) for column, score in suite["columns"].items()}
+    for planned in plan(replace(experiment, seeds=1)):
+        recipe = planned.recipe
+        yield Row(
+            suite=name,
+            part=part["name"],
+            name=recipe.name,
+            method=recipe.where,
+            stream=experiment.stream,
+            settings={f"learner.{k}": v for k, v in as_plain(recipe.config).items()},
+            seeds=seeds,
+            columns=columns,
+            generated=generated,
+            joint=experiment,
+        )
+
+
+def _job_steps(method: str, speed: str) -> Fraction:
+    """Stream steps that a training job of a method lasts."""
+    factor = as_speed(speed)
+    cost = published(catalogue.learner(method))
+    return Fraction(1) if factor is None else max(Fraction(1), factor * cost)
+
+
 def _row(
     name: str,
     suite: Mapping[str, Any],
@@ -218,7 +315,7 @@ def _row(
                 if group != "learner" or own or setting in known:
                     merged[group][setting] = value
     stream = str(merged["stream"].pop("name"))
-    settings = {f"{group}.{k}": v for group, found in merged.items() for k, v in found.items()}
+    settings = {f"{group}.{k}": v for group, values in merged.items() for k, v in values.items()}
     seeds = [layer["seeds"] for layer in [*layers, *stand_ins] if "seeds" in layer]
     columns = row.get("columns", part.get("columns", suite.get("columns", {})))
     return Row(

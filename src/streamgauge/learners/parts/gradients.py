@@ -39,14 +39,14 @@ def likeness(model: Model, x: Tensor, y: Tensor, directions: Tensor) -> Tensor:
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
 
-    def one(x: Tensor, y: Tensor) -> Tensor:
+    def cosine(x: Tensor, y: Tensor) -> Tensor:
         parts = grad(loss)(weights, x, y).values()
-        own = torch.cat([part.flatten() for part in parts])
-        return (directions @ F.normalize(own, dim=0)).max()
+        gradient = torch.cat([part.flatten() for part in parts])
+        return (directions @ F.normalize(gradient, dim=0)).max()
 
     before, model.precision = model.precision, torch.float32
     try:
-        cosines: Tensor = vmap(one, chunk_size=16)(x, y)
+        cosines: Tensor = vmap(cosine, chunk_size=16)(x, y)
     finally:
         model.precision = before
     return cosines

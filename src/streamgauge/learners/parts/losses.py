@@ -34,7 +34,7 @@ def ace_mask(y: Tensor, seen: Tensor) -> Tensor:
 def restricted_cross_entropy(logits: Tensor, y: Tensor, allowed: Tensor) -> Tensor:
     """Mean cross-entropy of a softmax over some classes only; 0 for an empty batch.
 
-    `allowed` has one flag a class, or one a sample and class. No gradient reaches the logits of
+    `allowed` has one flag per class, or one per sample and class. No gradient reaches the logits of
     other classes. Where a label is the only class allowed, its term is 0.
 
     >>> logits = torch.tensor([[1.0, 5.0, 1.0]])
@@ -69,7 +69,7 @@ def supervised_contrastive(z: Tensor, y: Tensor, temperature: float) -> Tensor:
         mean over i of  -1/|P(i)| sum over p in P(i) of
             log( exp(z_i z_p / tau) / sum over a != i of exp(z_i z_a / tau) )
 
-    with P(i) the others of the class of i. `z` has one row a view and `y` its label, so two views
+    with P(i) the others of the class of i. `z` has one row per view and `y` its label, so two views
     of a sample are two rows. The mean is over rows that have another of their class.
     """
     oneself = torch.eye(len(y), dtype=torch.bool, device=y.device)

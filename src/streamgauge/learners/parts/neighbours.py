@@ -13,7 +13,7 @@ from torch import Tensor
 from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
 
-PRODUCTS = 1 << 24  # similarities held at once
+PRODUCTS = 1 << 24  # similarities in memory at once
 
 
 class Exact:
@@ -43,7 +43,7 @@ class Exact:
             vectors = self.vectors.new_zeros(room, self.vectors.shape[1])
         except torch.OutOfMemoryError:
             raise StreamgaugeError(
-                f"{self.count} samples are all that fits on this device; run on the processor, "
+                f"{self.count} samples are all that fits on this device; run on the CPU, "
                 f"with --device cpu."
             ) from None
         vectors[: self.count] = self.vectors[: self.count]
@@ -52,22 +52,22 @@ class Exact:
         self.vectors, self.labels = vectors, labels
 
     def search(self, queries: Tensor, k: int) -> Tensor:
-        """Places [B, k] of the nearest, nearest first; fewer columns if fewer were added."""
+        """Row numbers [B, k] of the nearest, nearest first; fewer columns if fewer were added."""
         return self.exact(queries, k)
 
     def exact(self, queries: Tensor, k: int) -> Tensor:
         """In blocks, so that similarities to everything never lie in memory at once."""
         queries = F.normalize(queries)
         best = queries.new_empty(len(queries), 0)
-        place = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
-        rows = max(1024, PRODUCTS // max(1, len(queries)))
-        for start in range(0, self.count, rows):
-            block = self.vectors[start : min(start + rows, self.count)]
-            near, where = (queries @ block.T).topk(min(k, len(block)), dim=1)
-            near, where = torch.cat([best, near], 1), torch.cat([place, where + start], 1)
+        rows = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
+        size = max(1024, PRODUCTS // max(1, len(queries)))
+        for start in range(0, self.count, size):
+            block = self.vectors[start : min(start + size, self.count)]
+            near, row = (queries @ block.T).topk(min(k, len(block)), dim=1)
+            near, row = torch.cat([best, near], 1), torch.cat([rows, row + start], 1)
             best, order = near.topk(min(k, near.shape[1]), dim=1)
-            place = where.gather(1, order)
-        return place
+            rows = row.gather(1, order)
+        return rows
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -82,7 +82,7 @@ class Exact:
 
 
 class Graph(Exact):
-    """A navigable small-world graph (HNSW, by faiss) beside the vectors: time grows with the
+    """A navigable small-world graph (HNSW, by faiss) of the vectors: search time grows with the
     logarithm of their number, and some neighbours are missed; `recall` says how many.
 
     Vectors enter on one thread in the batches they came in, so the graph is the same every time,
@@ -126,15 +126,15 @@ class Graph(Exact):
         if not self.count:
             return self.exact(queries, k)
         wanted = F.normalize(queries).cpu().numpy()
-        place = self.index.search(wanted, min(k, self.count))[1]
-        place = np.where(place < 0, place[:, :1], place)  # fewer were found than asked for
-        return torch.from_numpy(place).to(self.vectors.device)
+        rows = self.index.search(wanted, min(k, self.count))[1]
+        rows = np.where(rows < 0, rows[:, :1], rows)  # the graph search gave fewer than k
+        return torch.from_numpy(rows).to(self.vectors.device)
 
     def recall(self, queries: Tensor, k: int) -> Tensor:
         """Share of the true k nearest that a search finds."""
         with part("exact", len(queries), self.count):
-            found, true = self.search(queries, k), self.exact(queries, k)
-        return (true[:, :, None] == found[:, None, :]).any(2).float().mean()
+            approximate, true = self.search(queries, k), self.exact(queries, k)
+        return (true[:, :, None] == approximate[:, None, :]).any(2).float().mean()
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "ends": np.array(self.ends, np.int64)}

@@ -1,4 +1,4 @@
-"""Copies of a model that learn side by side at different rates (PoLRS, Cai et al. 2021)."""
+"""Copies of a model that learn in parallel at different rates (PoLRS, Cai et al. 2021)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 class Population:
     """Three models at rates 2l, l and l/2, their hits, and which is best. The best is an index on
-    the device, so that no step waits for it; only `recentre` does. All of it stays where it is, so
-    that a recorded step finds it."""
+    the device, so that no step waits for it; only `recentre` does. All tensors are changed in
+    place, for recorded steps."""
 
     def __init__(self, model: Model, config: er.Config, prefer_middle: bool) -> None:
         device = next(model.parameters()).device
@@ -51,7 +51,7 @@ class Population:
             optimizer.step()
 
     def choose(self) -> None:
-        """The best is the one with most hits; hits are whole, so a tie is settled below them."""
+        """The best is the one with most hits; ties are broken by less than one hit."""
         self.best.copy_((4 * self.hits + self.tie).argmax(0, keepdim=True))
 
     def of_best(self, three: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Population:
         return three.index_select(0, self.best)[0]
 
     def copy_best(self, to: Model) -> None:
-        """All arrays of a type as one vector: one by one they are more calls than a step has."""
+        """All arrays of a type as one vector: one by one they take more calls than a step."""
         arrays = [list(model.state_dict().values()) for model in (to, *self.models)]
         for kind in dict.fromkeys(array.dtype for array in arrays[0]):
             target, *three = ([a for a in some if a.dtype == kind] for some in arrays)
@@ -69,7 +69,7 @@ class Population:
             torch._foreach_copy_(target, shaped)
 
     def recentre(self) -> None:
-        """All become the best one, at rates around its rate; hits and momentum begin anew."""
+        """All become the best one, at rates around its rate; hits and momentum are reset."""
         rate = float(self.of_best(self.rates))
         for model in self.models:
             self.copy_best(model)
@@ -80,9 +80,9 @@ class Population:
         self.best.fill_(1)
 
     def _set_rates(self, middle: float) -> None:
-        for place, factor in enumerate((2.0, 1.0, 0.5)):
-            self.rates[place] = factor * middle
-            set_rate(self.optimizers[place], factor * middle)
+        for number, factor in enumerate((2.0, 1.0, 0.5)):
+            self.rates[number] = factor * middle
+            set_rate(self.optimizers[number], factor * middle)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""What a model would say one step ahead: without a copy of it, and without moving batch norm."""
+"""What a model would answer one step ahead: without a copy of it, and without moving batch norm."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch.func import functional_call
 
 
 def ahead(model: nn.Module, lr: float) -> dict[str, Tensor]:
-    """The model's state one step of plain gradient descent on, by the gradients that lie in its
-    weights now, and with buffers of its own."""
+    """The model's state after one step of plain gradient descent, by the gradients that its weights
+    have now, and with copies of its buffers."""
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     slopes = {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
     if slopes:
@@ -49,7 +49,7 @@ def interference(
 
 
 def scored(model: nn.Module, state: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Samples, and what the model says of them under this state, for `slope`."""
+    """Samples, and the model's scores of them under this state, for `slope`."""
     x = x.detach().requires_grad_()
     # A view, as torch's FLOP counter cannot follow `grad` down to the very input of a module.
     return x, functional_call(model, state, (x.view_as(x),))
@@ -73,7 +73,7 @@ def push_and_cut(start: Tensor, uphill: Tensor, epsilon: float, iterations: int)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients that lie in the weights, by name."""
+    """The gradients of the weights, by name."""
     return {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
 
 

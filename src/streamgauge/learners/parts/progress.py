@@ -1,4 +1,4 @@
-"""What a learner without a clock can count: the batches and samples it was given to learn."""
+"""Counts of the batches and samples that a learner was trained on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 
 class Progress:
-    """Counts for warm-ups, refreshes and intervals; part of a learner's state.
-
-    A learner that skips batches because it is slow does not see them, so all of these count what
-    was trained on, not what the stream revealed.
+    """Counts for warm-ups, refreshes and intervals; part of a learner's state. Batches that were
+    skipped because the learner was busy are not counted.
     """
 
     def __init__(self) -> None:
@@ -26,17 +24,17 @@ class Progress:
         return self.begun or self.samples >= max(warmup, 1)
 
     def due(self, warmup: int, every: int) -> bool:
-        """Asked before a batch: whether something to hold on to (a teacher, an anchor) is due.
+        """Called before a batch: whether a copy of the model (a teacher, an anchor) is due.
 
         First once `warmup` samples have been learnt, and never before anything was; from then on
         whenever the number of batches is a multiple of `every`.
 
         >>> progress = Progress()
-        >>> said = []
+        >>> due = []
         >>> for _ in range(7):
-        ...     said.append(progress.due(warmup=20, every=3))
+        ...     due.append(progress.due(warmup=20, every=3))
         ...     progress.count(10)
-        >>> said
+        >>> due
         [False, False, True, True, False, False, True]
         """
         first = not self.begun and self.warm(warmup)
@@ -45,7 +43,7 @@ class Progress:
         return first or again
 
     def passed(self, interval: int, samples: int) -> bool:
-        """Asked after a batch of so many samples: whether it reached a multiple of `interval`."""
+        """Called after a batch of so many samples: whether it reached a multiple of `interval`."""
         return self.samples // interval > (self.samples - samples) // interval
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""SGD whose learning rate lies on the device, in one place: a recorded step takes the rate that it
-finds there.
+"""SGD whose learning rate is a tensor on the device, so that recorded steps read the current rate.
 
-Torch's fused kernel reads a rate without fetching it. It rounds elsewhere than torch's plain step,
-so the last digit of a weight may differ from that (on a processor: with momentum only).
+Torch's fused kernel reads such a rate without copying it to the host. It rounds differently from
+torch's plain step, so the last digit of a weight may differ (on a CPU: with momentum only).
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ def set_rate(optimizer: torch.optim.SGD, rate: float) -> None:
 
 
 def forget_speed(optimizer: torch.optim.SGD) -> None:
-    """Momentum begins anew: 0 in the place where it lies, as a first step would have it."""
+    """Reset momentum to 0 in place, as before the first step."""
     for state in optimizer.state.values():
         if state.get("momentum_buffer") is not None:
             state["momentum_buffer"].zero_()
 
 
 def settle(optimizer: torch.optim.SGD, device: torch.device) -> None:
-    """After a checkpoint was loaded. The optimiser leaves the rate on the device it was saved on,
-    and shares it with the checkpoint; and it leaves momentum in the layout it was saved in, while
-    the fused kernel takes it to lie as the weights do here."""
+    """Call it after loading a checkpoint. The optimiser leaves the rate on the device it was saved
+    on, and shares it with the checkpoint; and it leaves momentum in the memory layout it was saved
+    in, while the fused kernel expects the layout of the weights."""
     for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32).to(device, copy=True)
         group["fused"] = True

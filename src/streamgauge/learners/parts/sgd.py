@@ -1,5 +1,5 @@
-"""An SGD step without what torch's optimiser does around it: hooks, checks and profiler marks cost
-more than the arithmetic where a network is small."""
+"""An SGD step without the hooks, checks and profiler marks of torch's optimiser, which cost more
+than the arithmetic of a small network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forget_gradients(optimizer: SGD) -> None:
 
 def step(optimizer: SGD) -> None:
     """As `optimizer.step()`, number for number: w <- w - lr * gradient where that is all there is
-    to it; with momentum, weight decay or a rate on the device (`_rate.py`) torch's own step."""
+    to it; with momentum, weight decay or a rate on the device (`rate.py`) torch's own step."""
     groups = optimizer.param_groups
     if any(group["momentum"] or group["weight_decay"] or group["fused"] for group in groups):
         optimizer.step()

@@ -70,7 +70,7 @@ def run_interleaved(
     if not waiting:
         return
     memory = DeviceMemory(device)
-    before, slots = memory.reserved(), 1
+    before, slots, measured = memory.reserved(), 1, False
     with ExitStack() as stack:
         while waiting or active:
             while waiting and len(active) < slots:
@@ -86,8 +86,8 @@ def run_interleaved(
                     continue
                 still_active.append((run, steps))
                 loop = run.loop
-                if slots == 1 and waiting and loop is not None and loop.step >= TRIAL_STEPS:
-                    slots = _slots(loop, memory, before, most or MOST)
+                if waiting and not measured and loop is not None and loop.step >= TRIAL_STEPS:
+                    measured, slots = True, _slots(loop, memory, before, most or MOST)
                     log(f"{min(slots, 1 + len(waiting))} runs side by side on {device}.")
             active = still_active
 

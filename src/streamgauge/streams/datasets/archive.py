@@ -1,7 +1,6 @@
-"""Files that a person has: a folder, a tar, a zip or a single file, looked into in one way.
+"""Local files behind one interface: a folder, a tar, a zip, or a single file.
 
-Nothing is unpacked to look at it, and an archive that holds a path which leaves its folder is
-refused as a whole.
+Archives are read without unpacking. An archive with a path that leaves its folder is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from pathlib import Path, PurePosixPath
 
 from streamgauge.errors import StreamgaugeError
 
-_DEPTH, _MOST = 5, 300_000  # how deep and how far a folder is searched
+_DEPTH, _MAX_FILES = 5, 300_000  # limits of the search in a folder
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 class Files:
-    """What lies at a path, by name. `kind` is folder, tar, zip or file."""
+    """The files at a path, by name. `kind` is folder, tar, zip or file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +41,7 @@ class Files:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All names; of a folder those that a search reaches."""
+        """All file names; in a folder, those within the limits of the search."""
         if self.kind == "file":
             return (self.path.name,)
         if self.kind == "folder":
@@ -67,22 +66,22 @@ class Files:
         return tuple(names)
 
     def called(self, name: str) -> str:
-        """What errors call one of these files."""
+        """The name of a file in error messages."""
         return str(self.path) if self.kind == "file" else f"{name} in {self.path}"
 
     def locate(self, wanted: Sequence[str]) -> dict[str, str] | None:
-        """Where files with these last names lie (also as NAME.gz), the least deep of each; None
-        unless all are there."""
-        found: dict[str, str] = {}
+        """Paths of the files with these names (or NAME.gz), the least deep of each; None if one is
+        missing."""
+        paths: dict[str, str] = {}
         for name in self.names:
             last = PurePosixPath(name).name
             for key in (last, last.removesuffix(".gz")):
-                if key in wanted and (key not in found or name.count("/") < found[key].count("/")):
-                    found[key] = name
-        return found if len(found) == len(set(wanted)) else None
+                if key in wanted and (key not in paths or name.count("/") < paths[key].count("/")):
+                    paths[key] = name
+        return paths if len(paths) == len(set(wanted)) else None
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The bytes of some files, unpacked where they are NAME.gz, in one pass over an archive."""
+        """The bytes of some files, NAME.gz decompressed, in one pass over an archive."""
         wanted, contents = set(names), {}
         try:
             if self.kind == "zip":
@@ -93,7 +92,7 @@ class Files:
                     for member in held_tar:
                         if member.name in wanted:
                             part = held_tar.extractfile(member)
-                            assert part is not None  # `names` holds nothing but files
+                            assert part is not None  # `names` has files only
                             contents[member.name] = part.read()
                             if len(contents) == len(wanted):
                                 break
@@ -108,7 +107,7 @@ class Files:
             raise _cannot(self.path, error) from None
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
-        """Write files of a zip below a folder; their names were checked when they were listed."""
+        """Extract files of a zip below a folder; `names` has checked their paths."""
         with zipfile.ZipFile(self.path) as held:
             for name in names:
                 target = to / name
@@ -123,14 +122,14 @@ def md5_of(path: Path) -> str:
 
 
 def refuse_leaving(name: str, where: Path | str) -> None:
-    """A path from an archive or a list must stay below its folder."""
+    """Raise an error if a path from an archive or a list leaves its folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":"):
         raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
 
 
 def inside(root: Path, name: str) -> Path:
-    """A file below a folder; refused where the name or a link on the way leads out of it."""
+    """A file below a folder; an error if its name or a link leads out of the folder."""
     refuse_leaving(name, "The list of images")
     path = root / name
     real, base = os.path.realpath(path), os.path.realpath(root)
@@ -140,9 +139,9 @@ def inside(root: Path, name: str) -> Path:
 
 
 def _search(folder: Path) -> Iterator[str]:
-    """Names in a folder, the least deep first, as far as a search goes."""
+    """File names in a folder, the least deep first, within the limits of the search."""
     queue, seen = deque([("", 0)]), 0
-    while queue and seen < _MOST:
+    while queue and seen < _MAX_FILES:
         below, depth = queue.popleft()
         try:
             entries = sorted(os.scandir(folder / below), key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""The published forms of CIFAR-10 and CIFAR-100, each brought to the records of the binary form.
+"""Reads all published forms of CIFAR-10 and CIFAR-100 as records of the binary form.
 
 A record is its label bytes (CIFAR-10 one, CIFAR-100 coarse and fine) and then 3,072 pixels, all
 red, all green, all blue, row by row. Whatever the form, these records are what is verified.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
 
 Records = NDArray[np.uint8]
@@ -27,11 +27,11 @@ _PIXELS = 3 * 32 * 32
 
 
 def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequence[str]) -> Reader:
-    """Reads CIFAR; `train` and `test` are the binary files, `labels` the keys of their label
-    bytes in the python form."""
+    """A reader of CIFAR: `train` and `test` are the binary files, `labels` the keys of the label
+    bytes in the Python form."""
     parts = [*train, test]
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         for form, attempt in _FORMS.items():
             records = attempt(files, train, test, labels)
             if records is not None:
@@ -65,13 +65,13 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
 def _binary(
     files: Files, train: Sequence[str], test: str, labels: Sequence[str]
 ) -> dict[str, Records] | None:
-    where = files.locate([*train, test])
-    if where is None:
+    paths = files.locate([*train, test])
+    if paths is None:
         return None
-    contents = files.read(list(where.values()))
+    contents = files.read(list(paths.values()))
     length = len(labels) + _PIXELS
     records = {}
-    for part, name in where.items():
+    for part, name in paths.items():
         raw = np.frombuffer(contents[name], np.uint8)
         if len(raw) == 0 or len(raw) % length:
             raise StreamgaugeError(
@@ -86,12 +86,12 @@ def _python(
     files: Files, train: Sequence[str], test: str, labels: Sequence[str]
 ) -> dict[str, Records] | None:
     stems = {PurePosixPath(part).stem: part for part in (*train, test)}
-    where = files.locate(list(stems))
-    if where is None:
+    paths = files.locate(list(stems))
+    if paths is None:
         return None
-    contents = files.read(list(where.values()))
+    contents = files.read(list(paths.values()))
     records = {}
-    for stem, name in where.items():
+    for stem, name in paths.items():
         what = files.called(name)
         records[stems[stem]] = _from_batch(read_pickle(contents[name], what), labels, what)
     return records
@@ -117,7 +117,7 @@ def _from_batch(batch: Any, labels: Sequence[str], what: str) -> Records:
 def _mosaics(
     files: Files, train: Sequence[str], test: str, labels: Sequence[str]
 ) -> dict[str, Records] | None:
-    """Images side by side in lossless pictures: 100 x 100 tiles, or an image a row of pixels."""
+    """Images in lossless mosaics: 100 x 100 tiles, or one image per row of pixels."""
     pictures: dict[str, list[str]] = {"train": [], "test": []}
     for name in files.names:
         last = PurePosixPath(name).name
@@ -128,10 +128,10 @@ def _mosaics(
     if not all(pictures.values()):
         return None
     split = {}
-    for part, found in pictures.items():
-        found.sort(key=lambda name: int((re.findall(r"\d+", PurePosixPath(name).name) or ["0"])[0]))
-        contents = files.read(found)
-        pixels = np.concatenate([_tiles(contents[name], name, files.path) for name in found])
+    for part, names in pictures.items():
+        names.sort(key=lambda name: int((re.findall(r"\d+", PurePosixPath(name).name) or ["0"])[0]))
+        contents = files.read(names)
+        pixels = np.concatenate([_tiles(contents[name], name, files.path) for name in names])
         columns = [_label_file(files, part, key) for key in labels]
         split[part] = _joined(columns, pixels, f"{files.path} ({part})")
     pieces = np.array_split(split["train"], len(train))
@@ -148,10 +148,10 @@ def _tiles(data: bytes, name: str, where: Path) -> Records:
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
             pixels = np.asarray(opened.convert("RGB"))
-    except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
+    except Exception as error:  # a decoder may raise anything for broken bytes
         raise StreamgaugeError(f"{name} in {where} cannot be read as a picture: {error}.") from None
     height, width, _ = pixels.shape
-    if width == 1024:  # a row of pixels an image
+    if width == 1024:  # one image per row of pixels
         return pixels.reshape(height, 32, 32, 3).transpose(0, 3, 1, 2).reshape(height, _PIXELS)
     if height % 32 or width % 32:
         raise StreamgaugeError(
@@ -173,9 +173,9 @@ def _label_file(files: Files, part: str, key: str) -> NDArray[Any]:
         )
     )
     for kind in kinds:
-        where = files.locate([kind])
-        if where is not None:
-            raw = files.read(list(where.values()))[where[kind]]
+        paths = files.locate([kind])
+        if paths is not None:
+            raw = files.read(list(paths.values()))[paths[kind]]
             try:
                 if kind.endswith(".json"):
                     return np.asarray(json.loads(raw))
@@ -198,7 +198,7 @@ def _joined(columns: Sequence[NDArray[Any]], pixels: Records, what: str) -> Reco
 
 
 def toronto(name: str) -> tuple[str, ...]:
-    """Where the authors' files lie: the old address and the one it now leads to."""
+    """URLs of the authors' files: the old one, and the one it redirects to."""
     return (
         f"https://www.cs.toronto.edu/~kriz/{name}",
         f"https://cave.cs.toronto.edu/kriz/{name}",

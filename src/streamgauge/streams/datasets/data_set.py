@@ -1,8 +1,8 @@
-"""Data sets: what is known of each, and how files of a person's become arrays that streams open.
+"""Data sets: their descriptions, and how downloaded or local files become stored arrays.
 
-A data set is a file in this room that has `DATA = DataSet(...)`; there is no registry. What was
-taken in lies in a folder of its own as memory-mapped arrays beside `about.json`, which says what it
-is, where it came from and how it was verified.
+A data set is a file in `datasets/` or `named/` with `DATA = DataSet(...)`; there is no registry. A
+stored data set is a folder with memory-mapped arrays and `about.json`: contents, origin, and how
+the contents were verified.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 @dataclass(frozen=True)
 class Remote:
-    """A file at its official address. `md5` None: the contents are verified instead."""
+    """A file at its official URL. If `md5` is None, the contents are verified instead."""
 
     name: str
     urls: tuple[str, ...]
@@ -44,36 +44,36 @@ class Remote:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a data set's reader made of files."""
+    """The result of reading the files of a data set."""
 
-    arrays: Mapping[str, Array]  # as they are stored; `label` is always among them
-    form: str  # which published form it was, in words
+    arrays: Mapping[str, Array]  # as stored; always with `label`
+    form: str  # description of the published form
     classes: int
     class_names: Sequence[str] | None = None
     checksums: Mapping[str, str] = field(default_factory=dict)  # part: md5
-    streamed: int | None = None  # samples before the official test set, which comes last
-    verified: str = ""  # how, where it is not by `checksums`
-    more: Mapping[str, Any] = field(default_factory=dict)  # what else its streams must know
+    streamed: int | None = None  # number of samples before the official test set, which comes last
+    verified: str = ""  # how, if not by `checksums`
+    more: Mapping[str, Any] = field(default_factory=dict)  # further facts for its streams
 
 
-Reader = Callable[[Files, Path, "Asked"], Contents | None]
+Reader = Callable[[Files, Path, "DataRequest"], Contents | None]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a person asked for beside the files themselves."""
+class DataRequest:
+    """Options of reading a data set, besides its files."""
 
-    images: Path | None = None  # where the images lie, if not beside the metadata
+    images: Path | None = None  # folder of the images, if not that of the metadata
     progress: Progress | None = None
 
-    def tell(self, what: str, done: int, total: int | None) -> None:
+    def report(self, what: str, done: int, total: int | None) -> None:
         if self.progress is not None:
             self.progress(what, done, total)
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """All that is known of a data set."""
+    """The description of a data set."""
 
     name: str
     title: str
@@ -81,11 +81,11 @@ class DataSet:
     licence: str
     citation: str
     home: str
-    forms: str  # what `add` takes
-    read: Reader  # None from it: these files are something else
+    forms: str  # that `add` accepts
+    read: Reader  # returns None for files of something else
     remotes: tuple[Remote, ...] = ()
     checksums: Mapping[str, str] = field(default_factory=dict)
-    by_hand: str = ""  # how to get it, where it cannot be fetched
+    by_hand: str = ""  # how to get it, if it cannot be downloaded by a program
 
     @property
     def how_to_get(self) -> str:
@@ -95,7 +95,7 @@ class DataSet:
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """Where data sets lie: the folder given, $STREAMGAUGE_DATA, or the user's data folder."""
+    """The folder of data sets: the given one, $STREAMGAUGE_DATA, or the user's data folder."""
     if given is not None:
         return given.expanduser()
     if chosen := os.environ.get("STREAMGAUGE_DATA"):
@@ -111,7 +111,7 @@ def data_folder(given: Path | None = None) -> Path:
 
 @cache
 def _files() -> dict[str, Path]:
-    """The files that have a `DATA`, by name."""
+    """The modules with a `DATA`, by name."""
     files = [f for folder in ("datasets", "named") for f in (_STREAMS / folder).glob("[a-z]*.py")]
     return {file.stem: file for file in files if "\nDATA = " in file.read_text()}
 
@@ -130,7 +130,7 @@ def find(name: str) -> DataSet:
 
 
 class Stored:
-    """A data set in the data folder: its arrays, memory-mapped, and what is known of them."""
+    """A data set in the data folder: memory-mapped arrays, and the facts of about.json."""
 
     def __init__(self, data: DataSet, folder: Path | None = None) -> None:
         self.data = data
@@ -138,10 +138,10 @@ class Stored:
         try:
             self.about: dict[str, Any] = json.loads((self.folder / "about.json").read_text())
         except FileNotFoundError:
-            have = f", or with files you have: streamgauge data add {data.name} PATH"
+            local = f", or with files you have: streamgauge data add {data.name} PATH"
             raise StreamgaugeError(
                 f"The data set {data.name} is not in {self.folder.parent}. Get it:"
-                f" {data.how_to_get}{have if data.remotes else ''}."
+                f" {data.how_to_get}{local if data.remotes else ''}."
             ) from None
         except (OSError, ValueError) as error:
             raise self._damaged(f"about.json cannot be read ({error})") from None
@@ -157,27 +157,27 @@ class Stored:
 
     def source(self) -> ArraySource:
         """The whole data set as a source, official test set last."""
-        own = {k: v for k, v in self.arrays.items() if k not in ("x", "label")}
-        made = ArraySource(
+        columns = {k: v for k, v in self.arrays.items() if k not in ("x", "label")}
+        source = ArraySource(
             self.arrays["x"],
             self.arrays["label"],
             classes=self.about["classes"],
             class_names=self.about["class_names"],
-            **own,
+            **columns,
         )
-        made.x_hash = self.about["arrays"]["x"]["md5"]
-        return made
+        source.x_hash = self.about["arrays"]["x"]["md5"]
+        return source
 
     def _open(self, name: str) -> Array:
-        """The array, if it is still the one that was stored. Its checksum is only computed again
-        where size or time of the file are not those of the record (a copied folder)."""
+        """A stored array, checked against about.json. The checksum is computed only if the size or
+        the modification time of the file has changed, as in a copied folder."""
         file, known = self.folder / f"{name}.npy", self.about["arrays"][name]
         try:
-            found = file.stat()
-            if [found.st_size, found.st_mtime_ns] != [known["bytes"], known["changed"]]:
-                if found.st_size != known["bytes"] or array_md5(file) != known["md5"]:
+            status = file.stat()
+            if [status.st_size, status.st_mtime_ns] != [known["bytes"], known["changed"]]:
+                if status.st_size != known["bytes"] or array_md5(file) != known["md5"]:
                     raise self._damaged(f"{file.name} is not what was stored")
-                known["changed"] = found.st_mtime_ns
+                known["changed"] = status.st_mtime_ns
                 _write_about(self.folder, self.about)
             mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
@@ -194,7 +194,7 @@ class Stored:
 
 
 def array_md5(file: Path) -> str:
-    """Of the numbers in a stored array, without the header of the file."""
+    """MD5 of the values of a stored array, without the file header."""
     mapped = np.load(file, mmap_mode="r", allow_pickle=False)
     digest = hashlib.md5(usedforsecurity=False)
     for start in range(0, len(mapped), step := max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
@@ -203,7 +203,7 @@ def array_md5(file: Path) -> str:
 
 
 def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
-    """A data folder that cannot be written to is no reason not to read it."""
+    """Update about.json, if the data folder is writable."""
     with suppress(OSError):
         write_text(folder / "about.json", json.dumps(about, indent=1))
 
@@ -217,22 +217,22 @@ def add(
     images: Path | None = None,
     progress: Progress | None = None,
 ) -> Stored:
-    """Take in files of a data set in any form its reader knows, from a folder or an archive."""
+    """Store a data set from local files (a folder or an archive) in any known form."""
     base = data_folder(folder)
-    home = base / data.name
-    if path.expanduser().resolve().is_relative_to(home.resolve()):
-        raise StreamgaugeError(f"{path} is the stored data set itself; nothing is to be added.")
+    target = base / data.name
+    if path.expanduser().resolve().is_relative_to(target.resolve()):
+        raise StreamgaugeError(f"{path} is the stored data set itself; there is nothing to add.")
     scratch = base / f".{data.name}.{os.getpid()}"
     try:
-        _tidy(base, data.name)
+        _remove_leftovers(base, data.name)
         scratch.mkdir(parents=True)
-        found, where = _read(data, path.expanduser(), scratch, Asked(images, progress))
-        verified = _verify(data, found, where, other_contents)
-        about = _store(data, found, scratch)
-        about |= {"from": str(where.resolve()), "form": found.form, "verified": verified}
+        contents, origin = _read(data, path.expanduser(), scratch, DataRequest(images, progress))
+        verified = _verify(data, contents, origin, other_contents)
+        about = _store(data, contents, scratch)
+        about |= {"from": str(origin.resolve()), "form": contents.form, "verified": verified}
         (scratch / "about.json").write_text(json.dumps(about, indent=1))
-        shutil.rmtree(home, ignore_errors=True)
-        replace_synced(scratch, home)
+        shutil.rmtree(target, ignore_errors=True)
+        replace_synced(scratch, target)
     except OSError as error:
         raise StreamgaugeError(
             f"{data.name} cannot be stored in {base}: {error.strerror or error}. Another folder is"
@@ -243,15 +243,15 @@ def add(
     return Stored(data, folder)
 
 
-def _tidy(base: Path, name: str) -> None:
-    """Remove what processes that no longer run have left half-made."""
-    for left in base.glob(f".{name}.*"):
-        number = left.name.rpartition(".")[2]
-        if number == str(os.getpid()) or (os.name == "posix" and not _runs(number)):
-            shutil.rmtree(left, ignore_errors=True)
+def _remove_leftovers(base: Path, name: str) -> None:
+    """Remove incomplete folders of processes that no longer run."""
+    for folder in base.glob(f".{name}.*"):
+        number = folder.name.rpartition(".")[2]
+        if number == str(os.getpid()) or (os.name == "posix" and not _is_running(number)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _runs(number: str) -> bool:
+def _is_running(number: str) -> bool:
     try:
         os.kill(int(number), 0)
     except PermissionError:
@@ -269,30 +269,31 @@ def fetch(
     tries: int = 4,
     wait: float = 1.0,
 ) -> Stored:
-    """Download a data set from its official address and take it in."""
+    """Download a data set from its official URL and store it."""
     if not data.remotes:
-        raise StreamgaugeError(f"{data.name} cannot be fetched by a program. {data.how_to_get}.")
-    place = data_folder(folder) / "downloads" / data.name
+        raise StreamgaugeError(f"{data.name} cannot be downloaded by a program. {data.how_to_get}.")
+    downloads = data_folder(folder) / "downloads" / data.name
     for number, remote in enumerate(data.remotes):
         try:
-            download(remote.urls, place / remote.name, remote.md5, progress, tries, wait)
+            download(remote.urls, downloads / remote.name, remote.md5, progress, tries, wait)
         except StreamgaugeError as problem:
-            rest = "; ".join(f"{one.name} from {one.urls[0]}" for one in data.remotes[number:])
+            rest = "; ".join(f"{file.name} from {file.urls[0]}" for file in data.remotes[number:])
             raise StreamgaugeError(
-                f"{problem} Without a network: get {rest} on another machine, put it into {place}"
-                f" and run the same command, or run: streamgauge data add {data.name} PATH."
+                f"{problem} Without a network: get {rest} on another machine, put it into"
+                f" {downloads} and run the same command, or run: streamgauge data add"
+                f" {data.name} PATH."
             ) from None
         except OSError as error:
             raise StreamgaugeError(
-                f"{remote.name} cannot be written to {place}: {error.strerror or error}."
+                f"{remote.name} cannot be written to {downloads}: {error.strerror or error}."
             ) from None
-    stored = add(data, place, folder, progress=progress)
-    shutil.rmtree(place)  # what was made of it is verified and stored
+    stored = add(data, downloads, folder, progress=progress)
+    shutil.rmtree(downloads)  # the stored arrays are verified
     return stored
 
 
 def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
-    """What is known of a data set and of the copy that is here, for `list` and `info`."""
+    """The facts of a data set and of its stored copy, for `list` and `info`."""
     facts: dict[str, Any] = {
         "name": data.name,
         "title": data.title,
@@ -324,53 +325,55 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
     return facts
 
 
-def _read(data: DataSet, path: Path, scratch: Path, asked: Asked) -> tuple[Contents, Path]:
-    """What the reader finds at a path, or in an archive that lies in the folder."""
+def _read(data: DataSet, path: Path, scratch: Path, request: DataRequest) -> tuple[Contents, Path]:
+    """The contents at a path or in an archive in that folder, and the path that was read."""
     files = Files(path)
-    tried = [files]
+    candidates = [files]
     if files.kind == "folder":
-        tried += [Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)]
+        candidates += [
+            Files(path / name) for name in files.names if name.lower().endswith(_ARCHIVES)
+        ]
     broken: StreamgaugeError | None = None
-    for one in tried:
+    for candidate in candidates:
         try:
-            _ = one.names  # a folder of downloads may hold broken archives of other things
+            _ = candidate.names  # a folder may contain broken archives of other things
         except StreamgaugeError as error:
-            if one is files:
+            if candidate is files:
                 raise
             broken = broken or error
             continue
-        found = data.read(one, scratch, asked)
-        if found is not None:
-            return found, one.path
+        contents = data.read(candidate, scratch, request)
+        if contents is not None:
+            return contents, candidate.path
     if broken is not None:
         raise broken
     raise StreamgaugeError(
-        f"{path} holds no {data.title} in a form that is known. Known are: {data.forms}."
+        f"{path} contains no {data.title} in a known form. Known forms: {data.forms}."
     )
 
 
-def _verify(data: DataSet, found: Contents, where: Path, other_contents: bool) -> str:
-    """How the contents were verified; refused where a checksum is another."""
+def _verify(data: DataSet, contents: Contents, origin: Path, other_contents: bool) -> str:
+    """How the contents were verified; an error if a checksum differs."""
     for part, expected in data.checksums.items():
-        got = found.checksums.get(part)
-        if got is not None and got != expected:
+        actual = contents.checksums.get(part)
+        if actual is not None and actual != expected:
             if other_contents:
-                return f"no, {part} has md5 {got} where {expected} is expected, and was accepted"
+                return f"no, {part} has md5 {actual} where {expected} is expected, and was accepted"
             raise StreamgaugeError(
-                f"{where} is not {data.title} as published: {part} has md5 {got} where {expected}"
-                " is expected. Get the file again, or take it as it is with --other-contents."
+                f"{origin} is not {data.title} as published: {part} has md5 {actual} where"
+                f" {expected} is expected. Get the file again, or accept it with --other-contents."
             )
-    compared = sorted(set(data.checksums) & set(found.checksums))
+    compared = sorted(set(data.checksums) & set(contents.checksums))
     if compared:
         return f"yes, by the md5 of {', '.join(compared)}"
-    return found.verified or "no, no checksum of this form is published"
+    return contents.verified or "no, no checksum of this form is published"
 
 
-def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
+def _store(data: DataSet, contents: Contents, scratch: Path) -> dict[str, Any]:
     arrays = {}
-    for name, array in found.arrays.items():
+    for name, array in contents.arrays.items():
         file = scratch / f"{name}.npy"
-        if not file.exists():  # a reader of something large has written it already
+        if not file.exists():  # a reader of large data has written it already
             np.save(file, array, allow_pickle=False)
         elif isinstance(array, np.memmap):
             array.flush()
@@ -380,23 +383,23 @@ def _store(data: DataSet, found: Contents, scratch: Path) -> dict[str, Any]:
             "changed": status.st_mtime_ns,
             "md5": array_md5(file),
         }
-    count = len(found.arrays["label"])
+    count = len(contents.arrays["label"])
     return {
         "format": 1,
         "name": data.name,
         "revision": data.revision,
         "arrays": arrays,
-        "classes": found.classes,
-        "class_names": None if found.class_names is None else list(found.class_names),
-        "streamed": count if found.streamed is None else found.streamed,
-        "checksums": dict(found.checksums),
-        "more": dict(found.more),
+        "classes": contents.classes,
+        "class_names": None if contents.class_names is None else list(contents.class_names),
+        "streamed": count if contents.streamed is None else contents.streamed,
+        "checksums": dict(contents.checksums),
+        "more": dict(contents.more),
     }
 
 
 def archive_verified(data_remotes: tuple[Remote, ...], files: Files) -> tuple[str, dict[str, str]]:
-    """For data whose published checksum is that of the archive: how it was verified, and its md5
-    under the archive's name."""
+    """How a data set is verified whose published checksum is that of the archive, and the MD5 by
+    the name of the archive."""
     if files.kind == "folder":
         return "by its counts only, since no checksum of the unpacked files is published", {}
     known = {remote.name for remote in data_remotes}

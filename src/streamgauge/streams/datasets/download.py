@@ -1,4 +1,4 @@
-"""Download a file: resumes where it was cut, tries again, and believes nothing but its checksum."""
+"""Downloads a file: resumes, retries, and verifies the checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.files import replace_synced
 from streamgauge.streams.datasets.archive import md5_of
 
-Progress = Callable[[str, int, int | None], None]  # name, bytes so far, bytes in all
+Progress = Callable[[str, int, int | None], None]  # name, bytes so far, total bytes
 _BLOCK = 1 << 18
 
 
@@ -30,11 +30,11 @@ def download(
     tries: int = 4,
     wait: float = 1.0,
 ) -> None:
-    """Fetch a file to `target` from the first address that has it.
+    """Download a file to `target` from the first URL that has it.
 
-    What arrived so far lies in `target`.part and is not asked for again (HTTP Range), also by a
-    later call; a server that cannot do this sends all of it. A try that brings the file further
-    does not count. With `md5` None the caller verifies the contents.
+    The bytes received so far are in `target`.part and are not requested again (HTTP Range), also by
+    a later call; a server without ranges sends the whole file. An attempt that received data does
+    not count as a retry. If `md5` is None, the caller verifies the contents.
     """
     if target.is_file() and (md5 is None or md5_of(target) == md5):
         return
@@ -49,7 +49,7 @@ def download(
                 _get(url, part, progress, target.name)
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
-                if error.code == 416:  # more is here than there: what is here is not that file
+                if error.code == 416:  # more bytes here than on the server: another file
                     part.unlink(missing_ok=True)
                     left -= 1
                     continue
@@ -59,7 +59,7 @@ def download(
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", None) or error
                 reasons.append(f"{url}: {reason}")
-                if isinstance(reason, socket.gaierror):  # no such name, or no network at all
+                if isinstance(reason, socket.gaierror):  # unknown host, or no network
                     break
                 further = part.exists() and part.stat().st_size > before
                 left = tries if further else left - 1
@@ -67,12 +67,12 @@ def download(
                 if md5 is None or md5_of(part) == md5:
                     replace_synced(part, target)
                     return
-                found = md5_of(part)
+                actual = md5_of(part)
                 part.unlink()
-                reasons.append(f"{url}: what came has md5 {found} where {md5} is expected")
-                if fresh:  # all of it came from there in one go: it is another file
+                reasons.append(f"{url}: the received file has md5 {actual} where {md5} is expected")
+                if fresh:  # the server has another file
                     break
-                fresh = True  # what was begun earlier did not fit: once more from the start
+                fresh = True  # the earlier part was wrong: start again
                 continue
             if left:
                 time.sleep(wait)
@@ -89,7 +89,7 @@ def _get(url: str, part: Path, progress: Progress | None, name: str) -> None:
             answer.status == 206
             and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         ):
-            have = 0  # the server sends all of it
+            have = 0  # the server sends the whole file
         length = answer.headers.get("Content-Length")
         total = None if length is None else have + int(length)
         with part.open("ab" if have else "wb") as out:

@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its relatives: a head of sizes, then bytes."""
+"""Reads the idx files of MNIST and similar data sets: a header of sizes, then bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, Reader, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader, Remote
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -21,7 +21,7 @@ FORMS = "the four idx files (train-images-idx3-ubyte and so on), with or without
 
 
 def remotes(sites: Sequence[str], files: Sequence[tuple[str, int]]) -> tuple[Remote, ...]:
-    """Where the four files lie, given the md5 and the megabytes of each in the order of `PARTS`."""
+    """URLs of the four files, given the MD5 and megabytes of each in the order of `PARTS`."""
     return tuple(
         Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in sites), md5, megabytes)
         for part, (md5, megabytes) in zip(PARTS, files, strict=True)
@@ -49,18 +49,17 @@ def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
 
 
 def reader(names: Sequence[str]) -> Reader:
-    """Reads the four files; some people's copies have a dot where the published names have a
-    hyphen."""
+    """A reader of the four files; some copies have a dot instead of a hyphen in the file names."""
 
-    def read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
-        where = files.locate(PARTS)
-        if where is None:
+    def read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
+        paths = files.locate(PARTS)
+        if paths is None:
             dotted = files.locate([part.replace("-idx", ".idx") for part in PARTS])
             if dotted is None:
                 return None
-            where = {part: dotted[part.replace("-idx", ".idx")] for part in PARTS}
-        raw = files.read(list(where.values()))
-        parts = {part: read_idx(raw[name], files.called(name)) for part, name in where.items()}
+            paths = {part: dotted[part.replace("-idx", ".idx")] for part in PARTS}
+        raw = files.read(list(paths.values()))
+        parts = {part: read_idx(raw[name], files.called(name)) for part, name in paths.items()}
         for images, labels in ((TRAIN, TRAIN_LABELS), (TEST, TEST_LABELS)):
             if parts[images].ndim != 3 or parts[labels].shape != (len(parts[images]),):
                 raise StreamgaugeError(
@@ -71,7 +70,7 @@ def reader(names: Sequence[str]) -> Reader:
         label = np.concatenate([parts[TRAIN_LABELS], parts[TEST_LABELS]])
         checksums = {
             part: hashlib.md5(raw[name], usedforsecurity=False).hexdigest()
-            for part, name in where.items()
+            for part, name in paths.items()
         }
         return Contents(
             {"x": x, "label": label}, "idx files", len(names), names, checksums, len(parts[TRAIN])

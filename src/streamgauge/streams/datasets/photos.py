@@ -18,7 +18,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files, inside, refuse_leaving
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Stored
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Stored
 from streamgauge.streams.images.image_source import BadImage, ImageSource
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Split, Stream, arrange
@@ -177,7 +177,7 @@ def _fingerprint(stored: Stored, size: int) -> str:
 def contents(
     photos: Photos,
     files: Files,
-    asked: Asked,
+    request: DataRequest,
     *,
     images: str | None = None,
     checksums: Mapping[str, str] | None = None,
@@ -199,7 +199,7 @@ def contents(
     if int(label.min()) < 0:
         raise StreamgaugeError(f"{files.path} has the label {label.min()}, below 0.")
     if images is None:
-        place = _find_images(_some(paths), files, asked)
+        place = _find_images(_some(paths), files, request)
     else:
         place = {"images": images, "strip": "", "put": ""}
     arrays: dict[str, Array] = {
@@ -245,13 +245,13 @@ def _some(paths: Any) -> list[str]:
     return [str(paths[i].as_py()) for i in range(0, len(paths), step)][:_LOOKED_FOR]
 
 
-def _find_images(some: list[str], files: Files, asked: Asked) -> dict[str, str]:
+def _find_images(some: list[str], files: Files, request: DataRequest) -> dict[str, str]:
     """The folder below which most of some images lie; some lists begin with 'train/' where the
     folder does not, or the other way round."""
     base = files.path if files.kind == "folder" else files.path.parent
     roots = [base, base / "data", base / "images", base.parent, base.parent / "data"]
-    if asked.images is not None:
-        roots = [asked.images.expanduser()]
+    if request.images is not None:
+        roots = [request.images.expanduser()]
         if not roots[0].is_dir():
             raise StreamgaugeError(f"There is no folder {roots[0]} with images.")
     best, found = {"images": "", "strip": "", "put": ""}, 0
@@ -261,7 +261,7 @@ def _find_images(some: list[str], files: Files, asked: Asked) -> dict[str, str]:
             if there > found:
                 best = {"images": str(root.resolve()), "strip": strip, "put": put}
                 found = there
-    if asked.images is not None and not found:
+    if request.images is not None and not found:
         raise StreamgaugeError(
             f"None of {len(some)} images that were looked for lies in {roots[0]}, such as"
             f" {some[0]}."

@@ -1,4 +1,4 @@
-"""Read a pickle of plain values and NumPy arrays without running anything that it names.
+"""Reads a pickle of plain values and NumPy arrays without executing any code of it.
 
 A pickle may name any function for the reader to call. This reader knows the few names that
 pickled arrays have, and gives each an inert stand-in of its own; an array is then put together
@@ -19,7 +19,7 @@ from streamgauge.streams.source import Array
 
 
 class _Type:
-    """Stands in for `numpy.dtype`: only the name of a plain number type is kept."""
+    """Replaces `numpy.dtype`: keeps the name of a plain number type only."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code.decode("ascii") if isinstance(code, bytes) else str(code)
@@ -37,7 +37,7 @@ class _Type:
 
 
 class _Pickled:
-    """Stands in for `numpy.ndarray` on its way: shape, type and bytes."""
+    """Replaces `numpy.ndarray` while unpickling: shape, type and bytes."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = None
@@ -56,14 +56,14 @@ class _Pickled:
 
 
 def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
-    """Stands in for `_codecs.encode`, by which Python 2 bytes are written in Python 3."""
+    """Replaces `_codecs.encode`, which Python 3 uses to write bytes for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
         raise pickle.UnpicklingError("text in an unknown encoding")
     return text.encode("latin-1")
 
 
 def _no_bytes() -> bytes:
-    """Stands in for `bytes`, by which Python 3 writes an empty row of them for Python 2."""
+    """Replaces `bytes`, which Python 3 uses to write empty bytes for Python 2."""
     return b""
 
 
@@ -100,7 +100,7 @@ def read_pickle(data: bytes, what: str) -> Any:
         return _plain(_Reader(io.BytesIO(data), encoding="bytes").load())
     except MemoryError:
         raise
-    except Exception as error:  # broken bytes raise whatever they like
+    except Exception as error:  # broken bytes may raise anything
         raise StreamgaugeError(
             f"{what} is refused: as a pickle it holds {str(error) or type(error).__name__},"
             " and only plain values and arrays are read."

@@ -8,7 +8,13 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote, archive_verified
+from streamgauge.streams.datasets.data_set import (
+    Contents,
+    DataRequest,
+    DataSet,
+    Remote,
+    archive_verified,
+)
 
 _REMOTES = (
     Remote(
@@ -18,20 +24,20 @@ _REMOTES = (
         248,
     ),
 )
-_AT_ONCE = 2000  # files read at a time
+_AT_ONCE = 2000  # files per read
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
-    """Classes are numbered as wnids.txt lists them (so the survey's code does); the official
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
+    """Classes are numbered in the order of wnids.txt, as in the survey's code; the official
     validation set, whose labels are published, is the test set."""
-    where = files.locate(["wnids.txt", "val_annotations.txt"])
-    if where is None:
+    paths = files.locate(["wnids.txt", "val_annotations.txt"])
+    if paths is None:
         return None
-    lists = {name: text.decode() for name, text in files.read(list(where.values())).items()}
-    ids = lists[where["wnids.txt"]].split()
-    number = {name: place for place, name in enumerate(ids)}
-    root = PurePosixPath(where["wnids.txt"]).parent
-    rows = [line.split("\t") for line in lists[where["val_annotations.txt"]].splitlines() if line]
+    lists = {name: text.decode() for name, text in files.read(list(paths.values())).items()}
+    ids = lists[paths["wnids.txt"]].split()
+    number = {name: label for label, name in enumerate(ids)}
+    root = PurePosixPath(paths["wnids.txt"]).parent
+    rows = [line.split("\t") for line in lists[paths["val_annotations.txt"]].splitlines() if line]
     test = [(str(root / "val" / "images" / row[0]), row[1]) for row in rows if len(row) > 1]
     at = len(root.parts)
     train = sorted(
@@ -59,12 +65,12 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
     for start in range(0, len(listed), _AT_ONCE):
         names = [name for name, _ in listed[start : start + _AT_ONCE]]
         contents = files.read(names)
-        for place, name in enumerate(names, start):
+        for row, name in enumerate(names, start):
             try:
-                x[place] = decode(contents[name], 64, name=name)
+                x[row] = decode(contents[name], 64, name=name)
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
-        asked.tell("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
+        request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
     verified, checksums = archive_verified(_REMOTES, files)
     form = "JPEGs in a folder" if files.kind == "folder" else "the official zip"

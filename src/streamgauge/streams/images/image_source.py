@@ -1,8 +1,8 @@
-"""Images as they lie on disk: from the bytes of a file to the pixels of a source.
+"""Decodes encoded images, and a source over them.
 
-`decode` turns one encoded image into bytes [3, H, W] by rules that are stated, or says in a
-sentence why it cannot (`BadImage`). `ImageSource` is a source over anything that gives the bytes
-of an image by number: files of a folder, a column of a table, members of tar files, shards.
+`decode` converts an encoded image to uint8 [3, H, W] by documented rules, or raises `BadImage` with
+the reason. `ImageSource` is a source over any object that returns the bytes of an image by number:
+files of a folder, a column of a table, members of tar files, shards.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
 
 
 class BadImage(StreamgaugeError):
-    """An image that cannot be used; `reason` is a sentence, `kind` a word or two to count by."""
+    """An image that cannot be decoded; `reason` is a sentence, `kind` a short label for counts."""
 
     def __init__(self, reason: str, kind: str = "damaged") -> None:
         super().__init__(reason)
@@ -65,8 +65,9 @@ class BadImage(StreamgaugeError):
 
 
 class Items(Protocol):
-    """Encoded images by number. `name(i)`, where there is one, is shown in errors and its suffix
-    is held against the content; `fingerprint`, where there is one, stands for the content."""
+    """Encoded images by number. An optional `name(i)` is shown in errors, and its suffix is
+    compared with the content; an optional `fingerprint` is used instead of a hash of the
+    content."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> bytes: ...
@@ -85,26 +86,22 @@ def decode(
     draft: bool = True,
     out: Bytes | None = None,
 ) -> Bytes:
-    """An encoded image as bytes [3, H, W]; `size` is H = W, or (H, W).
+    """Decode an image to uint8 [3, H, W]; `size` is H = W, or (H, W).
 
-    `how` = "crop": the largest centred part of the right proportions, scaled to `size` (that is,
-    shorter side to `size`, then centre crop); "stretch": all of it, proportions given up. Scaling
-    averages over what a pixel covers (a triangle filter), up and down. An image that has the size
-    already is not touched.
+    `how` = "crop": the largest centred crop of the target's aspect ratio, scaled to `size` (shorter
+    side to `size`, then centre crop); "stretch": the whole image, without its aspect ratio. Scaling
+    up and down uses a triangle filter. An image that already has the size is not changed.
 
-    Rules: the first frame of an animation; turned as its EXIF orientation says. Grey becomes three
-    equal channels, 16-bit grey its upper 8 bits, a palette its colours, CMYK the plain conversion
-    without a colour profile. Transparent parts are laid on `alpha` ("white", "black"), or shown as
-    stored ("drop"), or the image is refused. `colour` = "refuse" takes nothing but RGB.
+    Rules: the first frame of an animation; rotated by its EXIF orientation. Grey becomes three
+    equal channels, 16-bit grey its upper 8 bits, a palette its colours; CMYK is converted without a
+    colour profile. Transparent parts are drawn on `alpha` ("white", "black"), or shown as stored
+    ("drop"), or the image is refused. `colour` = "refuse" accepts RGB only.
 
-    `name`, where given, must not claim another format than the bytes have, unless `claim` is
-    "ignore". More than `max_pixels` are refused before anything is unpacked. With `draft`, a JPEG
-    much larger than `size` is unpacked at 1/2, 1/4 or 1/8 of its size, which is several times
-    faster; pixels differ a little from those without.
+    The suffix of `name` must fit the format of the bytes, unless `claim` is "ignore". More than
+    `max_pixels` are refused before decoding. With `draft`, a JPEG much larger than `size` is
+    decoded at 1/2, 1/4 or 1/8 of its size, which is several times faster; pixels differ slightly.
 
-    With `out`, an array [3, H, W], the pixels are written there.
-
-    Raises `BadImage`, whatever is wrong with the bytes.
+    `out` is an optional array [3, H, W] for the result. Any defect of the bytes raises `BadImage`.
 
     >>> tiny = b"P6 2 1 255 " + bytes([10, 20, 30, 40, 50, 60])
     >>> decode(tiny, (1, 2)).tolist()
@@ -186,7 +183,7 @@ def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
 def _box(
     size: tuple[int, int], across: tuple[int, int], how: How
 ) -> tuple[float, float, float, float]:
-    """The part of an image that is kept: centred, so that turning and cropping commute."""
+    """The crop of an image: centred, so that rotating and cropping commute."""
     width, height = size
     if how == "stretch":
         return 0, 0, width, height
@@ -196,7 +193,7 @@ def _box(
 
 
 def _least(size: tuple[int, int], across: tuple[int, int], how: How) -> tuple[int, int]:
-    """The smallest whole image from which the kept part need not be scaled up."""
+    """The smallest size of the whole image at which the crop need not be scaled up."""
     if how == "stretch":
         return across
     scale = max(across[0] / size[0], across[1] / size[1])
@@ -296,19 +293,16 @@ class ImageSource:
     """A source over encoded images, decoded when they are read.
 
     `items[i]` are the bytes of image i (see `Items`); labels and columns are arrays, memory-mapped
-    or not, as for `ArraySource`, and are not copied. `read` gives bytes [n, 3, H, W].
+    or not, as for `ArraySource`, and are not copied. `read` returns uint8 [n, 3, H, W].
 
-    `on_bad` is "fatal": the first bad image that is read ends the run with a sentence that names
-    it; or "skip": every image is decoded once now, bad ones are left out, and `left_out` counts
-    them by kind (`bad` lists number and reason). Packing does that once for all runs.
-    Further settings are those of `decode`: `how`, `alpha`, `colour`, `claim`, `max_pixels`,
-    `draft`.
+    `on_bad` = "fatal": the first bad image that is read raises an error that names it; "skip":
+    every image is decoded once at construction, bad ones are left out, and `left_out` counts them
+    by kind (`bad` lists number and reason). Packing does this once for all runs. Further settings
+    are those of `decode`: `how`, `alpha`, `colour`, `claim`, `max_pixels`, `draft`.
 
-    The fingerprint is a hash of labels, columns and settings, and of `items.fingerprint` where
-    there is one (see `items`: paths and sizes, or the like); otherwise of all bytes of all images.
-    It is computed when first asked for.
-
-    A source can be pickled if its items can, for worker processes.
+    The fingerprint is a hash of labels, columns and settings, and of `items.fingerprint` if there
+    is one (see `items`: paths and sizes, for example), else of all bytes of all images. It is
+    computed at first use. A source can be pickled if its items can.
 
     >>> images = [b"P6 1 1 255 " + bytes([i, i, i]) for i in range(4)]
     >>> source = ImageSource(images, np.array([0, 1, 1, 2]), size=1)
@@ -344,7 +338,7 @@ class ImageSource:
             known = choices.__args__  # type: ignore[attr-defined]
             if value not in known:
                 raise StreamgaugeError(f"{setting} cannot be {value!r}; {nearest(value, known)}")
-        _pillow()  # whether it is there is said now, not in the middle of a run
+        _pillow()  # a missing Pillow is reported now, not during a run
         self.items = items
         self.settings: dict[str, Any] = {
             "how": how,
@@ -371,22 +365,22 @@ class ImageSource:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many images were left out, by kind of reason."""
+        """Number of images left out, by kind of reason."""
         counts: dict[str, int] = {}
         for _, error in self.bad:
             counts[error.kind] = counts.get(error.kind, 0) + 1
         return counts
 
     def number(self, index: int) -> int:
-        """Where sample `index` stands in `items`: the same, unless bad images were left out."""
+        """The number in `items` of a sample: its index, unless bad images were left out."""
         return int(index) if self._kept is None else int(self._kept[index])
 
     def name(self, index: int) -> str | None:
-        """What the items call this sample, where they have names."""
+        """The name of a sample, if its items have names."""
         return _name(self.items, self.number(index))
 
     def encoded(self, index: int) -> bytes:
-        """The image of a sample as it is stored."""
+        """The stored bytes of a sample."""
         return self.items[self.number(index)]
 
     def decoded(self, index: int) -> Bytes:
@@ -399,17 +393,17 @@ class ImageSource:
         )
 
     def read(self, index: IntArray) -> Bytes:
-        unique, place = np.unique(np.asarray(index), return_inverse=True)  # padding repeats samples
+        unique, row_of = np.unique(np.asarray(index), return_inverse=True)  # decode each once
         pixels = np.empty((len(unique), *self.spec.input_shape), np.uint8)
         for row, sample in enumerate(unique.tolist()):
             try:
                 pixels[row] = self.decoded(sample)
             except BadImage as error:
                 raise StreamgaugeError(
-                    f"The image {self._called(sample)} cannot be used. {error.reason} Mend or"
+                    f"The image {self._called(sample)} cannot be used. {error.reason} Repair or"
                     " remove it, or set on_bad to 'skip' to leave such images out and count them."
                 ) from None
-        return pixels[place]
+        return pixels[row_of]
 
     @cached_property
     def fingerprint(self) -> str:

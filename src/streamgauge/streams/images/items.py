@@ -1,7 +1,7 @@
-"""Encoded images by number, wherever they lie: files, a column of a table, members of tar files.
+"""Encoded images by number: files, a column of a table, or members of tar files.
 
-Each of these has `len`, `[i] -> bytes`, `name(i)`, a cheap `fingerprint`, and can be pickled: what
-is open is opened anew by whoever unpickles. Nothing in them is a Python object per sample.
+Each class has `len`, `[i] -> bytes`, `name(i)`, a cheap `fingerprint`, and can be pickled: files
+are opened again after unpickling. No class keeps a Python object per sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamgauge.streams.source import IntArray
 
 
 def texts(values: Any) -> pa.Array:
-    """Text for every sample, in one block."""
+    """One text per sample, in one block of memory."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
@@ -73,9 +73,10 @@ class FileItems:
 
 
 class TarItems:
-    """Parts of files that lie open: members of tar files that are not compressed.
+    """Members of uncompressed tar files.
 
-    The fingerprint is of the shards' names and of the members' names, places and sizes.
+    The fingerprint is a hash of the names of the shards and the names, offsets and sizes of
+    members.
     """
 
     def __init__(
@@ -122,10 +123,10 @@ class TarItems:
 
 
 class ArrowItems:
-    """A column of bytes in Arrow files (a Hugging Face folder), mapped into memory.
+    """A column of bytes in memory-mapped Arrow files (a Hugging Face folder).
 
-    `column` may be of bytes, or of structs with a field `bytes`. The fingerprint is of the files'
-    names, sizes and three samples of 64 KiB of each, and of the rows taken.
+    `column` has bytes, or structs with a field `bytes`. The fingerprint is a hash of the names and
+    sizes of the files, of three samples of 64 KiB of each, and of the selected rows.
     """
 
     def __init__(self, files: Sequence[str | Path], column: str, rows: IntArray) -> None:
@@ -175,9 +176,9 @@ class ArrowItems:
 class ParquetItems:
     """A column of bytes in Parquet files.
 
-    A row group is unpacked whole, and the two used last are kept: fine for a stream in the file's
-    own order, slow for replay from all over it, for which the data are better packed. The
-    fingerprint is as that of `ArrowItems`.
+    Whole row groups are decompressed, and the last two are cached: fast for a stream in the order
+    of the file, slow for replay of random samples; pack the data for that. The fingerprint is like
+    that of `ArrowItems`.
     """
 
     KEPT = 2
@@ -196,13 +197,13 @@ class ParquetItems:
 
     def __getitem__(self, number: int) -> bytes:
         if self._groups is None:
-            counts, places = [0], []
+            counts, groups = [0], []
             for which, path in enumerate(self.files):
                 about = pq.read_metadata(path)
                 for group in range(about.num_row_groups):
                     counts.append(about.row_group(group).num_rows)
-                    places.append((which, group))
-            self._groups = np.cumsum(counts), places
+                    groups.append((which, group))
+            self._groups = np.cumsum(counts), groups
         starts, places = self._groups
         group, row = _place(starts, int(self.rows[number]))
         if group not in self._read:
@@ -234,7 +235,7 @@ class ParquetItems:
 
 
 def arrow_table(path: str) -> pa.Table:
-    """An Arrow file, streamed or not, mapped into memory."""
+    """A memory-mapped Arrow file, in stream or file format."""
     try:
         mapped = pa.memory_map(path)
         try:
@@ -255,8 +256,8 @@ def _place(starts: IntArray, row: int) -> tuple[int, int]:
 
 
 def _sample_of(path: str, most: int = 1 << 16) -> str:
-    """Name and size of a file, and a hash of 64 KiB at its beginning, middle and end: the same
-    wherever it is copied to, and cheap however large it is."""
+    """Name and size of a file, and a hash of 64 KiB at its beginning, middle and end: unchanged by
+    copying, and cheap for any size."""
     size = os.path.getsize(path)
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:

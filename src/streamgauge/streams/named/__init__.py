@@ -1,1 +1,1 @@
-"""Streams by name: one file per stream; its name is the name of the file."""
+"""Named streams: one file per stream, and the tables of `splits.toml`."""

@@ -1,9 +1,9 @@
-"""What the generated streams share: whole-number draws, the stay-or-redraw chain, smooth scenes.
+"""Shared by generated streams: integer random draws, the stay-or-redraw chain, smooth scenes.
 
-Everything that ends up in a stream is made of the raw 64-bit words of PCG64 by whole-number
-arithmetic (and IEEE division, which is exact to the last bit everywhere), so that a stream of a
-given seed is the same on every machine. NumPy promises that the words never change between its
-versions; for the distributions on top of them it does not.
+All values of a stream are computed from the raw 64-bit words of PCG64 by integer arithmetic (and
+IEEE division, which is exact to the last bit on every machine), so that a seed gives the same
+stream everywhere. NumPy guarantees these words across versions, but not the distributions based on
+them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ GRID = 4  # a scene is a grid of this many random values a side, interpolated
 
 
 def words(seed: int, purpose: int) -> np.random.PCG64:
-    """A generator of its own for each purpose, so that one setting does not disturb another's
-    draws. Purposes start at 100: small ones belong to the orders and the held-out split."""
+    """A separate generator per purpose, so that one setting does not change the draws of another.
+    Purposes start at 100; smaller ones are used by the orders and the held-out split."""
     if seed < 0:
         raise StreamgaugeError(f"A seed is a whole number from 0 on; it is {seed}.")
     return np.random.PCG64(np.random.SeedSequence([seed, purpose]))
 
 
 def pieces(count: int, size: int = 1 << 18) -> Iterator[slice]:
-    """0..count in pieces, so that what is made on the way stays small."""
+    """0..count in slices, to bound the memory of intermediate arrays."""
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
@@ -74,9 +74,9 @@ def draw(raw: Words, weight: IntArray) -> IntArray:
 def draw_unlike_neighbours(raw: Words, weight: IntArray) -> IntArray:
     """Like `draw`, but never the same number twice in a row.
 
-    Even places are drawn freely; each odd place then without its two neighbours, whose stretches
-    are cut out of the line of weights. So no draw has to wait for the one before it. There must
-    be three or more to choose from.
+    Even positions are drawn first; odd positions are then drawn without the values of their two
+    neighbours, whose ranges are removed from the cumulative weights. So all draws are vectorized.
+    There must be three or more values.
     """
     edges = np.append(0, np.cumsum(weight))
     drawn = draw(raw, weight)
@@ -94,7 +94,8 @@ def draw_unlike_neighbours(raw: Words, weight: IntArray) -> IntArray:
 
 
 def redraws(length: int, stay: float, bits: np.random.PCG64) -> NDArray[np.bool_]:
-    """Where a chain that stays with probability `stay` draws afresh; always at its first place."""
+    """A mask of the positions at which a chain that stays with probability `stay` redraws; the
+    first is always set."""
     bar = np.uint64(int(stay * 2**53))
     fresh = np.empty(length, bool)
     for part in pieces(length):
@@ -177,7 +178,7 @@ class Chain:
         if not margin > 0:
             raise StreamgaugeError(f"The margin must be above 0; it is {margin}.")
         bar = self.unlimited_history + margin
-        far = 1  # the accuracy falls with the shift, so doubling and halving find the place
+        far = 1  # the accuracy falls with the shift, so bisection finds it
         while self.best_blind_accuracy(far) >= bar:
             far *= 2
         return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < bar)
@@ -210,5 +211,5 @@ def noise(bits: np.random.PCG64, count: int, size: int) -> Bytes:
 
 
 def smallest_type(classes: int) -> np.dtype[Any]:
-    """The smallest whole-number type that holds the labels."""
+    """The smallest integer type for the labels."""
     return np.min_scalar_type(max(classes - 1, 0))

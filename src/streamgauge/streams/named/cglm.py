@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.read import open_table
 
@@ -31,7 +31,7 @@ def build(config: Config) -> Stream:
     return _photos.photo_stream(DATA, config, "cglm")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     photos = _photos.from_order_files(files)
     if photos is None:
         tables = [name for name in files.names if name.endswith((".csv", ".csv.gz"))]
@@ -41,7 +41,7 @@ def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
         by_id = "id" in header and "landmark_id" in header
         photos = _photos.from_csv(files, tables[0], _by_id if by_id else None, _LEAST)
         photos.form += f"; landmarks of {_LEAST} images and more"
-    return _photos.contents(photos, files, asked)
+    return _photos.contents(photos, files, request)
 
 
 def _by_id(table: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files, md5_of
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.stream import Stream
 
@@ -40,35 +40,35 @@ def build(config: Config) -> Stream:
     return _photos.photo_stream(DATA, config, "clear")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """Folders PERIOD/CLASS/image, PERIOD a number; below a folder `test`, the test set."""
     archives = _archives(files)
     if archives:
         for one in archives:
-            one.unpack([name for name in one.names if _place(name)], scratch / "images")
-        return _contents(Files(scratch / "images"), files, asked, archives)
-    return _contents(files, files, asked, ())
+            one.unpack([name for name in one.names if _parse_path(name)], scratch / "images")
+        return _contents(Files(scratch / "images"), files, request, archives)
+    return _contents(files, files, request, ())
 
 
 def _contents(
-    files: Files, given: Files, asked: Asked, archives: tuple[Files, ...]
+    files: Files, given: Files, request: DataRequest, archives: tuple[Files, ...]
 ) -> Contents | None:
     import pyarrow as pa
 
-    placed = sorted((name, place) for name in files.names if (place := _place(name)))
-    if not placed or files.kind != "folder":
+    parsed = sorted((name, facts) for name in files.names if (facts := _parse_path(name)))
+    if not parsed or files.kind != "folder":
         return None
-    names = sorted({place[1] for _, place in placed})
+    names = sorted({facts[1] for _, facts in parsed})
     if len(names) < 2:
         return None
     number = {name: at for at, name in enumerate(names)}
-    test = np.array([place[2] for _, place in placed])
+    test = np.array([facts[2] for _, facts in parsed])
     order = np.argsort(test, kind="stable")  # the test set comes last
     photos = _photos.Photos(
-        pa.array([placed[i][0] for i in order], pa.large_string()),
-        np.array([number[placed[i][1][1]] for i in order]),
+        pa.array([parsed[i][0] for i in order], pa.large_string()),
+        np.array([number[parsed[i][1][1]] for i in order]),
         {
-            "domain": np.array([placed[i][1][0] for i in order], np.int32),
+            "domain": np.array([parsed[i][1][0] for i in order], np.int32),
             "part": np.where(test[order], _photos.TEST, _photos.STREAM).astype(np.uint8),
         },
         "folders by period" + (f" in {len(archives)} zip files" if archives else ""),
@@ -80,7 +80,7 @@ def _contents(
     return _photos.contents(
         photos,
         given,
-        asked,
+        request,
         images="images" if archives else str(given.path.resolve()),
         checksums=checksums,
         verified=""
@@ -103,7 +103,7 @@ def _archives(files: Files) -> tuple[Files, ...]:
     return tuple(Files(files.path / name) for name in known)
 
 
-def _place(name: str) -> tuple[int, str, bool] | None:
+def _parse_path(name: str) -> tuple[int, str, bool] | None:
     """Period, class and whether it is of the test set, from where an image lies."""
     path = PurePosixPath(name)
     if len(path.parts) < 3 or path.suffix.lower() not in SUFFIXES:

@@ -13,7 +13,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.read import open_table
 
@@ -36,9 +36,9 @@ def build(config: Config) -> Stream:
     return _photos.photo_stream(DATA, config, "cloc")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     photos = _released(files) or _photos.from_order_files(files) or _from_csv(files)
-    return None if photos is None else _photos.contents(photos, files, asked)
+    return None if photos is None else _photos.contents(photos, files, request)
 
 
 def _from_csv(files: Files) -> _photos.Photos | None:
@@ -52,15 +52,15 @@ def _released(files: Files) -> _photos.Photos | None:
     import pyarrow as pa
 
     kinds = ("labels", "time", "store_loc")
-    found = {
+    lists = {
         split: {kind: where[f"{split}_{kind}.torchSave"] for kind in kinds}
         for split in _SPLITS
         if (where := files.locate([f"{split}_{kind}.torchSave" for kind in kinds]))
     }
-    if "train" not in found:
+    if "train" not in lists:
         return None
     pieces: list[dict[str, Any]] = []
-    for split, names in found.items():
+    for split, names in lists.items():
         held = {kind: _load(files, name) for kind, name in names.items()}
         held["user"] = _users(files, split)
         # Each stored path ends in one character too many, mostly the end of its line.
@@ -84,7 +84,7 @@ def _released(files: Files) -> _photos.Photos | None:
         pa.concat_arrays([pa.array(p["store_loc"], pa.large_string()) for p in pieces]),
         np.concatenate([np.asarray(piece["labels"], np.int32) for piece in pieces]),
         columns,
-        f"the released arrays ({', '.join(found)}{', val' * (len(pieces) > len(found))})",
+        f"the released arrays ({', '.join(lists)}{', val' * (len(pieces) > len(lists))})",
     )
 
 

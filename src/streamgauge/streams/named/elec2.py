@@ -11,7 +11,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Asked, Contents, DataSet, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
 from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
@@ -34,7 +34,7 @@ def build(config: Config) -> Stream:
     return arrange_stored(DATA, config, "elec2")
 
 
-def _read(files: Files, scratch: Path, asked: Asked) -> Contents | None:
+def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     """The six measured columns, whatever others are there; the label is 1 where the price is up."""
     broken: StreamgaugeError | None = None
     for name in files.names:

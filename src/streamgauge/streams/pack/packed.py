@@ -23,12 +23,12 @@ from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 VERSION = 1
-OPEN_FILES = 64  # shards held open at a time
+OPEN_FILES = 64  # limit of open shard files
 
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of a packed stream. Those of an arrangement are as they were packed unless given."""
+    """Settings of a packed stream; settings of the arrangement default to the packed ones."""
 
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] | None = None
     batch: int | None = None
@@ -42,10 +42,10 @@ class Config:
     order_seed: int | None = None
     class_seed: int | None = None
     split_seed: int | None = None
-    path: str = ""  # the folder that `streamgauge data pack` made
-    size: int = 0  # pixels a side that kept images are decoded to; 0: as they were packed
-    first: int = 0  # use only so many samples, from the first on; 0: all
-    partial: bool = False  # open a folder whose packing has not come to its end, as far as it is
+    path: str = ""  # the folder written by `streamgauge data pack`
+    size: int = 0  # pixels per side to decode images to; 0: as packed
+    first: int = 0  # use only this many samples from the start; 0: all
+    partial: bool = False  # open an incomplete folder, up to its first missing shard
 
 
 def build(config: Config) -> Stream:
@@ -53,10 +53,13 @@ def build(config: Config) -> Stream:
     config = complete(config)
     path = Path(config.path).expanduser()
     source = PackedSource(path, config.size, config.first, config.partial)
-    settings = {**vars(config), "path": str(path.resolve())}  # found again from another folder
+    settings = {
+        **vars(config),
+        "path": str(path.resolve()),
+    }  # absolute, for a resume from another folder
     return arrange(
         source,
-        Arrangement(**{one.name: getattr(config, one.name) for one in fields(Arrangement)}),
+        Arrangement(**{field.name: getattr(config, field.name) for field in fields(Arrangement)}),
         name=source.name,
         test=source.test,
         settings=settings,
@@ -65,43 +68,45 @@ def build(config: Config) -> Stream:
 
 
 def complete(config: Config) -> Config:
-    """What is not given as it was packed, or as any stream has it where only samples were."""
+    """Fill in settings that are not given: as packed, or else the defaults of every stream."""
     if not config.path:
         raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
     packed = _request(Path(config.path).expanduser()).get("arrangement")
-    known = {**vars(Arrangement()), **(packed or {})}
-    return replace(config, **{k: v for k, v in known.items() if getattr(config, k) is None})
+    defaults = {**vars(Arrangement()), **(packed or {})}
+    return replace(config, **{k: v for k, v in defaults.items() if getattr(config, k) is None})
 
 
 class PackedSource:
-    """A source over a packed folder. Opening it reads a few small files; samples are read by
-    address, each with one seek."""
+    """A source over a packed folder. Opening reads a few small files; each sample is read with one
+    seek."""
 
     def __init__(
         self, path: str | Path, size: int = 0, first: int = 0, partial: bool = False
     ) -> None:
         self.path = Path(path)
-        self._made_with = (str(path), size, first, partial)
+        self._arguments = (str(path), size, first, partial)
         request, about = _facts(self.path, partial)
         self.request = request
         self.form: str = request["form"]
-        self.settings: Mapping[str, Any] = request["decode"]  # of images, for whoever packs again
+        self.settings: Mapping[str, Any] = request[
+            "decode"
+        ]  # of decoding images, for packing again
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
         if not 0 <= first <= count or size < 0:
             raise StreamgaugeError(
-                f"stream.first lies between 0 and the {count} samples packed, stream.size is 0 or "
+                f"stream.first must be between 0 and the {count} packed samples, stream.size 0 or "
                 f"more; they are {first} and {size}."
             )
-        taken = first or count
-        columns = {name: column[:taken] for name, column in about["columns"].items()}
+        used = first or count
+        columns = {name: column[:used] for name, column in about["columns"].items()}
         self.label: IntArray = columns.pop("label")
         self.columns: Mapping[str, Array] = columns
         self.class_names: Sequence[str] | None = request["class_names"]
         self.in_time_order: bool = about["in_time_order"]
         test = about["test"]
-        self.test: IntArray | None = None if test is None else test[test < taken]
+        self.test: IntArray | None = None if test is None else test[test < used]
         shape = tuple(request["input_shape"])
         self.encoded_images = self.form != "array"
         if size and not self.encoded_images:
@@ -123,7 +128,7 @@ class PackedSource:
         self._files: OrderedDict[int, int] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedSource, self._made_with
+        return PackedSource, self._arguments
 
     def __len__(self) -> int:
         return len(self.label)
@@ -133,51 +138,51 @@ class PackedSource:
             os.close(file)
 
     def read(self, index: IntArray) -> Array:
-        wanted = np.asarray(index, np.int64)
-        out = np.empty((len(wanted), *self.spec.input_shape), self._type)
+        addresses = np.asarray(index, np.int64)
+        out = np.empty((len(addresses), *self.spec.input_shape), self._type)
         if self.encoded_images:
-            self.read_into(wanted, out)
+            self.read_into(addresses, out)
             return out
         if out.nbytes == 0:
             return out
-        # Neighbours in a shard are read together.
-        shard = np.searchsorted(self._rows, wanted, side="right") - 1
-        apart = (np.diff(wanted) != 1) | (np.diff(shard) != 0)
-        edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(wanted)]
+        # Consecutive samples of a shard are read together.
+        shard = np.searchsorted(self._rows, addresses, side="right") - 1
+        breaks = (np.diff(addresses) != 1) | (np.diff(shard) != 0)
+        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(addresses)]
         flat = out.reshape(-1).data.cast("B")
         for start, end in pairwise(edges):
             number = int(shard[start])
-            offset = int(wanted[start] - self._rows[number]) * self._each
+            offset = int(addresses[start] - self._rows[number]) * self._each
             part = flat[start * self._each : end * self._each]
             if os.preadv(self._file(number), [part], offset) != len(part):
-                raise self._short(number)
+                raise self._truncated(number)
         return out
 
     def encoded(self, index: int) -> bytes:
-        """An image as it is stored."""
+        """The stored bytes of an image."""
         assert self._offset is not None
         number = int(np.searchsorted(self._rows, index, side="right")) - 1
         begin = int(self._offset[index])
         length = int(self._offset[index + 1]) - begin
         data = os.pread(self._file(number), length, begin - int(self._offset[self._rows[number]]))
         if len(data) != length:
-            raise self._short(number)
+            raise self._truncated(number)
         return data
 
     def read_into(self, index: IntArray, out: Array) -> None:
-        """Read samples to where they are wanted, without a copy in between."""
+        """Read samples into `out`, without another copy."""
         if not self.encoded_images:
             out[: len(index)] = self.read(index)
             return
         from streamgauge.streams.images.image_source import decode
 
         _, high, wide = self.spec.input_shape
-        there: dict[int, int] = {}  # steps are padded by repeating samples
+        row_of: dict[int, int] = {}  # a repeated sample is decoded once
         for row, sample in enumerate(np.asarray(index).tolist()):
-            if sample in there:
-                out[row] = out[there[sample]]
+            if sample in row_of:
+                out[row] = out[row_of[sample]]
                 continue
-            there[sample] = row
+            row_of[sample] = row
             decode(self.encoded(sample), (high, wide), out=out[row], **self.settings)
 
     def _file(self, number: int) -> int:
@@ -194,10 +199,10 @@ class PackedSource:
         self._files[number] = file
         return file
 
-    def _short(self, number: int) -> StreamgaugeError:
+    def _truncated(self, number: int) -> StreamgaugeError:
         return StreamgaugeError(
-            f"Shard {number} of {self.path} is shorter than it was packed: see what else is wrong"
-            f" with `streamgauge data info {self.path} --verify`."
+            f"Shard {number} of {self.path} is shorter than it was packed: check the folder with"
+            f" `streamgauge data info {self.path} --verify`."
         )
 
 
@@ -206,7 +211,7 @@ def is_packed(path: str | Path) -> bool:
 
 
 def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was asked of the packer, and what came out: arrays are mapped, not read."""
+    """The request and the result of packing; arrays are memory-mapped."""
     request = _request(path)
     if (path / "about.json").exists():
         about = _json(path / "about.json")
@@ -220,7 +225,7 @@ def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _request(path: Path) -> dict[str, Any]:
-    """What was asked of the packer."""
+    """The request of packing: pack.json."""
     if not is_packed(path):
         raise StreamgaugeError(
             f"'{path}' is not a packed folder: make one with `streamgauge data pack`."
@@ -236,16 +241,16 @@ def _request(path: Path) -> dict[str, Any]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
+        values: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise StreamgaugeError(
             f"{file} cannot be read ({error}): pack into another folder, or get this one again."
         ) from None
-    return found
+    return values
 
 
 def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str, Any]:
-    """As far as the packing has come: the shards before the first that is missing."""
+    """The facts of an incomplete folder: the shards before the first missing one."""
     shards = []
     for number in range(request["shards"]):
         shard = read_shard(path, number)
@@ -289,7 +294,7 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
 
 
 def kept_items(shards: Sequence[Mapping[str, Any]], items: int) -> IntArray:
-    """Which of the source's samples were packed: all but the bad."""
+    """Addresses in the source of the packed samples: all except bad images."""
     good = np.ones(items, bool)
     for shard in shards:
         good[[item for item, *_ in shard["bad"]]] = False
@@ -309,45 +314,45 @@ def sizes_file(path: Path, number: int) -> Path:
 
 
 def read_shard(path: Path, number: int) -> dict[str, Any] | None:
-    """What is known of a shard; None while it is not whole."""
+    """The description of a shard; None if the shard is missing or incomplete."""
     try:
         facts: dict[str, Any] = json.loads(
             shard_file(path, number).with_suffix(".json").read_text()
         )
-        whole = shard_file(path, number).stat().st_size == facts["bytes"]
+        complete = shard_file(path, number).stat().st_size == facts["bytes"]
     except (OSError, ValueError, KeyError):
         return None
-    return facts if whole else None
+    return facts if complete else None
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """What lies in a packed folder, finished or not."""
+    """The facts of a packed folder, complete or not."""
     path = Path(path)
     request = _facts(path, partial=True)[0] if _begun(path) else _facts(path, partial=False)[0]
     shards = [read_shard(path, number) for number in range(request["shards"])]
-    there = [shard for shard in shards if shard is not None]
+    present = [shard for shard in shards if shard is not None]
     bad: dict[str, int] = {}
-    for shard in there:
+    for shard in present:
         for _, _, kind, _ in shard["bad"]:
             bad[kind] = bad.get(kind, 0) + 1
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": request["name"],
         "form": request["form"],
         "finished": (path / "about.json").exists(),
         "items": request["items"],
-        "samples": sum(shard["samples"] for shard in there) if request["shards"] else None,
+        "samples": sum(shard["samples"] for shard in present) if request["shards"] else None,
         "classes": request["classes"],
         "input_shape": request["input_shape"],
         "columns": request["columns"],
         "arrangement": request.get("arrangement"),
-        "shards": f"{len(there)} of {request['shards']}",
-        "bytes": sum(shard["bytes"] for shard in there),
+        "shards": f"{len(present)} of {request['shards']}",
+        "bytes": sum(shard["bytes"] for shard in present),
         "bad": bad,
     }
-    if found["finished"]:
+    if facts["finished"]:
         about = _json(path / "about.json")
-        found |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
-    return found
+        facts |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
+    return facts
 
 
 def _begun(path: Path) -> bool:
@@ -355,20 +360,19 @@ def _begun(path: Path) -> bool:
 
 
 def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> list[str]:
-    """Compare every shard, label and column with the checksum taken when it was written; one
-    sentence for each that differs."""
+    """Compare every file with its stored checksum; one sentence per file that differs."""
     path = Path(path)
     request, _ = _facts(path, partial=True)
-    wrong = []
+    problems = []
     for number in range(request["shards"]):
         facts = read_shard(path, number)
         if facts is None:
             if (path / "about.json").exists():
-                wrong.append(
+                problems.append(
                     f"Shard {number} of {path} is missing or has another length: pack again."
                 )
         elif file_checksum(shard_file(path, number)) != facts["checksum"]:
-            wrong.append(
+            problems.append(
                 f"Shard {number} of {path} is not what was packed: delete "
                 f"{shard_file(path, number).name} and pack again."
             )
@@ -382,8 +386,8 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
             except OSError:
                 same = False
             if not same:
-                wrong.append(f"{path / name} is missing or not what was packed.")
-    return wrong
+                problems.append(f"{path / name} is missing or not what was packed.")
+    return problems
 
 
 def file_checksum(file: Path) -> str:

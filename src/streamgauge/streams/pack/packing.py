@@ -1,8 +1,8 @@
-"""Packing: any source into seekable shards, over all cores, in bounded memory, resumable.
+"""Packing: writes any source as seekable shards, on all cores, in bounded memory, resumable.
 
-A shard is a fixed stretch of the source's samples, so what comes out does not depend on how many
-processes made it. A shard appears under its name when it is whole, and its description after it;
-what is missing is made when packing goes on. docs/pack.md has the format.
+A shard is a fixed range of the source's samples, so the result does not depend on the number of
+processes. A shard file is written atomically, then its description; resuming writes the missing
+shards. docs/pack.md documents the format.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from streamgauge.streams.workers import Failed, Workers, cores
 
 Form = Literal["auto", "kept", "jpeg", "array"]
 OnBad = Literal["fatal", "skip"]
-SHARD_BYTES = 64 << 20  # of a shard of arrays, about
-BLOCK = 64  # samples that are read at once, and after which progress is told
+SHARD_BYTES = 64 << 20  # approximate size of a shard of arrays
+BLOCK = 64  # samples per read and per progress report
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How samples are packed."""
+    """Options of packing."""
 
-    form: Form = "auto"  # kept: bytes of the files; jpeg: resized, then JPEG; array: plain values
-    size: int = 0  # pixels a side; 0: the source's own
+    form: Form = "auto"  # kept: the bytes of the files; jpeg: resized, then JPEG; array: raw values
+    size: int = 0  # pixels per side; 0: as in the source
     quality: int = 90  # of form jpeg
-    shard: int = 0  # samples a shard; 0: up to 4,096 images, or 64 MB of arrays
+    shard: int = 0  # samples per shard; 0: up to 4,096 images, or 64 MB of arrays
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
@@ -69,13 +69,13 @@ class Packing:
             )
         if self.size < 0 or self.shard < 0 or not 1 <= self.quality <= 95:
             raise StreamgaugeError(
-                "size and shard are 0 or more, quality lies between 1 and 95; they are "
+                "size and shard must be 0 or more, quality between 1 and 95; they are "
                 f"{self.size}, {self.shard} and {self.quality}."
             )
 
 
 def pack(
-    what: Source | Stream,
+    data: Source | Stream,
     out: str | Path,
     how: Packing | None = None,
     *,
@@ -85,26 +85,25 @@ def pack(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PackedSource:
-    """Pack all samples of a source into a folder, or go on where an earlier call stopped.
+    """Pack all samples of a source into a folder, or resume an earlier call that stopped.
 
-    Of a stream, the settings that arrange it, its name and which samples are its test set are
-    packed too, so that the packed stream is the same one, seed by seed.
+    For a stream, its name, its arrangement and its test set are packed, too, so that the packed
+    stream is the same for every seed.
 
-    `on_bad`: what becomes of an image that cannot be used. `fatal` stops with a sentence; `skip`
-    leaves it out, counts it and lists it with its reason in `bad.csv`. `workers` processes share
-    the work (by default one a core; 0 or 1: none but this one). The result is the same for any
-    number of them.
+    `on_bad` handles images that cannot be decoded: `fatal` stops with an error; `skip` leaves them
+    out and lists them with the reason in `bad.csv`. `workers` is the number of processes (default:
+    one per core; 0 or 1: this process alone); the result does not depend on it.
     """
     if on_bad not in get_args(OnBad):
         raise StreamgaugeError(f"on_bad cannot be {on_bad!r}; {nearest(on_bad, get_args(OnBad))}")
     folder = Path(out)
     source: Source
-    if isinstance(what, Stream):
-        source, arrangement = what.source, arrangement_of(what)
-        apart = what.splits.get("test")
-        name, test = name or what.name, test if apart is None else apart.index
+    if isinstance(data, Stream):
+        source, arrangement = data.source, arrangement_of(data)
+        split = data.splits.get("test")
+        name, test = name or data.name, test if split is None else split.index
     else:
-        source, arrangement = what, None
+        source, arrangement = data, None
     request = _request(source, how or Packing(), name or "packed", test)
     request["arrangement"] = arrangement
     try:
@@ -112,7 +111,9 @@ def pack(
         with locked(folder, f"Another process is packing into '{folder}' now."):
             _begin(folder, request)
             if any(read_shard(folder, number) is None for number in range(request["shards"])):
-                (folder / "about.json").unlink(missing_ok=True)  # a shard was lost: make it again
+                (folder / "about.json").unlink(
+                    missing_ok=True
+                )  # a shard is missing: write it again
             if not (folder / "about.json").exists():
                 _columns(folder, source, request, test)
                 _shards(folder, source, request, on_bad, workers, progress)
@@ -123,18 +124,18 @@ def pack(
 
 
 def arrangement_of(stream: Stream) -> dict[str, Any] | None:
-    """The settings that make this stream of its source again. None where none do: the data came
-    with parts of their own, or a program made the stream in a way of its own.
+    """The arrangement that makes the same stream from its source, or None: the data may come with
+    their own parts, or a program may have made the stream in another way.
 
-    A seed other than 0 was chosen by someone, so the packed stream keeps it whatever seed it is
-    opened with; 0 is what a stream has unless told otherwise, and leaves the seed open.
+    A seed other than 0 was chosen by the user and is kept for every seed that the packed stream is
+    opened with; the default 0 leaves the seed open.
     """
-    names = [one.name for one in fields(Arrangement)]
+    names = [field.name for field in fields(Arrangement)]
     how = {name: value for name, value in stream.describe()["settings"].items() if name in names}
     if len(how) < len(names):
         return None
     if how["order"] == "time" and "time" not in stream.source.columns:
-        how["order"] = "given"  # data that are known to lie in order of time may have no times
+        how["order"] = "given"  # data in order of time may have no time column
     seeds = ("order_seed", "class_seed", "split_seed")
     if how["seed"] and not all(how[name] is not None for name in seeds):
         how |= {name: how["seed"] if how[name] is None else how[name] for name in seeds}
@@ -149,7 +150,7 @@ def arrangement_of(stream: Stream) -> dict[str, Any] | None:
 
 
 def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> dict[str, Any]:
-    """Everything that decides what is packed; going on with another request is refused."""
+    """Everything that determines the result; resuming with another request is an error."""
     images = hasattr(source, "encoded") and getattr(source, "encoded_images", True)
     form = how.form if how.form != "auto" else ("kept" if images else "array")
     shape, kind = tuple(source.spec.input_shape), np.dtype(np.uint8)
@@ -157,10 +158,10 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
         raise StreamgaugeError(
             "This source has no image files that could be kept as they are: leave --form out."
         )
-    pictures = len(shape) == 3 and shape[0] == 3
+    rgb = len(shape) == 3 and shape[0] == 3
     if not images:
         kind = source.read(np.zeros(1, np.int64)).dtype
-        if (form == "jpeg" or how.size) and not (pictures and kind == np.uint8):
+        if (form == "jpeg" or how.size) and not (rgb and kind == np.uint8):
             raise StreamgaugeError(
                 f"Only images can be resized or made JPEGs; the inputs here are of shape {shape} "
                 f"and type {kind}."
@@ -169,7 +170,7 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
         shape = (3, how.size, how.size)
     each = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     items = len(source)
-    # Small sources too have shards for every core; the number of cores itself plays no part.
+    # Small sources also get shards for many cores; the result is independent of their number.
     shard = how.shard or max(64, min(4096, -(-items // 64)))
     if form == "array" and not how.shard:
         shard = max(1, min(65536, SHARD_BYTES // max(1, each)))
@@ -198,28 +199,28 @@ def _begin(folder: Path, request: dict[str, Any]) -> None:
     if is_packed(folder):
         before = json.loads((folder / "pack.json").read_text())
         old, new = _flat(before), _flat(request)
-        if "arrangement" not in before:  # packed by a version that did not keep it: keep it now
+        if "arrangement" not in before:  # packed by an older version, which did not store it
             old = {**old, **{k: v for k, v in new.items() if k.startswith("stream.")}}
         different = [k for k in {**new, **old} if new.get(k) != old.get(k)]
         if different:
-            what = different[0]
-            was, now = _short(old.get(what)), _short(new.get(what))
+            name = different[0]
+            was, now = _short(old.get(name)), _short(new.get(name))
             raise StreamgaugeError(
-                f"'{folder}' holds a pack of something else ('{what}' was {was} and is {now}): "
+                f"'{folder}' holds a pack of something else ('{name}' was {was} and is {now}): "
                 "choose another folder."
             )
         if "arrangement" not in before:
             write_text(folder / "pack.json", json.dumps(request, indent=1))
         return
     if any(entry.name != LOCK for entry in folder.iterdir()):
-        raise StreamgaugeError(f"'{folder}' is not empty and no packed folder: choose another.")
+        raise StreamgaugeError(f"'{folder}' is not empty and not a packed folder: choose another.")
     (folder / "shards").mkdir()
     (folder / "columns").mkdir()
     write_text(folder / "pack.json", json.dumps(request, indent=1))
 
 
 def _flat(request: dict[str, Any]) -> dict[str, Any]:
-    """With settings of the arrangement by the names they are given under."""
+    """A request with the settings of the arrangement under their names on the command line."""
     how = request.get("arrangement") or {}
     rest = {name: value for name, value in request.items() if name != "arrangement"}
     return {**rest, **{f"stream.{name}": value for name, value in how.items()}}
@@ -230,7 +231,7 @@ def _short(value: Any) -> str:
     return text if len(text) < 40 else f"{text[:36]} ..."
 
 
-# The three parts of the work: columns, shards, and what is known when all of them are there.
+# Three phases: columns, shards, and what is computed from all shards.
 
 
 def _columns(folder: Path, source: Source, request: dict[str, Any], test: IntArray | None) -> None:
@@ -266,57 +267,57 @@ def _shards(
         leftover.unlink()
     count = min(cores() if workers is None else workers, len(missing))
     packer = _Packer(folder, source, request, on_bad)
-    told = _Told(progress, done, items)
+    tracker = _Progress(progress, done, items)
     if count <= 1:
-        packer.told = told.more
+        packer.report = tracker.add
         for number in missing:
-            told.shard(packer(number))
+            tracker.check(packer(number))
         return
     pool = Workers(count, packer)
     try:
-        _share(pool, missing, told)
+        _distribute(pool, missing, tracker)
     finally:
         pool.stop()
 
 
-def _share(pool: Workers, missing: list[int], told: _Told) -> None:
-    """Give every worker a shard at a time, until none is left."""
-    coming = iter(missing)
+def _distribute(pool: Workers, missing: list[int], tracker: _Progress) -> None:
+    """Give each idle worker the next missing shard."""
+    queue = iter(missing)
     busy = {}
     for worker in range(len(pool)):
-        busy[worker] = next(coming)
+        busy[worker] = next(queue)
         pool.send(worker, busy[worker])
     while busy:
         for worker, answer in pool.receive(list(busy), None):
             if isinstance(answer, int):
-                told.more(answer)
+                tracker.add(answer)
                 continue
             number = busy.pop(worker)
             if answer is None:
                 raise StreamgaugeError(
-                    f"A process that packed was ended from outside, at shard {number} (perhaps the"
-                    " memory was full): run the same command to go on."
+                    f"A worker process was killed at shard {number} (perhaps memory was full): run"
+                    " the same command to go on."
                 )
-            told.shard(answer)
-            number = next(coming, -1)
+            tracker.check(answer)
+            number = next(queue, -1)
             if number >= 0:
                 busy[worker] = number
                 pool.send(worker, number)
 
 
-class _Told:
-    """Tells how far it is, and raises what a shard could not be made for."""
+class _Progress:
+    """Reports progress, and raises the errors of workers."""
 
     def __init__(self, progress: Callable[[int, int], None] | None, done: int, items: int) -> None:
         self.progress, self.done, self.items = progress, done, items
-        self.more(0)
+        self.add(0)
 
-    def more(self, samples: int) -> None:
+    def add(self, samples: int) -> None:
         self.done += samples
         if self.progress is not None:
             self.progress(self.done, self.items)
 
-    def shard(self, answer: Any) -> None:
+    def check(self, answer: Any) -> None:
         if isinstance(answer, Failed):
             raise StreamgaugeError(f"Packing stopped: {answer}")
         kind, value = answer
@@ -324,46 +325,46 @@ class _Told:
             raise _bad(*value)
         if kind == "os":
             raise OSError(*value)
-        if kind == "said":
+        if kind == "error":
             raise StreamgaugeError(value)
 
 
 def _bad(item: int, name: str | None, kind: str, reason: str) -> StreamgaugeError:
-    called = f"of sample {item}" if name is None else f"'{name}' (sample {item})"
+    image = f"of sample {item}" if name is None else f"'{name}' (sample {item})"
     return StreamgaugeError(
-        f"The image {called} cannot be packed. {reason} Mend or remove it, or use --on-bad skip to"
+        f"The image {image} cannot be packed. {reason} Repair or remove it, or use --on-bad skip to"
         " leave such images out and list them."
     )
 
 
 class _Packer:
-    """Makes one shard; lives in every worker."""
+    """Writes one shard per call; runs in every worker."""
 
     def __init__(
         self, folder: Path, source: Source, request: dict[str, Any], on_bad: OnBad
     ) -> None:
         self.folder, self.source, self.request, self.on_bad = folder, source, request, on_bad
-        self.told: Callable[[int], None] | None = None
+        self.report: Callable[[int], None] | None = None
         self._parent = os.getpid()
 
     def __call__(self, number: int) -> tuple[str, Any]:
-        aside = temporary_path(shard_file(self.folder, number))
+        temporary = temporary_path(shard_file(self.folder, number))
         try:
-            return self._make(number, aside)
+            return self._make(number, temporary)
         except OSError as error:
             return "os", (error.errno, error.strerror)
         except StreamgaugeError as error:
-            return "said", str(error)
+            return "error", str(error)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def _make(self, number: int, aside: Path) -> tuple[str, Any]:
+    def _make(self, number: int, temporary: Path) -> tuple[str, Any]:
         start = number * self.request["shard"]
         end = min(start + self.request["shard"], self.request["items"])
         digest = hashlib.blake2b(digest_size=16)
         sizes: list[int] = []
         bad: list[tuple[int, str | None, str, str]] = []
-        with aside.open("wb", buffering=1 << 20) as file:
+        with temporary.open("wb", buffering=1 << 20) as file:
             for block in range(start, end, BLOCK):
                 stop = min(block + BLOCK, end)
                 for data in self._block(block, stop, bad):
@@ -373,12 +374,12 @@ class _Packer:
                 if bad and self.on_bad == "fatal":
                     return "bad", bad[0]
                 if os.getpid() != self._parent and os.getppid() != self._parent:
-                    raise StreamgaugeError("The process that asked for it is gone.")
-                if self.told is not None:
-                    self.told(stop - block)
+                    raise StreamgaugeError("The parent process has ended.")
+                if self.report is not None:
+                    self.report(stop - block)
         if self.request["form"] != "array":
             _save(sizes_file(self.folder, number), np.array(sizes, np.uint32))
-        replace_synced(aside, shard_file(self.folder, number))
+        replace_synced(temporary, shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
@@ -408,12 +409,12 @@ class _Packer:
         from streamgauge.streams.images.image_source import BadImage, decode
 
         source: Any = self.source
-        called = getattr(source, "name", None)
+        name_of = getattr(source, "name", None)
         for item in range(start, end):
-            name = called(item) if callable(called) else None
+            name = name_of(item) if callable(name_of) else None
             try:
                 data = _read(source, item)
-                # Kept images are decoded too: that is how a bad one is found now and not in a run.
+                # Images of form `kept` are decoded, too, to find bad ones before a run does.
                 pixels = decode(data, tuple(request["input_shape"][1:]), name=name,
                                 **request["decode"])  # fmt: skip
             except BadImage as error:
@@ -454,12 +455,14 @@ def _as_jpeg(pixels: Array, quality: int) -> bytes:
 
 
 def _finish(folder: Path, request: dict[str, Any]) -> None:
-    """What is known once all shards are there; `about.json` comes last."""
+    """Write what depends on all shards; `about.json` last."""
     shards = []
     for number in range(request["shards"]):
         facts = read_shard(folder, number)
         if facts is None:
-            raise StreamgaugeError(f"Shard {number} of '{folder}' vanished: run the command again.")
+            raise StreamgaugeError(
+                f"Shard {number} of '{folder}' is missing: run the command again."
+            )
         shards.append(facts)
     bad = [entry for facts in shards for entry in facts["bad"]]
     items = request["items"]
@@ -469,9 +472,9 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         raise StreamgaugeError(
             f"None of the {items} images can be used; see {folder / 'bad.csv'} for the reasons."
         )
-    beside = "columns"
+    folder_name = "columns"
     if bad:
-        beside = "kept"
+        folder_name = "kept"
         (folder / "kept").mkdir(exist_ok=True)
         good = kept_items(shards, items)
         for name in request["columns"]:
@@ -486,7 +489,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     if request["form"] != "array":
         _save_pieces(folder / "offset.npy", np.dtype(np.int64), samples + 1,
                      _offsets(folder, len(shards)))  # fmt: skip
-    files = [f"{beside}/{name}.npy" for name in request["columns"]]
+    files = [f"{folder_name}/{name}.npy" for name in request["columns"]]
     files += ["test.npy"] * request["has_test"] + ["offset.npy"] * (request["form"] != "array")
     checksums = {name: file_checksum(folder / name) for name in files}
     fingerprint = hashlib.blake2b(digest_size=16)
@@ -496,12 +499,12 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         fingerprint.update(f"{Path(name).name} {checksums[name]};".encode())
     for facts in shards:
         fingerprint.update(facts["checksum"].encode())
-    time_column = folder / beside / "time.npy"
+    time_column = folder / folder_name / "time.npy"
     about = {
         "samples": samples,
         "fingerprint": fingerprint.hexdigest(),
-        "beside": beside,
-        "in_time_order": time_column.exists() and orders.rises(mapped(time_column)),
+        "beside": folder_name,
+        "in_time_order": time_column.exists() and orders.is_sorted(mapped(time_column)),
         "has_test": request["has_test"],
         "bad": len(bad),
         "rows": rows_of(shards) if shards else [0, samples],
@@ -521,11 +524,11 @@ def write_bad(folder: Path, bad: list[Any]) -> None:
 
 
 def _offsets(folder: Path, shards: int) -> Iterator[IntArray]:
-    at = 0
+    end = 0
     yield np.zeros(1, np.int64)
     for number in range(shards):
-        ends = at + np.cumsum(np.load(sizes_file(folder, number)), dtype=np.int64)
-        at = int(ends[-1]) if len(ends) else at
+        ends = end + np.cumsum(np.load(sizes_file(folder, number)), dtype=np.int64)
+        end = int(ends[-1]) if len(ends) else end
         yield ends
 
 
@@ -542,7 +545,7 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _save_pieces(file: Path, kind: np.dtype[Any], count: int, pieces: Iterator[Array]) -> None:
-    """A `.npy` file of one axis, written piece by piece."""
+    """Write a one-dimensional `.npy` file in pieces."""
     header = {"descr": kind.str, "fortran_order": False, "shape": (count,)}
     with write_atomic(file) as part, part.open("wb") as opened:
         np.lib.format.write_array_header_1_0(opened, header)
@@ -552,8 +555,8 @@ def _save_pieces(file: Path, kind: np.dtype[Any], count: int, pieces: Iterator[A
 
 def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> StreamgaugeError:
     if error.errno not in FULL:
-        where = f" ({error.filename})" if error.filename else ""
-        return StreamgaugeError(f"'{folder}' cannot be packed into: {error.strerror}{where}.")
+        file = f" ({error.filename})" if error.filename else ""
+        return StreamgaugeError(f"'{folder}' cannot be packed into: {error.strerror}{file}.")
     done = sum(
         min(request["shard"], request["items"] - number * request["shard"])
         for number in range(request["shards"])
@@ -561,5 +564,5 @@ def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> Streamgau
     )
     return StreamgaugeError(
         f"The disk is full: {done:,} of {request['items']:,} samples are packed in '{folder}' and"
-        " can be read (--stream.partial true); make room and run the same command to go on."
+        " can be read (--stream.partial true); free some space and run the same command to go on."
     )
