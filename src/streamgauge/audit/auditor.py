@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamgauge.audit.blind import ReferenceLevels, levels_from_counts
-from streamgauge.audit.counting import block_size
+from streamgauge.audit.counting import Floats, Ints, block_size
 from streamgauge.audit.durations import seconds
 from streamgauge.audit.intervals import influence, interval, run_error
 from streamgauge.audit.log import PredictionLog
@@ -39,9 +38,6 @@ from streamgauge.audit.verdict import (
     plain_number,
 )
 from streamgauge.errors import StreamgaugeError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 # Longer streams use a coarser grid of windows and shifts, to limit the time.
@@ -284,7 +280,9 @@ class _Auditor:
     ) -> None:
         self.log, self.scanned, self.size, self.rule = log, scanned, size, rule
         self.rows, self.length = scanned.in_memory, scanned.length
-        no_clock = "it has no times" if self.rows.time is None else "the log is too long for memory"
+        no_clock = (
+            "the log is too long for memory:" if self.rows.time is not None else "it has no times:"
+        )
         self.stream = LabelStream(
             self.rows.label,
             len(log.classes.numbers),

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streamgauge.audit.counting import Ints
 from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.audit.tally import (
     SAMPLE,
@@ -33,7 +33,6 @@ from streamgauge.audit.tally import (
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.values import Vocabulary
 
-Ints = NDArray[np.int64]
 # Calls a function for every tuple of arguments; returns the results in the order of the tuples.
 ParallelMap = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any]]
 

@@ -12,11 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import evenly_spaced
+from streamgauge.audit.counting import Floats, Ints, evenly_spaced
 from streamgauge.audit.durations import period_name
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Period(NamedTuple):

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
+    Floats,
+    Ints,
     check_windows,
     encode,
     evenly_spaced,
@@ -23,9 +25,6 @@ from streamgauge.audit.counting import (
 )
 from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TARGETS = 2_000
 USER_TARGETS = 200_000

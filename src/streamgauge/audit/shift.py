@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
     BlindCounts,
+    Floats,
+    Ints,
     block_size,
     check_shifts,
     check_windows,
@@ -33,9 +35,6 @@ from streamgauge.audit.durations import all_durations, in_words, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
 from streamgauge.audit.verdict import MARGIN, ShiftChoice, ShiftRule, choose_shift
 from streamgauge.errors import StreamgaugeError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # No window of 2: with ties to the most recent it equals a window of 1.
 WINDOWS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
@@ -153,8 +152,8 @@ class LabelStream:
     clock: Ints | None
     every: float | None
     """Seconds between samples, if constant."""
-    no_clock: str = "there are no times"
-    """Why there is no clock."""
+    no_clock: str = "there are no times: give a time for every sample, or"
+    """Why there is no clock, for messages."""
 
     @cached_property
     def match(self) -> tuple[list[Period], Floats]:
@@ -190,7 +189,7 @@ class LabelStream:
             return None
         if self.clock is None:
             raise StreamgaugeError(
-                f"shifts are durations but {self.no_clock}: give the shifts as numbers of samples"
+                f"shifts are durations but {self.no_clock} give the shifts as numbers of samples"
             )
         span = float(self.clock[-1] - self.clock[0])
         durations = np.unique([seconds(s) for s in shifts])

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import BlindCounts
+from streamgauge.audit.counting import BlindCounts, Floats
 from streamgauge.audit.durations import in_words
 from streamgauge.audit.intervals import critical, errors_for, influence, ratio_error, run_error
 from streamgauge.audit.periods import Period
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MARGIN = 0.005
 # Number of segments of the scored part; each uses the window that was best before it.

@@ -107,12 +107,8 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
     return scores
 
 
-def _splits(log: RunLog) -> set[str]:
-    return set(splits_of(log.evaluations, "evaluations"))
-
-
 def _held_out_scores(log: RunLog) -> dict[str, float]:
-    splits = _splits(log)
+    splits = set(splits_of(log.evaluations, "evaluations"))
     scores = {}
     if splits - {PROBE}:
         scores["retained_accuracy"] = retained_accuracy(log)
@@ -125,7 +121,11 @@ def _task_scores(
     log: RunLog, classes: ArrayLike | None, baseline: ArrayLike | None
 ) -> dict[str, float]:
     current = np.asarray(log.evaluations["current"])
-    if not _splits(log) - {PROBE} or current.max() < 0 or np.max(log.evaluations["task"]) < 0:
+    if (
+        not set(splits_of(log.evaluations, "evaluations")) - {PROBE}
+        or current.max() < 0
+        or np.max(log.evaluations["task"]) < 0
+    ):
         return {}
     # The run may be interrupted, evaluate tasks it never trains, or evaluate only at the end.
     newest = int(task_order(log)[current[current >= 0]].max())
