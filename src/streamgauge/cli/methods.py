@@ -12,7 +12,6 @@ from streamgauge.cli.options import (
     Device,
     StreamName,
     Threads,
-    execution_of,
     print_json,
     settings_of,
 )
@@ -136,11 +135,12 @@ def pretrain(
     """
     from streamgauge import catalogue
     from streamgauge.models.pretrain import pretrain as train
+    from streamgauge.running.execution import Execution
     from streamgauge.running.threads import user_threads
 
     settings = settings_of(context, "stream", "pretrain")
-    execution = execution_of(context)
+    execution = Execution(device=device, threads=threads)
     built = catalogue.stream(stream, **settings["stream"])
     with user_threads(execution.threads):
-        file = train(built, out=out, device=execution.device, **settings["pretrain"])
+        file = train(built, out=out, device=device, **settings["pretrain"])
     print(f"Weights: {file}")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import (
-    Address,
-    AsJson,
-    Checkpoint,
-    Cpus,
-    Device,
-    Engine,
-    EvaluationPrecision,
-    Gpus,
-    On,
-    ReadAhead,
-    StoreAt,
-    StreamName,
-    execution_of,
-)
+from streamgauge.cli.options import AsJson, ExecutionOptions, StreamName, expand_options
 from streamgauge.errors import StreamgaugeError
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(ExecutionOptions):
+    side_by_side: Annotated[
+        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
+    ] = None
+
+
+@expand_options
 def tune(
     context: typer.Context,
     stream: StreamName,
@@ -59,19 +54,8 @@ def tune(
     study: Annotated[
         str | None, typer.Option(help="Its name in the storage [that of the folder].")
     ] = None,
-    device: Device = "auto",
-    engine: Engine = "auto",
-    precision: EvaluationPrecision = "fp16",
-    side_by_side: Annotated[
-        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
-    ] = None,
-    checkpoint: Checkpoint = 30.0,
-    workers: ReadAhead = None,
-    on: On = "local",
-    address: Address = None,
-    gpus: Gpus = None,
-    cpus: Cpus = None,
-    store: StoreAt = None,
+    *,
+    options: TrialOptions,
     as_json: AsJson = False,
 ) -> None:
     """Choose a learner's settings on the beginning of a stream, and say what that took.
@@ -113,9 +97,8 @@ def tune(
         trials,
         seed,
     )
-    summary = search_for(
-        ask, out=out, storage=storage, study=study, execution=execution_of(context, log=log)
-    )
+    execution = options.execution(log=log)
+    summary = search_for(ask, out=out, storage=storage, study=study, execution=execution)
     if as_json:
         print(json.dumps(summary, indent=1))
     else:

@@ -14,6 +14,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
@@ -101,6 +102,22 @@ class Estimate:
     def memory(self) -> float:
         """Bytes of data, of samples in memory, and of what the learner keeps beside them."""
         return self.work.data_bytes + (0.0 if self.price is None else self.price.held_bytes)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "row": self.row.title,
+            "complete": self.complete,
+            "missing": self.missing,
+            "to_run": self.to_run,
+            "steps": self.work.steps,
+            "jobs": self.work.jobs,
+            "answers": self.work.answered + self.work.evaluated,
+            "flops_a_run": self.flops,
+            "seconds_a_run": self.seconds,
+            "bytes": self.memory,
+            "basis": self.work.basis,
+        }
 
 
 def estimate(

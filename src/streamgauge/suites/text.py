@@ -17,13 +17,15 @@ from streamgauge.suites.comparing import Cell, difference_text, ours_text
 from streamgauge.suites.planning import Estimate
 
 
-def list_text() -> str:
+def list_text(suites: Iterable[spec.Suite]) -> str:
     lines = []
-    for name in spec.names():
-        suite = spec.load(name)
+    for suite in suites:
         rows = [row for row in suite.rows if not row.defined]
         runs = sum(row.seeds for row in rows)
-        lines += [f"{name}  ({len(rows)} rows, {runs} runs)", f"    {suite.title}. {suite.what}"]
+        lines += [
+            f"{suite.name}  ({len(rows)} rows, {runs} runs)",
+            f"    {suite.title}. {suite.what}",
+        ]
     return "\n".join([*lines, "", "Each runs on generated data with --generated, in minutes."])
 
 
