@@ -28,7 +28,7 @@ from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.running.costs import as_speed, published
 from streamgauge.running.plan import Experiment, origin, plan
-from streamgauge.settings import as_plain, setting_types
+from streamgauge.settings import as_plain
 
 ROOM = Path(__file__).parent
 GROUPS = ("stream", "protocol", "learner")
@@ -303,8 +303,7 @@ def _row(
     differs = part.get("by_row", {}).get(row["name"].removesuffix(f", {DEFINED}"), {})
     layers = [suite, part, row, differs, definition or {}]
     stand_ins = [layer.get("generated", {}) for layer in (suite, part, row)] if generated else []
-    kind = catalogue.config_type_of(catalogue.learner(row["method"]).kind)
-    known = set() if kind is None else set(setting_types(kind))
+    known = catalogue.learner(row["method"]).known_settings
     merged: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for layer in [*layers, *stand_ins]:
         own = layer is row or layer is differs or layer is definition
