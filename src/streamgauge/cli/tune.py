@@ -20,31 +20,38 @@ class TrialOptions(ExecutionOptions):
     ] = None
 
 
-@expand_options
-def tune(
-    context: typer.Context,
-    stream: StreamName,
-    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")],
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Options of `tuning.study.Ask`, by its names."""
+
+    stream: StreamName
+    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")]
     search: Annotated[
         list[str] | None,
         typer.Option(help="LEARNER.X=log:LOW:HIGH, =LOW:HIGH or =a,b,c; repeatable."),
-    ] = None,
+    ] = None
     like: Annotated[
         str | None, typer.Option(help="A paper's protocol and search: survey or realtime.")
-    ] = None,
+    ] = None
     prefix: Annotated[
         str | None,
         typer.Option(help="What trials see: '4 tasks', '5 %', '5 % of time' or preparation."),
-    ] = None,
+    ] = None
     objective: Annotated[
         str | None, typer.Option(help="held_out, online, or another accuracy by its name.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None,
-    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None,
+    ] = None
+    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None
+    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None
     prune: Annotated[
         str | None, typer.Option(help="Give up trials early: median, halving or none [median].")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0,
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0
+
+
+@expand_options
+def tune(
+    context: typer.Context,
+    search: SearchOptions,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study [studies/STREAM-LEARNER].")
     ] = None,
@@ -84,19 +91,8 @@ def tune(
         if not as_json:
             print(sentence, flush=True)
 
-    ask = Ask(
-        stream,
-        learner,
-        tuple(search or ()),
-        dict(context.obj),
-        like,
-        prefix,
-        objective,
-        sampler,
-        prune,
-        trials,
-        seed,
-    )
+    intervals = {"search": tuple(search.search or ()), "settings": dict(context.obj)}
+    ask = Ask(**vars(search) | intervals)
     execution = options.execution(log=log)
     summary = search_for(ask, out=out, storage=storage, study=study, execution=execution)
     if as_json:
