@@ -201,17 +201,9 @@ class Trial:
         """From the state of its run folder; no steps follow where the run is complete, or where
         these settings cannot start."""
         try:
-            planned = self.task.planned_run()
-            self.run = ActiveRun(
-                self.stream,
-                planned.recipe,
-                replace(self.task.execution, log=silent),
-                protocol=planned.protocol,
-                seed=planned.learner_seed,
-                out=self.task.out,
-                origin=planned.origin,
-                notes=planned.notes,
-                store=self.store,
+            planned, execution = self.task.planned_run(), replace(self.task.execution, log=silent)
+            self.run = ActiveRun.of(
+                planned, self.stream, execution, out=self.task.out, store=self.store
             )
             self.run.open()
         except StreamgaugeError as error:
