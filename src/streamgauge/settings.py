@@ -13,7 +13,9 @@ from streamgauge.errors import StreamgaugeError, nearest
 
 T = TypeVar("T")
 
-RUNS = "runs"  # default folder of run folders
+# Defaults of every command.
+RUNS = "runs"  # folder of run folders
+CHECKPOINT = 30.0  # seconds between checkpoints
 
 
 def configure(kind: type[T], values: Mapping[str, Any], where: str) -> T:

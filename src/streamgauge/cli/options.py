@@ -16,26 +16,31 @@ import typer
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.running.executors.cluster import Cluster, check_executor
+from streamgauge.settings import CHECKPOINT
 
 if TYPE_CHECKING:
     from streamgauge.running.execution import Execution
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Threads = Annotated[
     int | None,
-    typer.Option(help="CPU threads; small networks on a busy machine run best with 1."),
+    typer.Option(help="CPU threads [chosen per network]."),
 ]
 ReadAhead = Annotated[
     int | None,
-    typer.Option(
-        "--workers", help="Processes that decode images ahead [one per core]; changes no result."
-    ),
+    typer.Option("--workers", help="Processes that decode images in advance [one per core]."),
 ]
 StreamName = Annotated[str, typer.Option("--stream", help="Name of a stream, or FILE.py.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the run folders.")]
-Column = Annotated[str | None, typer.Option(help="Column, where the guess is wrong; or none.")]
+
+
+def column_option(content: str) -> Any:
+    """The option that names the column of a table with this content."""
+    return typer.Option(help=f"Column of {content} [by its name]; none to ignore.")
+
+
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
 # Options of a cluster.
@@ -61,13 +66,14 @@ class ExecutionOptions:
     precision: Annotated[
         Literal["fp32", "tf32", "fp16", "bf16"],
         typer.Option(
-            help="Precision of evaluation on a GPU; the share of changed answers is logged."
+            help="Precision of evaluation on a GPU; how many answers differ from fp32 is logged."
         ),
     ] = "fp16"
     side_by_side: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once on a GPU [as many as fit].")
+        int | None,
+        typer.Option(min=1, help="Runs executed concurrently on one GPU [as many as fit]."),
     ] = None
-    checkpoint: Checkpoint = 30.0
+    checkpoint: Checkpoint = CHECKPOINT
     on: On = "local"
     address: Address = None
     gpus: Annotated[
@@ -76,7 +82,7 @@ class ExecutionOptions:
     cpus: Cpus = None
     store: Annotated[
         str | None,
-        typer.Option(help="URL that run folders are copied through, where no disk is shared."),
+        typer.Option(help="URL of storage that copies run folders between machines."),
     ] = None
 
     def execution(self, **more: Any) -> Execution:
@@ -95,8 +101,7 @@ class RunOptions(ExecutionOptions):
         bool,
         typer.Option(
             "--deterministic",
-            help="Refuse operations that have no deterministic algorithm, in runs still to be "
-            "made.",
+            help="Fail on operations without a deterministic algorithm; applies to new runs.",
         ),
     ] = False
 

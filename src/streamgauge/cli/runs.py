@@ -21,7 +21,7 @@ from streamgauge.cli.options import (
 )
 from streamgauge.cli.scores import scored
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.settings import RUNS
+from streamgauge.settings import CHECKPOINT, RUNS
 
 
 @expand_options
@@ -39,14 +39,15 @@ def run(
             help="Speed of the stream: fast, slow, faster, or a multiple of ER's training speed."
         ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Compute per batch, in updates of ER.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Compute per batch, in ER updates.")] = None,
     gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps per batch.")] = None,
     baselines: Annotated[
         bool | None,
-        typer.Option("--baselines", help="Add ER++ and ER-- at the cost of each learner."),
+        typer.Option("--baselines", help="Also run ER++ and ER-- with each learner's compute."),
     ] = None,
     tuned: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a study whose choice is used; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Folder of a `tune` study: use its best settings; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
@@ -54,12 +55,12 @@ def run(
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Run learners on a stream; what is complete already is not run again.
+    """Run learners on a stream; complete runs are skipped.
 
     Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
-    for every learner that has X; --features.model and --features.weights put a frozen network's
-    features in place of inputs. `streamgauge list` shows the names. How long a learner trains on a
-    batch is --protocol.cost or --LEARNER.cost: a number, paper or measured.
+    for every learner that has X; --features.model and --features.weights replace inputs by
+    features of a frozen network. `streamgauge list` shows the names. The training time per batch is
+    --protocol.cost or --LEARNER.cost: a number of steps, paper (as published) or measured.
 
     Examples:
 
@@ -76,7 +77,7 @@ def run(
         streamgauge run experiment.toml --seeds 5
 
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
-    (its name is then `name`), [protocol], [er] with their settings.
+    (with the stream's name as `name`), [protocol], [er] with their settings.
     """
     from streamgauge.running.executors import torchrun
     from streamgauge.running.plan import Experiment
@@ -174,9 +175,9 @@ def resume(
     device: Device = "auto",
     threads: Threads = None,
     workers: ReadAhead = None,
-    checkpoint: Checkpoint = 30.0,
+    checkpoint: Checkpoint = CHECKPOINT,
 ) -> None:
-    """Finish runs that were interrupted; the log comes out as if they never had been.
+    """Finish interrupted runs, with the log of uninterrupted ones.
 
     Example:
 

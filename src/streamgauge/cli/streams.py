@@ -13,7 +13,7 @@ import typer
 
 from streamgauge.cli.options import (
     AsJson,
-    Column,
+    column_option,
     expand_options,
     no_settings,
     print_json,
@@ -45,10 +45,10 @@ class ClassesOptions:
     ] = 10_000
     keep_from: Annotated[int, typer.Option(help="Drop cells with fewer points than this.")] = 50
     max_level: Annotated[int, typer.Option(help="Never divide a cell of this level.")] = 30
-    latitude: Column = None
-    longitude: Column = None
-    time: Column = None
-    user: Column = None
+    latitude: Annotated[str | None, column_option("latitudes")] = None
+    longitude: Annotated[str | None, column_option("longitudes")] = None
+    time: Annotated[str | None, column_option("times")] = None
+    user: Annotated[str | None, column_option("users")] = None
     keep: Annotated[
         list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
     ] = None
@@ -116,8 +116,8 @@ def shift(
         Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
     ] = None,
     stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
-    label: Column = None,
-    time: Column = None,
+    label: Annotated[str | None, column_option("labels")] = None,
+    time: Annotated[str | None, column_option("times")] = None,
     feature: Annotated[
         list[str] | None, typer.Option(help="Column of the input, or an NPZ array; repeatable.")
     ] = None,

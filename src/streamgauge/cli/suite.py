@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamgauge.suites.spec import Suite
 
 app = typer.Typer(
-    help="Reproduce a paper's tables and figures, and set our numbers beside the published ones.",
+    help="Reproduce a paper's tables and figures, next to the published numbers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -45,7 +45,7 @@ class SuiteOptions:
 
     name: Name
     generated: Annotated[
-        bool, typer.Option("--generated", help="On generated data that stand in for the real ones.")
+        bool, typer.Option("--generated", help="Use small generated data instead of the real data.")
     ] = False
     out: Out = None
     runs: Runs = None
@@ -82,14 +82,17 @@ class RowOptions(SuiteOptions):
     """Rows and seeds of a suite."""
 
     only: Annotated[
-        list[str] | None, typer.Option(help="A row, a part, or 'PART: ROW'; repeatable.")
+        list[str] | None, typer.Option(help="Run only this row, part, or 'PART: ROW'; repeatable.")
     ] = None
     seeds: Annotated[
-        str | None, typer.Option(help="5 (0 to 4), 3-4 or 0,2; else what is published.")
+        str | None,
+        typer.Option(help="Number (5: 0 to 4), range (3-4) or list (0,2) [as published]."),
     ] = None
     both: Annotated[
         bool,
-        typer.Option("--both", help="Also as defined, where the published code did otherwise."),
+        typer.Option(
+            "--both", help="Also run methods as their papers define them, if the code differs."
+        ),
     ] = False
 
 
@@ -160,15 +163,15 @@ def run(
     context: typer.Context,
     chosen: RowOptions,
     weights: Annotated[
-        list[str] | None, typer.Option(help="BACKBONE=FILE, for suites that name one; repeatable.")
+        list[str] | None, typer.Option(help="Pretrained weights, BACKBONE=FILE; repeatable.")
     ] = None,
     *,
     options: RunOptions,
 ) -> None:
-    """Run what is missing of a suite, and show the table.
+    """Run the missing runs of a suite and print its table.
 
-    The same command again goes on where it stopped. What other machines ran counts once their run
-    folders lie in --out or are named with --runs.
+    The same command again continues. Runs of other machines count if their folders are in --out or
+    given with --runs.
 
     Examples:
 
