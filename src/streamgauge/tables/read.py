@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
 from streamgauge.tables.text import ArffTable, JsonLines, TextTable
-from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable
+from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable, map_arrow
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".data"), "text"),
@@ -66,7 +66,7 @@ def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
         if kind == "parquet":
             return ParquetTable([path], name)
         if kind == "arrow":
-            return ArrowTable(_map_arrow(path), name)
+            return ArrowTable(map_arrow(path), name)
         return NpzTable(path, name) if kind == "npz" else JsonLines(path, name)
 
 
@@ -97,13 +97,3 @@ def _from_frame(data: Any) -> pa.Table:
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
     return frame.to_arrow()
-
-
-def _map_arrow(path: Path) -> pa.Table:
-    """An Arrow file or stream, memory-mapped."""
-    source = pa.memory_map(str(path))
-    try:
-        return pa.ipc.open_file(source).read_all()
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return pa.ipc.open_stream(source).read_all()
