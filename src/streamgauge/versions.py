@@ -173,7 +173,7 @@ class _Moved(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if name.partition(".")[0] != "streamgauge" or name.partition(".")[2] not in MOVED:
             return None
-        return ModuleSpec(name, self, origin=name)
+        return ModuleSpec(name, self, origin=f"{name.rpartition('.')[2]}.py")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         path, attribute = _successor(spec.name)
