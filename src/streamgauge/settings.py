@@ -13,7 +13,9 @@ from streamgauge.errors import StreamgaugeError, nearest
 
 T = TypeVar("T")
 
-RUNS = "runs"  # default folder of run folders
+# Defaults of every command.
+RUNS = "runs"  # folder of run folders
+CHECKPOINT = 30.0  # seconds between checkpoints
 
 
 def configure(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -42,6 +44,13 @@ def setting_types(kind: type) -> dict[str, Any]:
     """The settings of a dataclass by name, with their types."""
     hints = typing.get_type_hints(kind)
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.init}
+
+
+def check_choices(config: Any) -> None:
+    """Refuse a configuration whose value for a setting is not among the setting's choices."""
+    for name, kind in setting_types(type(config)).items():
+        if get_origin(kind) is Literal:
+            coerce(getattr(config, name), kind, name)
 
 
 def coerce(value: Any, kind: Any, name: str) -> Any:

@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import torch
 
 import streamgauge
 from helpers import batch_of, build, small_stream
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter, has_methods_of, same_methods
 from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.parts import replay_batch
 from streamgauge.learners.published.mir import RealTimeMIR
 from streamgauge.learners.replay import er
 from streamgauge.learners.replay.mir import MIR, Config
@@ -157,6 +160,27 @@ def test_a_class_that_extends_a_method_has_its_settings_and_its_published_varian
     plain = streamgauge.learner(Mine).build(stream.spec, gate, 0, torch.device("cpu"))
     assert type(plain) is Mine
     assert type(copy.copy(learner)) is type(learner)
+
+
+def test_every_method_with_the_setting_as_published_names_its_variant() -> None:
+    files = {file.stem for file in (SOURCE / "learners" / "published").glob("[a-z]*.py")}
+    used = set()
+    for name in catalogue.names("learners"):
+        recipe = catalogue.learner(name)
+        paths = recipe.kind.published if hasattr(recipe.config, "as_published") else ()  # type: ignore[attr-defined]
+        for path in paths.values() if isinstance(paths, dict) else filter(None, [paths]):
+            file, _, variant = path.partition(".")
+            module = import_module(f"streamgauge.learners.published.{file}")
+            assert getattr(module, variant).__doc__, path
+            used.add(file)
+        assert paths or not hasattr(recipe.config, "as_published"), name
+    assert used == files
+
+
+def test_a_method_may_still_import_the_old_name_of_a_draw() -> None:
+    with pytest.warns(DeprecationWarning, match="is now .*ReplayDraw"):
+        from streamgauge.learners.parts.replay_batch import Drawn  # type: ignore[attr-defined]
+    assert Drawn is replay_batch.ReplayDraw
 
 
 def test_the_plain_executor_calls() -> None:

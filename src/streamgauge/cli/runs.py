@@ -9,29 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from streamgauge.cli.options import (
-    Address,
     AsJson,
     Checkpoint,
-    Cpus,
-    Deterministic,
     Device,
-    Engine,
-    EvaluationPrecision,
-    Gpus,
-    On,
     ReadAhead,
-    SideBySide,
-    StoreAt,
+    RunOptions,
     Threads,
-    execution_of,
+    expand_options,
     no_settings,
     print_json,
 )
 from streamgauge.cli.scores import scored
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.settings import RUNS
+from streamgauge.settings import CHECKPOINT, RUNS
 
 
+@expand_options
 def run(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
@@ -46,38 +39,28 @@ def run(
             help="Speed of the stream: fast, slow, faster, or a multiple of ER's training speed."
         ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Compute per batch, in updates of ER.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Compute per batch, in ER updates.")] = None,
     gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps per batch.")] = None,
     baselines: Annotated[
         bool | None,
-        typer.Option("--baselines", help="Add ER++ and ER-- at the cost of each learner."),
+        typer.Option("--baselines", help="Also run ER++ and ER-- with each learner's compute."),
     ] = None,
     tuned: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a study whose choice is used; repeatable.")
+        list[Path] | None,
+        typer.Option(help="Folder of a `tune` study: use its best settings; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    workers: ReadAhead = None,
-    engine: Engine = "auto",
-    precision: EvaluationPrecision = "fp16",
-    deterministic: Deterministic = False,
-    side_by_side: SideBySide = None,
-    checkpoint: Checkpoint = 30.0,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
-    on: On = "local",
-    address: Address = None,
-    gpus: Gpus = None,
-    cpus: Cpus = None,
-    store: StoreAt = None,
+    *,
+    options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Run learners on a stream; what is complete already is not run again.
+    """Run learners on a stream; complete runs are skipped.
 
     Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
-    for every learner that has X; --features.model and --features.weights put a frozen network's
-    features in place of inputs. `streamgauge list` shows the names. How long a learner trains on a
-    batch is --protocol.cost or --LEARNER.cost: a number, paper or measured.
+    for every learner that has X; --features.model and --features.weights replace inputs by
+    features of a frozen network. `streamgauge list` shows the names. The training time per batch is
+    --protocol.cost or --LEARNER.cost: a number of steps, paper (as published) or measured.
 
     Examples:
 
@@ -94,7 +77,7 @@ def run(
         streamgauge run experiment.toml --seeds 5
 
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
-    (its name is then `name`), [protocol], [er] with their settings.
+    (with the stream's name as `name`), [protocol], [er] with their settings.
     """
     from streamgauge.running.executors import torchrun
     from streamgauge.running.plan import Experiment
@@ -130,7 +113,7 @@ def run(
 
     profiled = Profile() if profile else None
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
-        execution = execution_of(context, log=watcher.say, profile=profiled)
+        execution = options.execution(log=watcher.say, profile=profiled)
         runs = list(run_all(experiment, out=folder, watch=watcher.watch, execution=execution))
     if not torchrun.first():
         return
@@ -192,9 +175,9 @@ def resume(
     device: Device = "auto",
     threads: Threads = None,
     workers: ReadAhead = None,
-    checkpoint: Checkpoint = 30.0,
+    checkpoint: Checkpoint = CHECKPOINT,
 ) -> None:
-    """Finish runs that were interrupted; the log comes out as if they never had been.
+    """Finish interrupted runs, with the log of uninterrupted ones.
 
     Example:
 
@@ -205,6 +188,13 @@ def resume(
     from streamgauge.running.runner import resume as resume_runs
 
     with Watcher() as watcher:
-        execution = execution_of(context, log=watcher.say)
-        runs = resume_runs(folder, watch=watcher.watch_run, execution=execution)
+        runs = resume_runs(
+            folder,
+            watch=watcher.watch_run,
+            log=watcher.say,
+            device=device,
+            threads=threads,
+            workers=workers,
+            checkpoint=checkpoint,
+        )
     print(leaderboard_text(runs))

@@ -40,7 +40,7 @@ from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
 from streamgauge.running.header import run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import RUNS, as_plain
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import ArraySource, Gate, Spec
 from streamgauge.versions import renamed_parameter
 
@@ -79,7 +79,7 @@ def serve(
     out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     stop: threading.Event | None = None,
     ready: Callable[[int], None] | None = None,
     log: Logger | None = None,

@@ -36,7 +36,7 @@ from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.rows import append_job
 from streamgauge.running.threads import threads as threads_of_torch
-from streamgauge.settings import RUNS, as_plain
+from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.versions import renamed_parameter
 
@@ -64,7 +64,7 @@ def live(
     out: str | Path = RUNS,
     device: str = "auto",
     threads: int = 1,
-    checkpoint: float = 30.0,
+    checkpoint: float = CHECKPOINT,
     progress: Callable[[Any], None] | None = None,
     origin: str | None = None,
     log: Logger = print,

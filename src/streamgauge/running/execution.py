@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, cast, get_args
 from streamgauge import engine as engines
 from streamgauge.errors import StreamgaugeError
 from streamgauge.running.executors.cluster import Cluster, check_executor
+from streamgauge.settings import CHECKPOINT
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ class Execution:
     """How runs are carried out. Neither workers, side_by_side, checkpoint nor log change a log."""
 
     device: str = "auto"  # auto, cpu, cuda or cuda:N
-    checkpoint: float = 30.0  # seconds between checkpoints
+    checkpoint: float = CHECKPOINT  # seconds between checkpoints
     workers: int | None = None  # processes that decode images ahead; None: one per core if needed
     engine: engines.Name = "auto"
     precision: engines.Precision = "fp16"  # of evaluation on a GPU

@@ -24,6 +24,7 @@ from streamgauge.running.lookahead import LookAhead
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.rows import Record, append_job, append_predictions, append_training
 from streamgauge.running.schedule import Event, Schedule
+from streamgauge.settings import CHECKPOINT
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import fetch_labels, fetch_samples, to_device
 from streamgauge.streams.resident import Resident
@@ -99,7 +100,7 @@ class Loop:
 
     def run(
         self,
-        checkpoint_seconds: float = 30.0,
+        checkpoint_seconds: float = CHECKPOINT,
         progress: Callable[[Loop], None] | None = None,
         until: int | None = None,
     ) -> None:
@@ -109,7 +110,7 @@ class Loop:
 
     def steps(
         self,
-        checkpoint_seconds: float = 30.0,
+        checkpoint_seconds: float = CHECKPOINT,
         progress: Callable[[Loop], None] | None = None,
         until: int | None = None,
     ) -> Iterator[None]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.learners.base import Batch
+from streamgauge.versions import renamed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 NONE: Ints = np.empty(0, np.int64)
 Sizes = tuple[tuple[int, ...], ...]  # of the parts that each pass recalls
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "Drawn": "ReplayDraw",
+        "Hand": "ReplayBatch",
+        "deal": "next_shuffled",
+        "deal_out": "split_passes",
+    },
+)
 
 
 class ReplayDraw(NamedTuple):
