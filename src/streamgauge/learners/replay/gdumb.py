@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
+from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,12 @@ class GDumb(er.ER):
     """
 
     config: Config
+    checkpointed = "stored trained"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.seed = seed
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         self.stored = self.trained = 0  # samples seen by now, and by the last training
-        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
+        self.optimizer = movable_sgd(self.model.parameters(), self.config, self.config.lr)
         self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
@@ -87,11 +85,3 @@ class GDumb(er.ER):
     def _set_rate(self, done: float) -> None:
         low, high = self.config.lowest_lr, self.config.lr
         set_rate(self.optimizer, low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"stored": self.stored, "trained": self.trained}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.stored, self.trained = state["stored"], state["trained"]
-        settle(self.optimizer, self.device)
