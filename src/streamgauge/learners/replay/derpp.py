@@ -55,20 +55,20 @@ class DERpp(er.ER):
         return replay.parts[0]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
-        first = len(self.slots)
-        if first == 0:
-            return F.cross_entropy(self.logits(self.view(batch.x)), batch.y)
         logits = self.logits(self.view(torch.cat([batch.x, recalled.x])))
         new, old = logits.tensor_split([len(batch.y)])
-        return self.combine(
-            F.cross_entropy(new, batch.y),
-            F.mse_loss(old[:first], self.stored_logits[self.slots]),
-            F.cross_entropy(old[first:], recalled.y[first:]),
-        )
-
-    def combine(self, new: Tensor, distance: Tensor, replayed: Tensor) -> Tensor:
+        loss = F.cross_entropy(new, batch.y)
+        if not len(self.slots):
+            return loss
+        first, second = self.split_recalled(len(self.slots))
+        distance = F.mse_loss(old[first], self.stored_logits[self.slots])
+        replayed = F.cross_entropy(old[second], recalled.y[second])
         self.scalars |= {"distance": distance.detach(), "replayed": replayed.detach()}
-        return new + self.config.alpha * distance + self.config.beta * replayed
+        return loss + self.config.alpha * distance + self.config.beta * replayed
+
+    def split_recalled(self, first: int) -> tuple[slice, slice]:
+        """The recalled samples whose logits count, and those whose labels count."""
+        return slice(first), slice(first, None)
 
     def logits(self, x: Tensor) -> Tensor:
         return self.model.head.scores(self.model.features(x))
