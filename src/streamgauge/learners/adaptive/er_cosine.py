@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners.adaptive import er_batch
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import movable_sgd, set_rate
+from streamgauge.learners.parts.rate import cosine, movable_sgd, set_rate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +42,7 @@ class ERCosine(er_batch.ERBatch):
         return min(t / self.horizon, 1.0)
 
     def rate(self, t: int) -> float:
-        return self.config.lr * (1 + cos(pi * self.done(t))) / 2
+        return cosine(self.config.lr, self.done(t))
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         rate = self.rate(self.revealed)
