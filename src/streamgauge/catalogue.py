@@ -63,6 +63,12 @@ class Recipe:
     def needs(self) -> list[str]:
         return declared_needs(self.kind)
 
+    @property
+    def known_settings(self) -> dict[str, Any]:
+        """The types of all settings that its class has, by name."""
+        config_type = config_type_of(self.kind)
+        return {} if config_type is None else setting_types(config_type)
+
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
         """What a run stores. A folder of weights has a file per stream."""
         return {

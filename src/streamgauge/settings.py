@@ -46,6 +46,13 @@ def setting_types(kind: type) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.init}
 
 
+def check_choices(config: Any) -> None:
+    """Refuse a configuration whose value for a setting is not among the setting's choices."""
+    for name, kind in setting_types(type(config)).items():
+        if get_origin(kind) is Literal:
+            coerce(getattr(config, name), kind, name)
+
+
 def coerce(value: Any, kind: Any, name: str) -> Any:
     """Convert text (from a command line) or a TOML value to the type of a setting."""
     origin = get_origin(kind)

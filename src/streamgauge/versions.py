@@ -28,7 +28,7 @@ _MOVED_TOGETHER = {
         "ace agem cosine_fc derpp er er_ace er_lwf er_minus er_plus fc_only finetune "
         "gdumb gss lwf mir overadapt rar replay_only rwalk scr"
     ),
-    ("streams", "streams.datasets"): "cifar10 cifar100 tinyimagenet",
+    ("streams", "streams.datasets"): "tinyimagenet",
     ("streams", "streams.named"): "_generate albums blobs cglm clear cloc elec2 markov",
     ("streams", "streams.own"): "arrays folder huggingface manifest tabular webdataset",
 }
@@ -93,6 +93,8 @@ MOVED = {
     "streams._split": "streams.named.splits",
     "streams._workers": "streams.workers",
     "streams.ahead": "streams.prefetch",
+    "streams.cifar10": "streams.datasets.published:cifar10",
+    "streams.cifar100": "streams.datasets.published:cifar100",
     "streams.blurry_cifar100": "streams.named.splits:blurry_cifar100",
     "streams.fashion_mnist": "streams.named.splits:fashion_mnist",
     "streams.items": "streams.images.items",

@@ -75,7 +75,7 @@ def test_every_format_gives_the_same_rows(tmp_path, kind, monkeypatch):
     np.testing.assert_array_equal(names[rows.label], columns["truth"])
     np.testing.assert_array_equal(names[rows.prediction], columns["y_pred"])
     np.testing.assert_array_equal(rows.time, columns["when"])
-    who = np.array(list(log.users.numbers))
+    who = np.array(list(log.groups["user"].numbers))
     np.testing.assert_array_equal(who[rows.user], columns["user"])
     # A second pass gives the same numbers.
     np.testing.assert_array_equal(join(list(log.pieces())).label, rows.label)
@@ -171,7 +171,7 @@ def test_times_may_go_back_between_shifts():
         "time": np.stack([np.arange(n - 10), np.arange(10, n)], axis=1).ravel(),
     }
     found = scan(PredictionLog(columns))
-    assert found.shifts == {0: 390, 10: 390}
+    assert {shift: stream.rows for shift, stream in found.streams.items()} == {0: 390, 10: 390}
     assert found.length == 390
 
 

@@ -18,7 +18,7 @@ from streamgauge.audit.intervals import (
     run_error,
 )
 from streamgauge.audit.periods import burst_length, find_periods, match_curve, match_curve_in_time
-from streamgauge.audit.shift import count_in_time, shift_grid
+from streamgauge.audit.shift import LabelStream, shift_grid
 from streamgauge.errors import StreamgaugeError
 
 
@@ -157,7 +157,9 @@ def test_durations_against_brute_force():
     labels = rng.integers(0, 3, n).astype(np.int32)
     windows = np.array([1.0, 5.0, math.inf])
     for step in (1, 4):
-        counts = count_in_time(labels, 3, times, ["0s", "1min", 150], windows, step, "recent")
+        stream = LabelStream(labels, 3, labels.size, step, "recent", times, None)
+        durations = stream.durations(["0s", "1min", "150s"])
+        counts = stream.count_in_time(durations, windows)
         for w, k in enumerate(windows):
             for s, wait in enumerate([0, 60, 150]):
                 hits = tries = 0

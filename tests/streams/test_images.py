@@ -315,7 +315,7 @@ def test_settings_of_a_source_are_checked() -> None:
         ImageSource(images(3), np.arange(2), size=8)
     with pytest.raises(StreamgaugeError, match="did you mean 'stretch'"):
         ImageSource(images(1), np.arange(1), size=8, how="strech")
-    with pytest.raises(StreamgaugeError, match="one pixel a side"):
+    with pytest.raises(StreamgaugeError, match="one pixel per side"):
         ImageSource(images(1), np.arange(1), size=0)
-    with pytest.raises(StreamgaugeError, match="one pixel a side"):
+    with pytest.raises(StreamgaugeError, match="one pixel per side"):
         decode(images(1)[0], (4, 0))

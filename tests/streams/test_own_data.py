@@ -103,7 +103,7 @@ def test_folder_by_domain(tmp_path: Path) -> None:
 
 
 def test_folder_errors(tmp_path: Path) -> None:
-    with pytest.raises(StreamgaugeError, match="Say where the data lie: --stream folder"):
+    with pytest.raises(StreamgaugeError, match="Name the data: --stream folder"):
         sg.stream("folder")
     with pytest.raises(StreamgaugeError, match="There is nothing at"):
         sg.stream("folder", path=str(tmp_path / "no"))
@@ -113,7 +113,7 @@ def test_folder_errors(tmp_path: Path) -> None:
     with pytest.raises(StreamgaugeError, match="nothing says their classes"):
         sg.stream("folder", path=str(tmp_path))
     put(tmp_path / "a" / "1.png", 0)
-    with pytest.raises(StreamgaugeError, match=r"'1\.png' lies in no class folder"):
+    with pytest.raises(StreamgaugeError, match=r"'1\.png' is in no class folder"):
         sg.stream("folder", path=str(tmp_path))
     stream = sg.stream("folder", path=str(tmp_path), on_bad="skip")
     assert stream.notes["left_out"] == {"file in no class": 1}

@@ -23,7 +23,6 @@ import streamgauge as sg
 from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import stored_order as kept
-from streamgauge.streams import stream as streams
 from streamgauge.streams.images.image_source import ImageSource, decode
 from streamgauge.streams.pack import packing
 from streamgauge.streams.pack.packed import PackedSource, info, read_shard, verify
@@ -414,7 +413,7 @@ def test_the_command_packs_and_verifies(
 
 def test_a_kept_order_is_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LONG", 100)
-    monkeypatch.setattr(streams.orders, "PIECE", 64)  # runs and tasks go over many pieces
+    monkeypatch.setattr("streamgauge.streams.source.PIECE", 64)  # runs cross many pieces
     rng = np.random.default_rng(0)
     source = ArraySource(
         np.empty((900, 0), np.uint8),
@@ -451,7 +450,7 @@ def test_a_kept_order_is_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_steps_by_the_slow_and_obvious_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.orders, "PIECE", 7)
+    monkeypatch.setattr("streamgauge.streams.source.PIECE", 7)
     rng = np.random.default_rng(3)
     for _ in range(30):
         count, batch = int(rng.integers(1, 80)), int(rng.integers(1, 12))

@@ -377,10 +377,9 @@ def test_the_plan_counts_what_a_run_does(demo: Path) -> None:
     assert ncm.work.evaluated == len(log.answers["label"])
     assert er.price is not None
     # Training is about three times an answer for each of the 20 samples of a job.
-    assert 2.5 < er.price.job_flops / (20 * er.price.answer_flops) < 3.1
+    assert 2.5 < er.price.job[0] / (20 * er.price.answer[0]) < 3.1
     assert er.flops == pytest.approx(
-        er.work.jobs * er.price.job_flops
-        + (er.work.answered + er.work.evaluated) * er.price.answer_flops
+        er.work.jobs * er.price.job[0] + (er.work.answered + er.work.evaluated) * er.price.answer[0]
     )
     assert er.seconds > 0
 
@@ -391,7 +390,7 @@ def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_o
     settings = {"memory": 2000, "candidates": 128, "recall": 4, "passes": 3, "as_published": True}
     found = _price(catalogue.learner("mir", **settings), (3, 8, 8), 100, 10, "cpu")
     assert not isinstance(found, str)
-    answers = found.job_flops / found.answer_flops / 3
+    answers = found.job[0] / found.answer[0] / 3
     assert 2 * (10 + 4) + 2 * 128 < answers < 3 * (10 + 4) + 2 * 128
 
 
@@ -400,7 +399,7 @@ def test_a_small_memory_gives_gss_all_the_parts_it_would_draw_of_a_full_one() ->
     batch before, where that was unlike."""
     found = _price(catalogue.learner("gss", memory=2000, subsets=20), (3, 8, 8), 100, 10, "cpu")
     assert not isinstance(found, str)
-    answers = found.job_flops / found.answer_flops
+    answers = found.job[0] / found.answer[0]
     assert 2 * (20 + 200 + 10) < answers < 3 * (20 + 200 + 10 + 10)
 
 

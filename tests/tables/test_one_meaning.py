@@ -50,7 +50,7 @@ def by_audit(path: Path) -> Meaning:
     if rows.time is not None:
         meaning["time"] = rows.time.tolist()
     if rows.user is not None:
-        meaning["user"] = [list(log.users.numbers)[code] for code in rows.user]
+        meaning["user"] = [list(log.groups["user"].numbers)[code] for code in rows.user]
     return meaning
 
 

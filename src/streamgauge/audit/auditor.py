@@ -9,15 +9,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamgauge.audit.blind import ReferenceLevels
-from streamgauge.audit.counting import check_windows
-from streamgauge.audit.durations import all_durations, seconds
+from streamgauge.audit.blind import ReferenceLevels, levels_from_counts
+from streamgauge.audit.counting import Floats, Ints, block_size
+from streamgauge.audit.durations import seconds
 from streamgauge.audit.intervals import influence, interval, run_error
-from streamgauge.audit.log import Piece, PredictionLog
+from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.parallel import ROWS, ParallelMap, fits_in_memory, scan_pieces, tally_pieces
-from streamgauge.audit.periods import burst_length, find_periods
 from streamgauge.audit.repeats import (
     UNKNOWN_LEVEL,
     Level,
@@ -29,33 +27,17 @@ from streamgauge.audit.repeats import (
     level_from_blocks,
     neighbour_accuracy,
 )
-from streamgauge.audit.shift import (
-    LEAST_LABELS,
-    block_size,
-    count_in_time,
-    from_counter,
-    shift_grid,
-    typical_step,
-    window_grid,
-    with_duration,
-)
-from streamgauge.audit.tally import IN_MEMORY, BlockSums, Scan, Tally, scan, tally
+from streamgauge.audit.shift import LEAST_LABELS, LabelStream
+from streamgauge.audit.tally import IN_MEMORY, BlockSums, CountRequest, Scan, Tally, scan, tally
 from streamgauge.audit.verdict import (
     MARGIN,
-    BlindCounts,
-    PairedHits,
     ShiftChoice,
     ShiftRule,
     bootstrap_length,
-    choose_shift,
     pair_hits,
     plain_number,
-    select_shifts,
 )
 from streamgauge.errors import StreamgaugeError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 # Longer streams use a coarser grid of windows and shifts, to limit the time.
@@ -152,13 +134,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as numbers, lists and strings, for JSON."""
-
-        def level_dict(level: Level) -> dict[str, Any] | None:
-            if level.samples == 0:
-                return None
-            return {n: plain_number(v) for n, v in level._asdict().items()}
-
-        return {
+        content = {
             "log": self.name,
             "columns": self.columns,
             "guessed": self.guessed,
@@ -166,56 +142,58 @@ class Audit:
             "notes": self.notes,
             "samples": self.samples,
             "classes": self.classes,
-            "step": plain_number(self.step),
-            "values": {n: plain_number(v) for n, v in self.values.items()},
-            "levels": {n: plain_number(v) for n, v in self.levels._asdict().items()},
+            "step": self.step,
+            "values": self.values,
+            "levels": self.levels,
             "blind": {
-                "accuracy": level_dict(self.blind),
-                "window": plain_number(self.window),
+                "accuracy": self.blind,
+                "window": self.window,
                 "windows": [window_name(w) for w in self.windows],
-                "shifts": self.shown_shifts.tolist(),
-                "table": [[plain_number(v) for v in row] for row in self.table],
+                "shifts": self.shown_shifts,
+                "table": self.table,
             },
-            "shift": self.choice.to_dict(),
-            "online": level_dict(self.online),
-            "online_scored": plain_number(self.online_scored),
-            "share": level_dict(self.share),
-            "where_blind_fails": level_dict(self.where_blind_fails),
+            "shift": None,
+            "online": self.online,
+            "online_scored": self.online_scored,
+            "share": self.share,
+            "where_blind_fails": self.where_blind_fails,
             "near_future": {
                 "by": self.by or None,
-                "accuracy": level_dict(self.near_future),
-                "shift": plain_number(self.near_future_shift),
-                "curve": [
-                    {
-                        "shift": f.shift,
-                        "accuracy": level_dict(f.accuracy),
-                        "blind": plain_number(f.blind),
-                        "unlimited": plain_number(f.unlimited),
-                    }
-                    for f in self.futures
-                ],
+                "accuracy": self.near_future,
+                "shift": self.near_future_shift,
+                "curve": self.futures,
             },
             "without": {
-                "blind_other_album": level_dict(self.without.blind_album),
-                "blind_other_user": level_dict(self.without.blind_user),
-                "online_first": level_dict(self.without.online_first),
+                "blind_other_album": self.without.blind_album,
+                "blind_other_user": self.without.blind_user,
+                "online_first": self.without.online_first,
                 "albums": self.without.albums,
                 "users": self.without.users,
             },
             "neighbours": {
                 name: [
-                    {
-                        "window": plain_number(w) if np.isfinite(w) else "all",
-                        "accuracy": level_dict(level),
-                    }
+                    {"window": window_name(w), "accuracy": level}
                     for w, level in zip(neighbours.windows, neighbours.levels, strict=True)
                 ]
                 for name, neighbours in self.neighbours.items()
             },
-            "over_time": {
-                n: [plain_number(v) for v in values] for n, values in self.over_time.items()
-            },
+            "over_time": self.over_time,
         }
+        result: dict[str, Any] = _for_json(content)
+        return result | {"shift": self.choice.to_dict()}
+
+
+def _for_json(value: Any) -> Any:
+    """Numbers as JSON has them, arrays as lists, and a level without samples as None."""
+    if isinstance(value, Level) and value.samples == 0:
+        return None
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: _for_json(v) for name, v in value.items()}
+    if isinstance(value, list | np.ndarray):
+        return [_for_json(v) for v in value]
+    return plain_number(float(value)) if isinstance(value, int | float | np.number) else value
 
 
 def audit(
@@ -273,10 +251,8 @@ def audit(
     if spread is None or fits_in_memory(opened, hold, sort):
         scanned = scan(opened, sort=sort, hold=hold)
     else:
-        scanned, edges, histories = scan_pieces(opened, spread, rows)
-        count = partial(
-            tally_pieces, edges=edges, histories=histories, parallel_map=spread, rows=rows
-        )
+        scanned = scan_pieces(opened, spread, rows)
+        count = partial(tally_pieces, parallel_map=spread, rows=rows)
     if scanned.length < LEAST_LABELS:
         raise StreamgaugeError(
             f"{opened.name} has {scanned.length} labels, too few for an audit: "
@@ -284,49 +260,40 @@ def audit(
         )
     if size is None and "step" not in opened.roles:
         size = 1
-    rule = ShiftRule(margin)
-    return _Auditor(opened, scanned, count, size, windows, shifts, every, ties, rule).run()
+    # Parts of the stream for which a shift is chosen have 5,000 samples or more.
+    rule = ShiftRule(margin, parts=max(1, min(ShiftRule.parts, scanned.length // 5_000)))
+    auditor = _Auditor(opened, scanned, size, None if every is None else seconds(every), ties, rule)
+    return auditor.run(count, windows, shifts)
 
 
 class _Auditor:
-    """The steps of one audit, in order."""
+    """The steps of one audit, in order; each adds to `result`."""
 
     def __init__(
         self,
         log: PredictionLog,
         scanned: Scan,
-        count: Callable[..., Tally],
         size: int | None,
-        windows: Sequence[float] | None,
-        shifts: Sequence[int | str] | None,
-        every: str | float | None,
+        every: float | None,
         ties: str,
         rule: ShiftRule,
     ) -> None:
-        self.log, self.scanned, self.count, self.ties = log, scanned, count, ties
-        self.size = size
-        # Step size, or the step number of every row in memory.
-        self.row_steps: Any = size if size is not None else scanned.in_memory.step
-        self.length = scanned.length
-        self.every = None if every is None else seconds(every)
-        self.notes: list[str] = []
-        self.rule = replace(rule, parts=max(1, min(rule.parts, self.length // 5_000)))
-        self.step = (
-            float(size)
-            if size is not None
-            else float(typical_step(step_numbers(scanned.in_memory), scanned.in_memory.label.size))
+        self.log, self.scanned, self.size, self.rule = log, scanned, size, rule
+        self.rows, self.length = scanned.in_memory, scanned.length
+        no_clock = (
+            "the log is too long for memory:" if self.rows.time is not None else "it has no times:"
         )
-        window_lengths = window_grid(int(self.rule.prefix * self.length))
-        if self.length > LONG_STREAM:
-            window_lengths = window_lengths[
-                np.isinf(window_lengths) | np.isin(window_lengths, 10.0 ** np.arange(9))
-            ]
-        if windows is not None:
-            window_lengths = check_windows(windows)
-            if not np.isinf(window_lengths).any():
-                window_lengths = np.append(window_lengths, math.inf)
-        self.windows = window_lengths
-        self.requested_shifts = shifts
+        self.stream = LabelStream(
+            self.rows.label,
+            len(log.classes.numbers),
+            self.length,
+            np.asarray(self.rows.step) if size is None else size,
+            ties,
+            self.rows.time if scanned.complete else None,
+            every,
+            no_clock,
+        )
+        self.notes: list[str] = []
         if not scanned.complete:
             self.notes.append(
                 "The log is too long for memory: it was read in pieces, periods were searched only "
@@ -336,234 +303,180 @@ class _Auditor:
             self.notes.append(
                 f"{scanned.unpredicted:,} rows have no prediction and are not scored."
             )
+        self.result: dict[str, Any] = {"notes": self.notes}
 
-    def run(self) -> Audit:
-        rows, log = self.scanned.in_memory, self.log
-        times = rows.time if self.scanned.complete else None
-        self.periods, curve = find_periods(rows.label, times, self.every, self.length // 20)
-        self.burst = burst_length(curve)
-        as_durations = self.requested_shifts is not None and all_durations(self.requested_shifts)
-        grid = self._shift_grid(as_durations)
-        logged_shifts = np.array([s for s in self.scanned.shifts if 0 < s < self.length], np.int64)
-        shifts = np.unique(np.concatenate([grid, logged_shifts, [0]]))
-        counted = self.count(
-            log,
-            self.scanned,
-            windows=self.windows,
-            shifts=shifts,
-            step=self.size,
-            ties=self.ties,
-            block=block_size(self.length),
-        )
-        all_counts = from_counter(counted.blind)
-        counts = select_shifts(all_counts, np.isin(all_counts.shifts, grid))
-        if as_durations:
-            choice = self._choose_duration()
+    def run(
+        self,
+        count: Callable[..., Tally],
+        windows: Sequence[float] | None,
+        requested: Sequence[int | str] | None,
+    ) -> Audit:
+        log, stream, long = self.log, self.stream, self.length > LONG_STREAM
+        window_lengths = stream.windows(windows, self.rule.prefix, coarse=long)
+        durations = stream.durations(requested)
+        if durations is None and requested is not None:
+            grid = stream.shifts(requested)
         else:
-            choice = choose_shift(
-                counts,
-                burst=self.burst,
-                periods=self.periods,
-                rule=self.rule,
-                step=round(self.step),
-            )
-            choice = with_duration(choice, times, self.every)
+            grid = stream.shifts(None, octave=2 if long else 4)
+            grid = grid[grid <= MAX_SHIFT] if long else grid
+        logged_shifts = [s for s in self.scanned.streams if 0 < s < self.length]
+        request = CountRequest(
+            windows=window_lengths,
+            shifts=np.unique([*grid, *logged_shifts, 0]),
+            step=self.size,
+            ties=stream.ties,
+            block=block_size(self.length),
+            length=self.length,
+            classes=stream.classes,
+            class_order=log.classes.sorted_places(),
+        )
+        counted = count(log, self.scanned, request)
+        self.counts = counted.blind.counts
+        if durations is None:
+            counts = self.counts.at(np.isin(self.counts.shifts, grid))
+        else:
+            counts = stream.count_in_time(durations, window_lengths)
+        self.choice = stream.choose(counts, self.rule)
         # As a reference level, the blind classifier may also use unlimited history.
-        self.paired = pair_hits(all_counts, self.rule.prefix, unlimited=True)
-        result = self._label_results(all_counts, choice)
+        self.paired = pair_hits(self.counts, self.rule.prefix, unlimited=True)
+        self.at_zero = int(np.flatnonzero(self.counts.shifts == 0)[0])
+        self.blind = self.paired.window_hits[:, self.at_zero], self.paired.tries[:, self.at_zero]
+        self._label_results()
         if "prediction" in log.roles:
-            result = self._model_results(result, all_counts, counted)
+            self._model_results(counted)
         if self.scanned.complete:
-            result = self._user_results(result)
-            result = self._input_results(result)
-        return result
+            self._user_results()
+            self._input_results()
+        return Audit(**self.result)
 
-    def _shift_grid(self, as_durations: bool) -> Ints:
-        if self.requested_shifts is not None and not as_durations:
-            longest = self.length // 20
-            requested = np.unique([int(s) for s in self.requested_shifts]).astype(np.int64)
-            grid = requested[(requested >= 0) & (requested <= longest)]
-            if grid.size == 0:
-                raise StreamgaugeError(
-                    f"every shift is beyond a twentieth of the {self.length:,} labels: give "
-                    "shorter shifts"
-                )
-            return grid
-        if self.length <= LONG_STREAM:
-            return shift_grid(self.length, self.periods, round(self.step))
-        grid = shift_grid(self.length, self.periods, round(self.step), octave=2)
-        return grid[grid <= MAX_SHIFT]
+    def _bootstrap_length(self, shift: int = 0, blocks: int | None = None) -> int:
+        blocks = self.counts.hits.shape[0] if blocks is None else blocks
+        return bootstrap_length(self.counts, float(shift), blocks, self.stream.burst)
 
-    def _choose_duration(self) -> ShiftChoice:
-        rows = self.scanned.in_memory
-        if rows.time is None or not self.scanned.complete:
-            raise StreamgaugeError(
-                "shifts are durations but "
-                + ("the log is too long for memory" if rows.time is not None else "it has no times")
-                + ": give the shifts as numbers of samples"
-            )
-        assert self.requested_shifts is not None
-        counts = count_in_time(
-            rows.label,
-            len(self.log.classes.numbers),
-            rows.time,
-            self.requested_shifts,
-            self.windows,
-            self.row_steps,
-            self.ties,
-        )
-        return choose_shift(
-            counts, burst=self.burst, periods=self.periods, rule=self.rule, unit="seconds"
-        )
-
-    def _label_results(self, counts: BlindCounts, choice: ShiftChoice) -> Audit:
+    def _label_results(self) -> None:
         """Results from the labels alone."""
+        counts, at_zero = self.counts, self.at_zero
         hits, tries = counts.hits.sum(axis=0), counts.tries.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             table = np.where(tries > 0, hits / tries, np.nan)
         history = int(np.flatnonzero(np.isinf(counts.windows))[0])
-        # Sorted, so that the sum does not depend on the order of class numbers.
-        frequencies = np.sort(self.scanned.counts[self.scanned.counts > 0]) / self.length
-        at_zero = int(np.flatnonzero(counts.shifts == 0)[0])
-        levels = ReferenceLevels(
-            float(table[history, at_zero]),
-            float(frequencies.max()),
-            1 / frequencies.size,
-            float(np.sum(frequencies**2)),
-        )
         window_index = np.flatnonzero(np.isin(counts.windows, [*SHOWN_WINDOWS, math.inf]))
         shift_index = spaced_shifts(counts.shifts, 7)
-        paired = self.paired
-        run = bootstrap_length(counts, 0.0, paired.window_hits.shape[0], self.burst)
-        blind = level_from_blocks(paired.window_hits[:, at_zero], paired.tries[:, at_zero], run)
-        return Audit(
-            name=self.log.name,
-            columns=dict(self.log.roles),
-            guessed=list(self.log.guessed),
-            samples=self.length,
-            classes=int(frequencies.size),
-            step=self.step,
-            levels=levels,
-            windows=counts.windows[window_index],
-            shown_shifts=counts.shifts[shift_index].astype(np.int64),
-            table=table[np.ix_(window_index, shift_index)],
-            blind=blind,
-            window=float(paired.windows[at_zero]),
-            choice=choice,
-            over_time=time_course(counts, paired, at_zero, None),
-            notes=self.notes,
-        )
+        # Sorted, so that sums do not depend on the order of class numbers.
+        class_counts = np.sort(self.scanned.counts)
+        self.result |= {
+            "name": self.log.name,
+            "columns": dict(self.log.roles),
+            "guessed": list(self.log.guessed),
+            "samples": self.length,
+            "classes": int(np.count_nonzero(class_counts)),
+            "step": float(self.stream.samples_per_step),
+            "levels": levels_from_counts(float(table[history, at_zero]), class_counts),
+            "windows": counts.windows[window_index],
+            "shown_shifts": counts.shifts[shift_index].astype(np.int64),
+            "table": table[np.ix_(window_index, shift_index)],
+            "blind": level_from_blocks(
+                *self.blind, self._bootstrap_length(blocks=self.blind[0].size)
+            ),
+            "window": float(self.paired.windows[at_zero]),
+            "choice": self.choice,
+            "over_time": self._time_course(),
+        }
 
-    def _model_results(self, result: Audit, counts: BlindCounts, counted: Tally) -> Audit:
+    def _model_results(self, counted: Tally) -> None:
         """Results from the model's answers, compared with the blind classifier."""
-        blocks = counts.hits.shape[0]
-        paired = self.paired
-        at_zero = int(np.flatnonzero(counts.shifts == 0)[0])
-        hits, tries = counted.model.at(counts.block, blocks)
-        model_shift = self.scanned.shift
+        hits, tries = counted.model.hits, counted.model.tries
         if tries.sum() == 0:
             raise StreamgaugeError(
                 f"column '{self.log.roles['prediction']}' contains no predictions: name another "
                 "column, or leave it out with --prediction none"
             )
-        run = bootstrap_length(counts, 0.0, blocks, self.burst)
-        online = level_from_blocks(hits, tries, run)
         at_shift = dict(counted.at_shift)
-        if model_shift > 0:
+        if self.scanned.shift > 0:
             # All answers are at a shift above 0: there is no online accuracy.
-            at_shift[model_shift] = counted.model
-            result = replace(result, notes=[*result.notes, "No answer in this log is at shift 0."])
+            at_shift[self.scanned.shift] = counted.model
+            self.notes.append("No answer in this log is at shift 0.")
         else:
-            first = paired.first
-            blind = paired.window_hits[:, at_zero], paired.tries[:, at_zero]
+            run, first = self._bootstrap_length(), self.paired.first
             model = hits[first:], tries[first:]
-            result = replace(
-                result,
-                online=online,
-                online_scored=level_from_blocks(*model, run).value,
-                share=share_of(blind, model, run),
-                where_blind_fails=self._where_blind_fails(result.window),
-                over_time=time_course(counts, paired, at_zero, model),
-            )
-        if counted.at_age and not at_shift:
-            return self._future_results(result, counts, counted.at_age, "age")
-        return self._future_results(result, counts, at_shift, "shift") if at_shift else result
+            self.result |= {
+                "online": level_from_blocks(hits, tries, run),
+                "online_scored": level_from_blocks(*model, run).value,
+                "share": share_of(self.blind, model, run),
+                "where_blind_fails": self._where_blind_fails(),
+                "over_time": self._time_course(model),
+            }
+        if at_shift or counted.at_age:
+            self._future_results(at_shift or counted.at_age, "shift" if at_shift else "age")
 
-    def _where_blind_fails(self, window: float) -> Level:
+    def _where_blind_fails(self) -> Level:
         """Accuracy of the model on samples where the blind classifier is wrong."""
-        rows = self.scanned.in_memory
+        rows = self.rows
         if not self.scanned.complete or rows.prediction is None:
             return UNKNOWN_LEVEL
         sample_number = np.arange(rows.label.size)
-        blind = blind_without_album(rows.label, sample_number, window, self.row_steps)
+        window = self.result["window"]
+        blind = blind_without_album(rows.label, sample_number, window, self.stream.step)
         scored = (blind == 0) & (rows.prediction >= 0)
         scored[: int(self.rule.prefix * self.length)] = False
-        return level_from_answers((rows.prediction == rows.label)[scored], self.burst)
+        return level_from_answers((rows.prediction == rows.label)[scored], self.stream.burst)
 
-    def _future_results(
-        self, result: Audit, counts: BlindCounts, sums: Mapping[int, BlockSums], by: str
-    ) -> Audit:
-        blocks = counts.hits.shape[0]
-        paired = self.paired
+    def _future_results(self, sums: Mapping[int, BlockSums], by: str) -> None:
+        """Accuracies by shift or age of the model, and the one to report."""
+        paired, choice = self.paired, self.choice
         futures = []
         for shift in sorted(sums):
-            hits, tries = sums[shift].at(counts.block, blocks)
-            run = bootstrap_length(counts, float(shift), blocks, self.burst)
-            nearest = int(np.argmin(np.abs(counts.shifts - shift)))
+            nearest = int(np.argmin(np.abs(self.counts.shifts - shift)))
             total = paired.tries[:, nearest].sum()
-            blind = paired.window_hits[:, nearest].sum() / total
-            unlimited = paired.history_hits[:, nearest].sum() / total
             futures.append(
                 ShiftedAccuracy(
-                    shift, level_from_blocks(hits, tries, run), float(blind), float(unlimited)
+                    shift,
+                    self._accuracy_at(shift, [sums[shift]]),
+                    float(paired.window_hits[:, nearest].sum() / total),
+                    float(paired.history_hits[:, nearest].sum() / total),
                 )
             )
-        choice = result.choice
         chosen_shift = choice.shift if choice.unit == "samples" else None
         far_enough = [f for f in futures if chosen_shift is not None and f.shift >= chosen_shift]
+        reported = far_enough[0] if far_enough else futures[-1]
         if by == "age" and far_enough:
-            total_hits, total_tries = np.zeros(blocks), np.zeros(blocks)
-            for f in far_enough:
-                hits, tries = sums[f.shift].at(counts.block, blocks)
-                total_hits, total_tries = total_hits + hits, total_tries + tries
-            run = bootstrap_length(counts, float(far_enough[0].shift), blocks, self.burst)
-            reported = far_enough[0]._replace(
-                accuracy=level_from_blocks(total_hits, total_tries, run)
-            )
-        else:
-            reported = far_enough[0] if far_enough else futures[-1]
-        return replace(
-            result,
-            futures=futures,
-            by=by,
-            near_future=reported.accuracy,
-            near_future_shift=float(reported.shift),
-            blind_shifted=reported.blind,
-        )
+            older = [sums[f.shift] for f in far_enough]
+            reported = reported._replace(accuracy=self._accuracy_at(reported.shift, older))
+        self.result |= {
+            "futures": futures,
+            "by": by,
+            "near_future": reported.accuracy,
+            "near_future_shift": float(reported.shift),
+            "blind_shifted": reported.blind,
+        }
 
-    def _user_results(self, result: Audit) -> Audit:
+    def _accuracy_at(self, shift: int, sums: Sequence[BlockSums]) -> Level:
+        hits, tries = (
+            np.sum([s.hits for s in sums], axis=0),
+            np.sum([s.tries for s in sums], axis=0),
+        )
+        return level_from_blocks(hits, tries, self._bootstrap_length(shift))
+
+    def _user_results(self) -> None:
         """Accuracies without other samples of the same user or album."""
-        rows = self.scanned.in_memory
+        rows, burst = self.rows, self.stream.burst
         if rows.user is None and rows.album is None:
-            return result
+            return
         groups = rows.album if rows.album is not None else rows.user
         albums = albums_of(np.maximum(np.asarray(groups), -1) + 1)
         first = int(self.rule.prefix * self.length)
-        scored = np.arange(self.length) >= first
-        window = result.window
-        album_outcomes = blind_without_album(rows.label, albums, window, self.row_steps)
-        predicted = (album_outcomes >= 0) & scored
+        window = self.result["window"]
+        outcomes = blind_without_album(rows.label, albums, window, self.stream.step)[first:]
         without = WithoutRepeats(
-            blind_album=level_from_answers(album_outcomes[predicted] == 1, self.burst),
+            blind_album=level_from_answers(outcomes[outcomes >= 0] == 1, burst),
             albums=int(albums[-1]) + 1,
         )
         if rows.user is not None:
-            length = int(min(window, 1000))
             targets, outcomes = blind_without_user(
-                rows.label, np.maximum(rows.user, -1) + 1, length, self.row_steps
+                rows.label, np.maximum(rows.user, -1) + 1, int(min(window, 1000)), self.stream.step
             )
             usable = (outcomes >= 0) & (targets >= first)
-            burst_targets = max(1, self.burst * targets.size // self.length)
+            burst_targets = max(1, burst * targets.size // self.length)
             without = replace(
                 without,
                 blind_user=level_from_answers(outcomes[usable] == 1, burst_targets),
@@ -571,40 +484,46 @@ class _Auditor:
             )
         if rows.prediction is not None:
             is_first = np.concatenate([[True], albums[1:] != albums[:-1]])
-            scored_first = is_first & (rows.prediction >= 0)
-            correct = (rows.prediction == rows.label)[scored_first]
-            without = replace(without, online_first=level_from_answers(correct, self.burst))
-        return replace(result, without=without)
+            correct = (rows.prediction == rows.label)[is_first & (rows.prediction >= 0)]
+            without = replace(without, online_first=level_from_answers(correct, burst))
+        self.result["without"] = without
 
-    def _input_results(self, result: Audit) -> Audit:
+    def _input_results(self) -> None:
         """Nearest-neighbour accuracies, if the log has inputs."""
-        rows = self.scanned.in_memory
+        rows = self.rows
         if rows.features is None:
-            return result
-        common: dict[str, Any] = {"step": self.row_steps, "burst": self.burst}
-        neighbours = {"next sample": neighbour_accuracy(rows.features, rows.label, **common)}
-        shift = result.choice.shift
-        if shift and result.choice.unit == "samples":
-            name = f"{int(shift):,} samples later"
-            neighbours[name] = neighbour_accuracy(
-                rows.features, rows.label, shift=int(shift), **common
-            )
+            return
+        options: dict[str, dict[str, Any]] = {"next sample": {}}
+        shift = self.choice.shift
+        if shift and self.choice.unit == "samples":
+            options[f"{int(shift):,} samples later"] = {"shift": int(shift)}
         if rows.user is not None:
-            users = np.maximum(rows.user, -1) + 1
-            neighbours["same user left out"] = neighbour_accuracy(
-                rows.features, rows.label, users=users, **common
-            )
-        return replace(result, neighbours=neighbours)
+            options["same user left out"] = {"users": np.maximum(rows.user, -1) + 1}
+        common: dict[str, Any] = {"step": self.stream.step, "burst": self.stream.burst}
+        self.result["neighbours"] = {
+            name: neighbour_accuracy(rows.features, rows.label, **common, **option)
+            for name, option in options.items()
+        }
+
+    def _time_course(self, model: tuple[Floats, Floats] | None = None) -> dict[str, list[float]]:
+        """Accuracies in up to 100 consecutive parts of the scored stream."""
+        paired, tries = self.paired, self.blind[1]
+        edges = np.unique(np.linspace(0, tries.size, min(100, tries.size) + 1).astype(int))[:-1]
+        history = paired.history_hits[:, self.at_zero]
+        curves = {"blind": self.blind, "majority": (history, tries)}
+        if model is not None:
+            curves["online"] = model
+        course = {"position": [float((paired.first + e) * self.counts.block) for e in edges]}
+        for name, (hits, scored) in curves.items():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                accuracy = np.add.reduceat(hits, edges) / np.add.reduceat(scored, edges)
+            course[name] = accuracy.tolist()
+        return course
 
 
 def window_name(window: float) -> int | str:
     """A window for JSON."""
     return int(window) if math.isfinite(window) else "all"
-
-
-def step_numbers(piece: Piece) -> Ints:
-    """Step number per row; every row is a step if the log has no steps."""
-    return np.arange(piece.label.size) if piece.step is None else piece.step
 
 
 def spaced_shifts(shifts: Floats, count: int) -> Ints:
@@ -623,25 +542,3 @@ def share_of(blind: tuple[Floats, Floats], model: tuple[Floats, Floats], run: in
     error, blocks = run_error(influences, run)
     low, high = interval(ratio, error, blocks)
     return Level(ratio, max(0.0, low), high, int(model[1].sum()))
-
-
-def time_course(
-    counts: BlindCounts, paired: PairedHits, at_zero: int, model: tuple[Floats, Floats] | None
-) -> dict[str, list[float]]:
-    """Accuracies in up to 100 consecutive parts of the scored stream."""
-    rows = paired.window_hits.shape[0]
-    edges = np.unique(np.linspace(0, rows, min(100, rows) + 1).astype(int))[:-1]
-
-    def accuracy(hits: Floats, tries: Floats) -> list[float]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            accuracies = np.add.reduceat(hits, edges) / np.add.reduceat(tries, edges)
-        return [float(v) for v in accuracies]
-
-    curves = {
-        "position": [float((paired.first + edge) * counts.block) for edge in edges],
-        "blind": accuracy(paired.window_hits[:, at_zero], paired.tries[:, at_zero]),
-        "majority": accuracy(paired.history_hits[:, at_zero], paired.tries[:, at_zero]),
-    }
-    if model is not None:
-        curves["online"] = accuracy(*model)
-    return curves

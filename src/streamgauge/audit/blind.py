@@ -13,7 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.counting import BlindCounter, check_shifts, check_step, check_windows, encode
+from streamgauge.audit.counting import (
+    check_shifts,
+    check_step,
+    check_windows,
+    count_labels,
+    encode,
+    step_starts,
+)
 
 
 def blind_accuracy(
@@ -64,42 +71,30 @@ def blind_accuracy(
     window_lengths = check_windows(windows)
     shift_lengths = check_shifts(shifts)
     codes, classes = encode(labels)
-    steps, size = check_step(step, codes.size)
-    has_step_numbers = np.ndim(step) > 0
     accuracy = np.full((window_lengths.size, shift_lengths.size), np.nan)
-    usable = shift_lengths < codes.size
-    finite = window_lengths[np.isfinite(window_lengths)]
-    if not usable.any() or window_lengths.size == 0:
+    if window_lengths.size == 0 or not (shift_lengths < codes.size).any():
+        check_step(step, codes.size)
         return accuracy
     first_target = 0
     if common:
-        longest = int(finite.max()) if finite.size else 1
-        first_prediction = _first_with_history(steps, size, codes.size, longest)
+        longest = int(window_lengths[np.isfinite(window_lengths)].max(initial=1))
+        # The first sample whose step begins with the longest window known.
+        first_prediction = int(np.searchsorted(step_starts(step, codes.size), longest))
         first_target = first_prediction + int(shift_lengths.max())
-    counter = BlindCounter(
+    counts = count_labels(
+        codes,
+        classes,
         window_lengths,
         shift_lengths,
-        classes=classes,
-        ties=ties,
-        step=size,
+        step,
+        ties,
         block=max(65536, -(-codes.size // 64)),
         first_target=first_target,
     )
-    counter.feed(codes, steps if has_step_numbers else None)
-    counter.finish()
-    hits, tries = counter.hits.sum(axis=0), counter.tries.sum(axis=0)
+    hits, tries = counts.hits.sum(axis=0), counts.tries.sum(axis=0)
     scored = tries > 0
     accuracy[scored] = hits[scored] / tries[scored]
     return accuracy
-
-
-def _first_with_history(steps: NDArray[np.int64], size: int, length: int, known: int) -> int:
-    """First sample whose step begins with at least ``known`` labels known, or ``length``."""
-    if steps.size == 0:
-        return min(length, -(-known // size) * size)
-    edges = np.flatnonzero(steps[1:] != steps[:-1]) + 1
-    index = int(np.searchsorted(edges, known))
-    return int(edges[index]) if index < edges.size else length
 
 
 class ReferenceLevels(NamedTuple):
@@ -127,9 +122,11 @@ def reference_levels(labels: ArrayLike, step: ArrayLike = 1, shift: int = 0) -> 
     codes, _ = encode(labels)
     if codes.size == 0:
         return ReferenceLevels(np.nan, np.nan, np.nan, np.nan)
-    counts = np.bincount(codes)
-    share = counts[counts > 0] / codes.size
     majority = blind_accuracy(codes, [np.inf], [shift], step=step)[0, 0]
-    return ReferenceLevels(
-        float(majority), float(share.max()), 1 / share.size, float(np.sum(share**2))
-    )
+    return levels_from_counts(float(majority), np.bincount(codes))
+
+
+def levels_from_counts(majority: float, counts: NDArray[np.int64]) -> ReferenceLevels:
+    """Reference levels from the number of samples per class."""
+    share = counts[counts > 0] / counts.sum()
+    return ReferenceLevels(majority, float(share.max()), 1 / share.size, float(np.sum(share**2)))

@@ -10,6 +10,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,36 +68,33 @@ def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
 
 def check_windows(windows: ArrayLike) -> Floats:
     """Window lengths as floats (infinity is the whole history); an error for invalid ones."""
-    lengths = np.atleast_1d(np.asarray(windows, dtype=np.float64))
-    invalid = lengths[~((lengths >= 1) & ((lengths == np.floor(lengths)) | np.isinf(lengths)))]
-    if invalid.size:
-        raise StreamgaugeError(
-            f"window {invalid[0]:g} is invalid: a window is a whole number of labels, 1 or more, "
-            "or infinity for the whole history"
-        )
-    return lengths
+    meaning = "a window is a whole number of labels, 1 or more, or infinity for the whole history"
+    return _check_whole(windows, "window", 1, math.inf, meaning)
 
 
 def check_shifts(shifts: ArrayLike) -> Ints:
     """Shifts as whole numbers of samples, 0 or more."""
-    values = np.atleast_1d(np.asarray(shifts, dtype=np.float64))
-    invalid = values[~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))]
+    meaning = "a shift is a whole number of samples, 0 or more"
+    return _check_whole(shifts, "shift", 0, float(2**62), meaning).astype(np.int64)
+
+
+def _check_whole(values: ArrayLike, name: str, least: int, most: float, meaning: str) -> Floats:
+    numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    invalid = numbers[~((numbers >= least) & (numbers == np.floor(numbers)) & (numbers <= most))]
     if invalid.size:
-        raise StreamgaugeError(
-            f"shift {invalid[0]:g} is invalid: a shift is a whole number of samples, 0 or more"
-        )
-    return values.astype(np.int64)
+        raise StreamgaugeError(f"{name} {invalid[0]:g} is invalid: {meaning}")
+    return numbers
 
 
-def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
-    """(step number of every sample, 1), or (empty array, step size)."""
+def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints | None, int]:
+    """(step number of every sample, 1), or (None, step size)."""
     numbers = np.asarray(step)
     if numbers.dtype.kind not in "iu":
         raise StreamgaugeError("step must be a whole number, or the step number of every sample")
     if numbers.ndim == 0:
         if int(numbers) < 1:
             raise StreamgaugeError(f"step {int(numbers)} is invalid: a step has 1 sample or more")
-        return np.zeros(0, np.int64), int(numbers)
+        return None, int(numbers)
     if length is not None and numbers.shape != (length,):
         raise StreamgaugeError(
             f"step has {numbers.size} entries for {length} labels: give one step number per sample"
@@ -103,6 +102,25 @@ def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints, int]:
     if numbers.size and np.any(numbers[1:] < numbers[:-1]):
         raise StreamgaugeError("step numbers must never decrease: sort the samples by step first")
     return np.ascontiguousarray(numbers, dtype=np.int64), 1
+
+
+def step_starts(step: ArrayLike, length: int) -> Ints:
+    """For every sample, the first sample of its step."""
+    steps, size = check_step(step, length)
+    index = np.arange(length, dtype=np.int64)
+    if steps is None:
+        return index - index % size
+    is_first = np.diff(steps, prepend=steps[:1] - 1) != 0
+    return np.maximum.accumulate(np.where(is_first, index, 0))
+
+
+def evenly_spaced(first: int, stop: int, most: int) -> Ints:
+    """Up to ``most`` evenly spaced positions from ``first`` to before ``stop``.
+
+    >>> evenly_spaced(0, 10, 4)
+    array([0, 3, 6, 9])
+    """
+    return np.unique(np.linspace(first, stop - 1, min(most, stop - first)).astype(np.int64))
 
 
 def tie_rule(ties: str) -> int:
@@ -156,14 +174,45 @@ def in_threads(jobs: Sequence[Callable[[], Any]], threads: int | None = None) ->
             future.result()
 
 
+@dataclass(frozen=True)
+class BlindCounts:
+    """Hits of blind classifiers, [blocks, windows, shifts]; the last window is unlimited."""
+
+    windows: Floats
+    shifts: Floats
+    hits: Ints
+    tries: Ints
+    block: int
+    """Samples per block."""
+    length: int
+    target_offset: Floats
+    """Distance in samples from the predictions of a block to their targets, per shift."""
+    unit: str = "samples"
+    """Of the shifts: ``samples`` or ``seconds``."""
+
+    def at(self, keep: NDArray[np.bool_]) -> BlindCounts:
+        """The counts of a subset of the shifts."""
+        return replace(
+            self,
+            shifts=self.shifts[keep],
+            target_offset=self.target_offset[keep],
+            hits=self.hits[:, :, keep],
+            tries=self.tries[:, :, keep],
+        )
+
+
+def block_size(length: int) -> int:
+    """Samples per block, for about two thousand blocks."""
+    return max(1, length // 2048)
+
+
 class BlindCounter:
     """Hits of blind classifiers for every window, shift and block of the stream.
 
     ``feed`` takes the labels (class numbers below ``classes``) in pieces of any size, ``finish``
     ends the stream. Then ``hits[b, w, s]`` counts the correct predictions of window w at shift s
-    made before a sample t in block b, and ``tries[b, w, s]`` all predictions. Memory is bounded by
-    the longest window plus the longest shift plus one piece; if there are more than ``blocks``
-    blocks, they are merged in pairs.
+    made before a sample t in block b, and ``tries[b, w, s]`` all predictions. Labels in memory are
+    bounded by the longest window plus the longest shift plus one piece.
 
     Predictions of samples before ``first_target`` are not counted.
     """
@@ -177,7 +226,6 @@ class BlindCounter:
         ties: str = "recent",
         step: int = 1,
         block: int = 4096,
-        blocks: int = 4096,
         first_target: int = 0,
     ) -> None:
         self.windows = check_windows(windows)
@@ -186,7 +234,6 @@ class BlindCounter:
         self.classes = max(1, classes)
         self.ties = tie_rule(ties)
         self.block = block
-        self.blocks = blocks
         self.first = np.maximum(first_target - self.shifts, 0)
         self.length = 0
         self.hits = np.zeros((0, self.windows.size, self.shifts.size), np.int64)
@@ -206,7 +253,8 @@ class BlindCounter:
         rows = max(1, self._small.size)
         self._walked = np.zeros((0, rows, self.shifts.size), np.int64)
         self._slid = [np.zeros((0, self.shifts.size), np.int64) for _ in self._sliding]
-        self._begin = {int(w): -1 for w in [*self._finite, 1]}
+        # First sample that each window can predict; -1 if none.
+        self.begin = {int(w): -1 for w in [*self._finite, 1]}
 
     def _count_small(self) -> int:
         """Number of the shortest windows that are cheaper in one backward walk than by sliding."""
@@ -253,9 +301,12 @@ class BlindCounter:
         self.finish_with(np.stack(rows, axis=1) if rows else self.hits, self.length, self.begin)
 
     @property
-    def begin(self) -> dict[int, int]:
-        """First sample that each window can predict; -1 if none."""
-        return self._begin
+    def counts(self) -> BlindCounts:
+        """The counts of the finished stream."""
+        shifts = self.shifts.astype(np.float64)
+        return BlindCounts(
+            self.windows, shifts, self.hits, self.tries, self.block, self.length, shifts
+        )
 
     def finish_with(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
         """Set the hits of a stream of this length, compute the tries, and release the labels."""
@@ -273,19 +324,19 @@ class BlindCounter:
 
     def _find_beginnings(self) -> None:
         """Find the first sample each window can predict: its step begins with a full window."""
-        for window, first in self._begin.items():
+        for window, first in self.begin.items():
             if first >= 0:
                 continue
             if not self._stepped:
                 first = -(-window // self.size) * self.size
                 if first < self.length:
-                    self._begin[window] = first
+                    self.begin[window] = first
                 continue
             low = max(window, self._offset + 1)
             inside = self._steps[low - 1 - self._offset :]
             change = np.flatnonzero(inside[1:] != inside[:-1])
             if change.size:
-                self._begin[window] = low + int(change[0])
+                self.begin[window] = low + int(change[0])
 
     def _reserve(self, used: int) -> None:
         missing = used - self._walked.shape[0]
@@ -296,51 +347,34 @@ class BlindCounter:
             ]
             self._walked, self._slid = grown[0], grown[1:]
 
-    def _merge(self) -> None:
-        """Merge blocks in pairs."""
-        self._reserve(self._walked.shape[0] + self._walked.shape[0] % 2)
-        self._walked = self._walked[0::2] + self._walked[1::2]
-        self._slid = [counts[0::2] + counts[1::2] for counts in self._slid]
-        self.block *= 2
-
     def _count_to(self, hi: int) -> None:
         lo = self._done
         if hi <= lo:
             return
-        while hi > self.block * self.blocks:
-            self._merge()
         self._reserve(-(-hi // self.block))
         from streamgauge.audit import kernels
 
         piece = (self._labels, self._offset, self._steps, self.size)
         tail = (self.length, self.block)
         jobs: list[Callable[[], None]] = []
-        for i, window in enumerate(self._sliding):
-
-            def slide(
-                window: int = window,
-                tree: Ints = self._trees[i],
-                memory: Ints = self._memory[i],
-                counts: Ints = self._slid[i],
-            ) -> None:
-                kernels.count_sliding(
-                    *piece, lo, hi, *tail, window, self.shifts, self.first, self.ties,
-                    tree, memory, counts,
-                )  # fmt: skip
-
-            jobs.append(slide)
+        for window, tree, memory, hits in zip(
+            self._sliding, self._trees, self._memory, self._slid, strict=True
+        ):
+            jobs.append(
+                partial(
+                    kernels.count_sliding, *piece, lo, hi, *tail, window, self.shifts, self.first,
+                    self.ties, tree, memory, hits,
+                )
+            )  # fmt: skip
         if self._small.size:
-            hits = self._walked
             chunk = max(self.block, -(-(hi - lo) // (8 * cores() * self.block)) * self.block)
             for a in range(lo - lo % self.block, hi, chunk):
-
-                def walk(a: int = max(a, lo), b: int = min(a + chunk, hi)) -> None:
-                    kernels.count_backward(
-                        *piece, a, b, *tail, self._small, self.shifts, self.first, self.ties,
-                        self.classes, hits,
-                    )  # fmt: skip
-
-                jobs.append(walk)
+                jobs.append(
+                    partial(
+                        kernels.count_backward, *piece, max(a, lo), min(a + chunk, hi), *tail,
+                        self._small, self.shifts, self.first, self.ties, self.classes, self._walked,
+                    )
+                )  # fmt: skip
         in_threads(jobs)
         self._done = hi
 
@@ -362,3 +396,30 @@ class BlindCounter:
             self._labels = self._labels[cut:].copy()
             self._steps = self._steps[cut:].copy() if self._stepped else self._steps
             self._offset = keep
+
+
+def count_labels(
+    codes: NDArray[np.int32],
+    classes: int,
+    windows: ArrayLike,
+    shifts: ArrayLike,
+    step: ArrayLike,
+    ties: str,
+    *,
+    block: int,
+    first_target: int = 0,
+) -> BlindCounts:
+    """Hits of blind classifiers on a whole stream of class numbers."""
+    steps, size = check_step(step, codes.size)
+    counter = BlindCounter(
+        windows,
+        shifts,
+        classes=classes,
+        ties=ties,
+        step=size,
+        block=block,
+        first_target=first_target,
+    )
+    counter.feed(codes, steps)
+    counter.finish()
+    return counter.counts

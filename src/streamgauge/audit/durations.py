@@ -7,31 +7,19 @@ from collections.abc import Iterable
 
 from streamgauge.errors import StreamgaugeError
 
-UNITS = {
-    "ms": 0.001,
-    "s": 1.0,
-    "sec": 1.0,
-    "second": 1.0,
-    "min": 60.0,
-    "m": 60.0,
-    "minute": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "w": 604800.0,
-    "week": 604800.0,
-    "y": 31557600.0,
+NAMED = {
     "year": 31557600.0,
+    "month": 2629800.0,
+    "week": 604800.0,
+    "day": 86400.0,
+    "hour": 3600.0,
+    "minute": 60.0,
+    "second": 1.0,
 }
-NAMED = [
-    ("year", 31557600.0),
-    ("month", 2629800.0),
-    ("week", 604800.0),
-    ("day", 86400.0),
-    ("hour", 3600.0),
-    ("minute", 60.0),
-]
+SHORT = {"s": "second", "sec": "second", "m": "minute", "min": "minute"}
+SHORT |= {"h": "hour", "d": "day", "w": "week", "y": "year"}
+UNITS = NAMED | {short: NAMED[name] for short, name in SHORT.items()} | {"ms": 0.001}
+del UNITS["month"]  # months differ in length
 
 
 def seconds(text: str | float) -> float:
@@ -86,12 +74,10 @@ def in_words(duration: float) -> str:
     >>> in_words(86400), in_words(5400), in_words(0.5), in_words(1209600)
     ('1 day', '1.5 hours', '0.5 seconds', '2 weeks')
     """
-    units = [(n, s) for n, s in NAMED if n not in ("month",)]
-    for name, size in [*units, ("second", 1.0)]:
-        if duration >= size * 0.999 or name == "second":
-            amount = float(f"{duration / size:.3g}")
-            return f"{amount:g} {name}{'' if amount == 1 else 's'}"
-    raise AssertionError
+    units = [(name, size) for name, size in NAMED.items() if name != "month"]
+    name, size = next((unit for unit in units if duration >= unit[1] * 0.999), units[-1])
+    amount = float(f"{duration / size:.3g}")
+    return f"{amount:g} {name}{'' if amount == 1 else 's'}"
 
 
 def period_name(duration: float) -> str:
@@ -100,7 +86,7 @@ def period_name(duration: float) -> str:
     >>> period_name(86000), period_name(604800), period_name(7200)
     ('day', 'week', '2 hours')
     """
-    for name, size in NAMED:
-        if abs(duration / size - 1) < 0.03:
+    for name, size in NAMED.items():
+        if name != "second" and abs(duration / size - 1) < 0.03:
             return name
     return in_words(duration)

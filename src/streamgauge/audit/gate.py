@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamgauge.errors import StreamgaugeError, nearest
 
@@ -82,22 +83,21 @@ class _Parser:
         return self.tokens[self.position - 1]
 
     def read(self) -> bool:
-        result = self._all_of()
-        while self._peek() == "or":
-            self._next()
-            other = self._all_of()
-            result = result or other
+        result = self._fold(self._all_of, {"or": lambda a, b: a or b})
         if self._peek():
             raise self._error(f"'{self._peek()}' is unexpected")
-        return result
+        return bool(result)
+
+    def _fold(self, operand: Callable[[], Any], operators: Mapping[str, Callable[..., Any]]) -> Any:
+        """Operands joined by operators of equal precedence, evaluated from left to right."""
+        value = operand()
+        while self._peek() in operators:
+            combine = operators[self._next()[0]]
+            value = combine(value, operand())
+        return value
 
     def _all_of(self) -> bool:
-        result = self._comparison()
-        while self._peek() == "and":
-            self._next()
-            other = self._comparison()
-            result = result and other
-        return result
+        return bool(self._fold(self._comparison, {"and": lambda a, b: a and b}))
 
     def _comparison(self) -> bool:
         left = self._sum()
@@ -107,22 +107,15 @@ class _Parser:
         return bool(COMPARE[sign](left, self._sum()))
 
     def _sum(self) -> float:
-        value = self._product()
-        while self._peek() in ("+", "-"):
-            sign = self._next()[0]
-            other = self._product()
-            value = value + other if sign == "+" else value - other
-        return value
+        return float(self._fold(self._product, {"+": operator.add, "-": operator.sub}))
 
     def _product(self) -> float:
-        value = self._factor()
-        while self._peek() in ("*", "/"):
-            sign = self._next()[0]
-            other = self._factor()
-            if sign == "/" and other == 0:
-                raise self._error("it divides by zero")
-            value = value * other if sign == "*" else value / other
-        return value
+        return float(self._fold(self._factor, {"*": operator.mul, "/": self._divide}))
+
+    def _divide(self, a: float, b: float) -> float:
+        if b == 0:
+            raise self._error("it divides by zero")
+        return a / b
 
     def _factor(self) -> float:
         text, number = self._next()
@@ -137,19 +130,16 @@ class _Parser:
             return value
         if not text[0].isalpha() and text[0] != "_":
             raise self._error(f"a number or a name is expected instead of '{text}'")
-        return self._value(text)
-
-    def _value(self, name: str) -> float:
-        if name not in self.values:
+        if text not in self.values:
             raise StreamgaugeError(
-                f"the condition '{self.condition}' uses '{name}', which is no value of an audit: "
-                f"{nearest(name, self.values)}"
+                f"the condition '{self.condition}' uses '{text}', which is no value of an audit: "
+                f"{nearest(text, self.values)}"
             )
-        value = self.values[name]
+        value = self.values[text]
         if math.isnan(value):
             known = ", ".join(sorted(n for n, v in self.values.items() if not math.isnan(v)))
             raise StreamgaugeError(
-                f"the condition '{self.condition}' cannot be evaluated, because {name} cannot be "
+                f"the condition '{self.condition}' cannot be evaluated, because {text} cannot be "
                 f"computed from this log; known values are {known}"
             )
         return value

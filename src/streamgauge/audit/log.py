@@ -11,10 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.tables.base import TableReader
-from streamgauge.tables.columns import choose, require
-from streamgauge.tables.read import open_table
-from streamgauge.tables.rows import Rows
+from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.values import Codes, Ints, Vocabulary
 from streamgauge.tables.values import numbers as as_numbers
@@ -39,36 +36,22 @@ class Piece:
     features: NDArray[np.float32] | None = None
 
 
-class PredictionLog:
-    """The log of some system: its columns, what they mean, and its rows in pieces.
-
-    Every role (label, prediction, time, user, album, step, shift, age) may be given the name of its
-    column, or ``"none"`` to leave it out; otherwise it is guessed from the usual names, and
-    ``guessed`` says which were. ``features`` names columns, or one array with a row a sample.
-    """
+class PredictionLog(RoleTable):
+    """The log of a system, read in pieces; its roles are label, prediction, time, user, album,
+    step, shift and age. ``features`` names columns, or one array with a row per sample."""
 
     def __init__(self, log: Any, *, features: Sequence[str] = (), **columns: str | None) -> None:
-        self.source: TableReader = open_table(log)
+        super().__init__(log, "", ROLES, columns, ["label"], features, "feature")
         self.first_row = 0  # of the source, in the log
-        self.name = self.source.name
-        names = self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--", ["label"])
-        self.guessed = [role for role in self.roles if not columns.get(role)]
-        for name in features:
-            require(names, name, "feature", self.name)
         self.features = tuple(features)
         self.classes = Vocabulary()
-        self.users = Vocabulary()
-        self.albums = Vocabulary()
+        self.groups = {"user": Vocabulary(), "album": Vocabulary()}
         self.times = TimeParser(self.roles.get("time", ""))
 
     def row_name(self, row: int) -> str:
         """A row within a sentence: its line, where the file has lines."""
-        name = self.source.row_name(row)
+        name = super().row_name(row)
         return name[0].lower() + name[1:]
-
-    def _rows(self, first: int, count: int) -> Rows:
-        return Rows(count, self.name, lambda row: self.row_name(first + row))
 
     def pieces(self) -> Iterator[Piece]:
         """The rows, a bounded number at a time, in the order of the file."""
@@ -96,16 +79,15 @@ class PredictionLog:
         if "prediction" in self.roles:
             read["prediction"] = self.classes.encode(table[self.roles["prediction"]])
             self._refuse_fractions("prediction", "give the class that was predicted")
-        if "user" in self.roles:
-            read["user"] = self.users.encode(table[self.roles["user"]])
-        if "album" in self.roles:
-            read["album"] = self.albums.encode(table[self.roles["album"]])
+        for role, groups in self.groups.items():
+            if role in self.roles:
+                read[role] = groups.encode(table[self.roles[role]])
         if "time" in self.roles:
-            rows = self._rows(row, table.num_rows)
+            rows = self.rows(row, table.num_rows)
             read["time"] = self.times.whole_seconds(table[self.roles["time"]], rows)
         for role in ("step", "shift", "age"):
             if role in self.roles:
-                read[role] = self._whole(role, table[self.roles[role]], row)
+                read[role] = self._whole(role, table, row)
         if flat:
             columns = [self._number_column(name, table[name]) for name in flat]
             read["features"] = np.stack(columns, axis=1)
@@ -122,7 +104,7 @@ class PredictionLog:
         labels = self.classes.encode(column)
         self._refuse_fractions("label", "write classes as whole numbers or names")
         why = f"has no label in column '{name}': drop the rows without a label."
-        self._rows(row, len(labels)).refuse(labels < 0, "missing label", why)
+        self.rows(row, len(labels)).refuse(labels < 0, "missing label", why)
         for key, code in self.classes.numbers.items():
             if isinstance(key, int) and key < 0 and (labels == code).any():
                 raise StreamgaugeError(
@@ -138,18 +120,14 @@ class PredictionLog:
                 f"{self.classes.fraction}, not classes: {remedy}"
             )
 
-    def _whole(self, role: str, column: Any, row: int) -> Ints:
+    def _whole(self, role: str, table: Any, row: int) -> Ints:
         name = self.roles[role]
+        column = table[name]
         if pa.types.is_integer(column.type) and not column.null_count:
             return np.asarray(column).astype(np.int64)  # floats have no neighbours beyond 2^53
-        numbers = as_numbers(column)
-        if numbers is None:
-            raise StreamgaugeError(
-                f"column '{name}' is taken as the {role} but holds no numbers: name another column "
-                f"with --{role}, or leave it out with --{role} none"
-            )
+        numbers = self.numbers(table, role, f", or leave it out with --{role} none")
         why = f"has no {role} in column '{name}': fill it in, or set --{role} none."
-        self._rows(row, len(numbers)).refuse(~np.isfinite(numbers), f"missing {role}", why)
+        self.rows(row, len(numbers)).refuse(~np.isfinite(numbers), f"missing {role}", why)
         broken = np.flatnonzero(numbers != np.floor(numbers))
         if broken.size and role != "age":
             raise StreamgaugeError(

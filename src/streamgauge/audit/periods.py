@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.audit.counting import Floats, Ints, evenly_spaced
 from streamgauge.audit.durations import period_name
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Period(NamedTuple):
@@ -40,8 +38,7 @@ def match_curve(labels: NDArray[np.int32], lags: int, samples: int = 40_000) -> 
     from streamgauge.audit import kernels
 
     lags = min(lags, labels.size - 1)
-    usable = labels.size - lags
-    start_index = np.unique(np.linspace(0, usable - 1, min(samples, usable)).astype(np.int64))
+    start_index = evenly_spaced(0, labels.size - lags, samples)
     matches = np.zeros(lags + 1, np.int32)
     kernels.count_matches(np.ascontiguousarray(labels, dtype=np.int32), start_index, matches)
     return matches / start_index.size
@@ -53,9 +50,7 @@ def match_curve_in_time(
     """r by time difference, in bins of ``width`` seconds; NaN in bins with few pairs of samples."""
     from streamgauge.audit import kernels
 
-    start_index = np.unique(
-        np.linspace(0, labels.size - 1, min(samples, labels.size)).astype(np.int64)
-    )
+    start_index = evenly_spaced(0, labels.size, samples)
     matches, pairs = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
     kernels.count_matches_in_time(labels, times, start_index, width, 4 * bins, matches, pairs)
     curve = np.full(bins, np.nan)

@@ -14,12 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.counting import check_step, check_windows, encode, running_modes
+from streamgauge.audit.counting import (
+    Floats,
+    Ints,
+    check_windows,
+    encode,
+    evenly_spaced,
+    running_modes,
+    step_starts,
+)
 from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TARGETS = 2_000
 USER_TARGETS = 200_000
@@ -60,18 +65,6 @@ def level_from_answers(correct: NDArray[np.bool_], burst: int = 1) -> Level:
     hits = np.add.reduceat(correct.astype(np.float64), edges)
     tries = np.diff(np.append(edges, correct.size)).astype(np.float64)
     return level_from_blocks(hits, tries, math.ceil(max(correct.size / 100, burst) / block))
-
-
-def step_starts(step: ArrayLike, length: int) -> Ints:
-    """For every sample, the first sample of its step."""
-    steps, size = check_step(step, length)
-    index = np.arange(length, dtype=np.int64)
-    if np.ndim(step) == 0:
-        return index - index % size
-    if length == 0:
-        return index
-    is_first = np.concatenate([[True], steps[1:] != steps[:-1]])
-    return np.maximum.accumulate(np.where(is_first, index, 0))
 
 
 def albums_of(users: ArrayLike) -> Ints:
@@ -117,9 +110,7 @@ def blind_without_user(
 
     codes, classes = encode(labels)
     user_codes, _ = encode(users)
-    target_index = np.unique(
-        np.linspace(0, codes.size - 1, min(targets, codes.size)).astype(np.int64)
-    )
+    target_index = evenly_spaced(0, codes.size, targets)
     known = step_starts(step, codes.size)[target_index]
     predictions = np.empty(target_index.size, np.int32)
     reach = 50 * window + 10_000
@@ -169,8 +160,7 @@ def neighbour_accuracy(
     first = prefix + shift
     if first >= codes.size:
         return NeighbourLevels(tuple(windows), tuple(UNKNOWN_LEVEL for _ in windows))
-    spaced = np.linspace(first, codes.size - 1, min(targets, codes.size - first))
-    target_index = np.unique(spaced.astype(np.int64))
+    target_index = evenly_spaced(first, codes.size, targets)
     known = step_starts(step, codes.size)[target_index - shift]
     correct = np.full((len(windows), target_index.size), -1, np.int8)
     chunk = max(1, 16_000_000 // codes.size)

@@ -11,30 +11,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
-    BlindCounter,
+    BlindCounts,
+    Floats,
+    Ints,
+    block_size,
     check_shifts,
-    check_step,
     check_windows,
+    count_labels,
     encode,
     in_threads,
     running_modes,
+    step_starts,
 )
 from streamgauge.audit.durations import all_durations, in_words, seconds
 from streamgauge.audit.periods import Period, burst_length, find_periods
-from streamgauge.audit.repeats import step_starts
-from streamgauge.audit.verdict import MARGIN, BlindCounts, ShiftChoice, ShiftRule, choose_shift
+from streamgauge.audit.verdict import MARGIN, ShiftChoice, ShiftRule, choose_shift
 from streamgauge.errors import StreamgaugeError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # No window of 2: with ties to the most recent it equals a window of 1.
 WINDOWS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
@@ -66,12 +66,6 @@ def shift_grid(length: int, periods: Sequence[Period] = (), step: int = 1, octav
     return shifts[(shifts >= 0) & (shifts <= most)]
 
 
-def window_grid(prefix: int) -> Floats:
-    """Windows to choose from: up to a quarter of the prefix, and the unlimited window."""
-    fits = [float(w) for w in WINDOWS if w <= max(1, prefix // 4)]
-    return np.array([*fits, math.inf])
-
-
 def select_shift(
     labels: ArrayLike,
     shifts: Sequence[float | str] | NDArray[Any] | None = None,
@@ -89,23 +83,21 @@ def select_shift(
 ) -> ShiftChoice:
     """The smallest shift from which on recent labels do not help, or None, with the reason.
 
-    For every shift S a window k(S) is chosen: on the first ``prefix`` of the stream, then for each
-    later segment on all samples before that segment. After the prefix, its accuracy is compared
-    with that of unlimited history at the same shift and on the same samples. There is no
+    For every shift S a window k(S) is chosen on earlier samples: on the first ``prefix`` of the
+    stream, then for each later segment on all samples before it. After the prefix, its accuracy is
+    compared with that of unlimited history at the same shift and on the same samples. There is no
     correlation at S if this excess is at most
 
         max(margin, errors · standard error)
 
     (above zero, or above the excess of the last octave of shifts). The result is the smallest S
-    without correlation such that no larger shift has a significant excess. Dozens of shifts are
-    tested, so significance is corrected for their number, in two stages. First: does any shift have
-    an excess? Without correlation this happens in one of a thousand streams; if none has, the
-    result is 0 (so it is for shuffled labels, also in short streams). Second: a larger shift has an
-    excess if it exceeds a margin that, without correlation, is exceeded by any shift in one of
-    twenty streams. The second stage is more sensitive because a result that is too small leaves
-    correlation in, and one that is too large does not. ``together=False`` disables the correction.
-    If the last octave of shifts, taken together, has an excess, the labels drift and there is no
-    such S; multiples of a period within the last octave are tested together in the same way.
+    without correlation such that no larger shift has a significant excess. Significance is
+    corrected for the number of shifts, in two stages (``together=False``: not corrected). First:
+    does any shift have an excess? Without correlation this happens in one of a thousand streams; if
+    none has, the result is 0. Second: a larger shift has an excess if it exceeds a limit that,
+    without correlation, any shift exceeds in one of twenty streams; this is more sensitive, because
+    a result that is too small leaves correlation in. If the last octave of shifts, or the multiples
+    of a period within it, taken together, have an excess, there is no such S.
 
     The standard error comes from a block bootstrap of the paired difference, with blocks longer
     than S, than a burst, and than a hundredth of the stream. Shifts beyond a twentieth of the
@@ -129,53 +121,149 @@ def select_shift(
         raise StreamgaugeError(
             "all labels are the same class: there is nothing to predict, so check the label column"
         )
-    clock = None if times is None else check_times(times, codes.size)
-    interval = None if every is None else seconds(every)
-    periods, curve = find_periods(codes, clock, interval, codes.size // 20)
-    window_lengths = (
-        window_grid(int(prefix * codes.size)) if windows is None else check_windows(windows)
+    stream = LabelStream(
+        codes,
+        classes,
+        codes.size,
+        step,
+        ties,
+        None if times is None else check_times(times, codes.size),
+        None if every is None else seconds(every),
     )
-    if not np.isinf(window_lengths).any():
-        window_lengths = np.append(window_lengths, math.inf)
-    as_durations = shifts is not None and all_durations(shifts)
-    if as_durations:
-        if clock is None:
-            raise StreamgaugeError(
-                "shifts are durations but there are no times: give a time for every sample, or "
-                "give the shifts as numbers of samples"
-            )
-        assert shifts is not None
-        counts = count_in_time(codes, classes, clock, shifts, window_lengths, step, ties)
+    window_lengths = stream.windows(windows, prefix)
+    durations = stream.durations(shifts)
+    if durations is not None:
+        counts = stream.count_in_time(durations, window_lengths)
     else:
-        samples_per_step = typical_step(step, codes.size)
-        candidates = (
-            shift_grid(codes.size, periods, samples_per_step)
-            if shifts is None
-            else check_shifts(shifts)
-        )
-        grid = candidates[candidates <= codes.size // 20]
-        if grid.size == 0:
+        grid, block = stream.shifts(shifts), block_size(codes.size)
+        counts = count_labels(codes, classes, window_lengths, grid, step, ties, block=block)
+    return stream.choose(counts, ShiftRule(margin, errors, together, prefix, parts))
+
+
+@dataclass(frozen=True)
+class LabelStream:
+    """A stream of labels, with what selects its shift; `codes` may be only its first labels."""
+
+    codes: NDArray[np.int32]
+    classes: int
+    length: int
+    step: ArrayLike
+    ties: str
+    clock: Ints | None
+    every: float | None
+    """Seconds between samples, if constant."""
+    no_clock: str = "there are no times: give a time for every sample, or"
+    """Why there is no clock, for messages."""
+
+    @cached_property
+    def match(self) -> tuple[list[Period], Floats]:
+        """Periods and match curve."""
+        return find_periods(self.codes, self.clock, self.every, self.length // 20)
+
+    @cached_property
+    def burst(self) -> int:
+        return burst_length(self.match[1])
+
+    @cached_property
+    def samples_per_step(self) -> int:
+        """Samples per step, the mean if steps differ."""
+        step = np.asarray(self.step)
+        if step.ndim == 0:
+            return int(step)
+        return max(1, round(self.codes.size / max(1, np.unique(step).size)))
+
+    def windows(self, given: ArrayLike | None, prefix: float, coarse: bool = False) -> Floats:
+        """The windows given, or a grid up to a quarter of the prefix, and the unlimited window."""
+        if given is None:
+            longest = max(1, int(prefix * self.length) // 4)
+            grid = [w for w in WINDOWS if w <= longest]
+            if coarse:
+                grid = [w for w in grid if str(w).strip("0") == "1"]  # powers of ten
+            return np.array([*grid, math.inf])
+        lengths = check_windows(given)
+        return lengths if np.isinf(lengths).any() else np.append(lengths, math.inf)
+
+    def durations(self, shifts: Sequence[Any] | NDArray[Any] | None) -> Floats | None:
+        """The shifts in seconds, if they are durations."""
+        if shifts is None or not all_durations(shifts):
+            return None
+        if self.clock is None:
             raise StreamgaugeError(
-                f"every shift is beyond a twentieth of the {codes.size} labels: give shorter shifts"
+                f"shifts are durations but {self.no_clock} give the shifts as numbers of samples"
             )
-        counts = count_in_samples(codes, classes, grid, window_lengths, step, ties)
-    choice = choose_shift(
-        counts,
-        burst=burst_length(curve),
-        periods=periods,
-        rule=ShiftRule(margin, errors, together, prefix, parts),
-        unit="seconds" if as_durations else "samples",
-        step=typical_step(step, codes.size),
-    )
-    return with_duration(choice, clock, interval)
+        span = float(self.clock[-1] - self.clock[0])
+        durations = np.unique([seconds(s) for s in shifts])
+        durations = durations[durations <= span / 20]
+        if durations.size == 0:
+            raise StreamgaugeError(
+                f"every shift is beyond a twentieth of the {in_words(span)} of the stream: "
+                "give shorter shifts"
+            )
+        return durations
 
+    def shifts(self, given: ArrayLike | None, octave: int = 4) -> Ints:
+        """The shifts given, or a grid of shifts, up to a twentieth of the stream."""
+        if given is None:
+            return shift_grid(self.length, self.match[0], self.samples_per_step, octave)
+        shifts = np.unique(check_shifts(given))
+        shifts = shifts[shifts <= self.length // 20]
+        if shifts.size == 0:
+            raise StreamgaugeError(
+                f"every shift is beyond a twentieth of the {self.length:,} labels: give shorter "
+                "shifts"
+            )
+        return shifts
 
-def typical_step(step: ArrayLike, length: int) -> int:
-    """Samples per step, the mean if steps differ."""
-    given = np.asarray(step)
-    if given.ndim == 0:
-        return int(given)
-    return max(1, round(length / max(1, np.unique(given).size)))
+    def choose(self, counts: BlindCounts, rule: ShiftRule) -> ShiftChoice:
+        """Choose the shift, with its typical duration if times are known."""
+        choice = choose_shift(
+            counts,
+            burst=self.burst,
+            periods=self.match[0],
+            rule=rule,
+            step=self.samples_per_step,
+        )
+        if choice.shift is None or choice.unit == "seconds":
+            return choice
+        gap = int(choice.shift) + 1
+        if self.every is not None:
+            return replace(choice, duration=gap * self.every)
+        if self.clock is not None and self.clock.size > gap:
+            return replace(choice, duration=float(np.median(self.clock[gap:] - self.clock[:-gap])))
+        return choice
+
+    def count_in_time(self, durations: Floats, windows: Floats) -> BlindCounts:
+        """Hits with shifts as durations d: sample j is predicted from labels up to time(j) − d."""
+        from streamgauge.audit import kernels
+
+        codes, clock = self.codes, self.clock
+        assert clock is not None
+        start = step_starts(self.step, codes.size)
+        known = []
+        for duration in durations:
+            last = np.searchsorted(clock, clock - duration, side="right").astype(np.int64)
+            known.append(start[np.minimum(last, np.arange(codes.size))])
+        block = block_size(codes.size)
+        blocks = -(-codes.size // block)
+        hits = np.zeros((windows.size, durations.size, blocks), np.int64)
+        tries = np.zeros_like(hits)
+
+        def count(w: int) -> None:
+            modes = running_modes(codes, self.classes, float(windows[w]), self.ties)
+            for s in range(durations.size):
+                kernels.count_known(codes, modes, known[s], block, hits[w, s], tries[w, s])
+
+        in_threads([partial(count, w) for w in range(windows.size)])
+        return BlindCounts(
+            windows,
+            durations,
+            hits.transpose(2, 0, 1),
+            tries.transpose(2, 0, 1),
+            block,
+            codes.size,
+            np.zeros(durations.size),
+            "seconds",
+        )
 
 
 def check_times(times: ArrayLike, length: int) -> Ints:
@@ -193,99 +281,3 @@ def check_times(times: ArrayLike, length: int) -> Ints:
     if np.any(clock[1:] < clock[:-1]):
         raise StreamgaugeError("times are not sorted: sort the samples by time first")
     return clock
-
-
-def block_size(length: int) -> int:
-    """Samples per block, for about two thousand blocks."""
-    return max(1, length // 2048)
-
-
-def count_in_samples(
-    codes: NDArray[np.int32],
-    classes: int,
-    shifts: Ints,
-    windows: Floats,
-    step: ArrayLike,
-    ties: str,
-) -> BlindCounts:
-    """Hits per block, shifts in samples."""
-    steps, size = check_step(step, codes.size)
-    usable = np.unique(shifts[shifts < codes.size])
-    counter = BlindCounter(
-        windows, usable, classes=classes, ties=ties, step=size, block=block_size(codes.size)
-    )
-    counter.feed(codes, steps if np.ndim(step) else None)
-    counter.finish()
-    return from_counter(counter)
-
-
-def from_counter(counter: BlindCounter) -> BlindCounts:
-    """The counts of a finished counter."""
-    return BlindCounts(
-        counter.windows,
-        counter.shifts.astype(np.float64),
-        counter.hits,
-        counter.tries,
-        counter.block,
-        counter.length,
-        counter.shifts.astype(np.float64),
-    )
-
-
-def count_in_time(
-    codes: NDArray[np.int32],
-    classes: int,
-    clock: Ints,
-    shifts: Sequence[float | str] | NDArray[Any],
-    windows: Floats,
-    step: ArrayLike,
-    ties: str,
-) -> BlindCounts:
-    """Hits per block with shifts as durations: sample j is predicted from labels up to time − d."""
-    from streamgauge.audit import kernels
-
-    span = float(clock[-1] - clock[0])
-    durations = np.unique([seconds(s) for s in shifts])
-    durations = durations[durations <= span / 20]
-    if durations.size == 0:
-        raise StreamgaugeError(
-            f"every shift is beyond a twentieth of the {in_words(span)} of the stream: "
-            "give shorter shifts"
-        )
-    start = step_starts(step, codes.size)
-    known = []
-    for duration in durations:
-        last = np.searchsorted(clock, clock - duration, side="right").astype(np.int64)
-        known.append(start[np.minimum(last, np.arange(codes.size))])
-    block = block_size(codes.size)
-    blocks = -(-codes.size // block)
-    hits = np.zeros((windows.size, durations.size, blocks), np.int64)
-    tries = np.zeros_like(hits)
-
-    def count(w: int) -> None:
-        modes = running_modes(codes, classes, float(windows[w]), ties)
-        for s in range(durations.size):
-            kernels.count_known(codes, modes, known[s], block, hits[w, s], tries[w, s])
-
-    in_threads([partial(count, w) for w in range(windows.size)])
-    return BlindCounts(
-        windows,
-        durations.astype(np.float64),
-        hits.transpose(2, 0, 1),
-        tries.transpose(2, 0, 1),
-        block,
-        codes.size,
-        np.zeros(durations.size),
-    )
-
-
-def with_duration(result: ShiftChoice, clock: Ints | None, every: float | None) -> ShiftChoice:
-    """Add the typical duration of the shift if times are known."""
-    if result.shift is None or result.unit == "seconds":
-        return result
-    gap = int(result.shift) + 1
-    if every is not None:
-        return replace(result, duration=gap * every)
-    if clock is not None and clock.size > gap:
-        return replace(result, duration=float(np.median(clock[gap:] - clock[:-gap])))
-    return result

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import BlindCounter
+from streamgauge.audit.counting import BlindCounter, Floats, Ints
 from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.errors import StreamgaugeError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from streamgauge.tables.values import Codes
 
 # Logs of up to this many rows are kept in memory, for sorting and all results about users.
 IN_MEMORY = 10_000_000
@@ -22,33 +20,139 @@ IN_MEMORY = 10_000_000
 SAMPLE = 2_000_000
 
 
+class ClassHistory(NamedTuple):
+    """Per class: the number of labels so far, and the last position (-1: none)."""
+
+    counts: Ints
+    last: Ints
+
+    def after(self, labels: Codes, start: int) -> ClassHistory:
+        """The history after these labels, the first of which is at position `start`."""
+        counts = np.bincount(labels, minlength=self.counts.size)
+        last = np.full(counts.size, -1, np.int64)
+        last[labels] = start + np.arange(labels.size)  # of equal labels, the last position is kept
+        return self.plus(ClassHistory(counts, last))
+
+    def plus(self, later: ClassHistory) -> ClassHistory:
+        """The history after another one that follows, with as many classes or more."""
+        size = later.counts.size
+        return ClassHistory(
+            padded(self.counts, size, 0) + later.counts,
+            np.maximum(padded(self.last, size, -1), later.last),
+        )
+
+    def numbered(self, numbers: NDArray[Any], size: int) -> ClassHistory:
+        """The same history with other class numbers."""
+        counts, last = np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        counts[numbers], last[numbers] = self.counts, self.last
+        return ClassHistory(counts, last)
+
+    def mode(self, smallest: bool) -> int:
+        """The most frequent class; ties go to the smallest class, or to the most recent."""
+        if not self.counts.any():
+            return -1
+        best = np.flatnonzero(self.counts == self.counts.max())
+        return int(best[0] if smallest else best[np.argmax(self.last[best])])
+
+
+NO_HISTORY = ClassHistory(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def padded(values: Ints, size: int, fill: int) -> Ints:
+    return np.concatenate([values, np.full(max(0, size - values.size), fill, np.int64)])
+
+
+@dataclass
+class StreamScan:
+    """The rows of a log at one shift: their classes, order and steps."""
+
+    rows: int = 0
+    history: ClassHistory = NO_HISTORY
+    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """First and last time and step, where the log has them."""
+    runs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Samples of the first, of the largest and of the last step."""
+
+    def add(self, log: PredictionLog, piece: Piece, row: int, ordered: bool) -> None:
+        """Add the next rows; `row` is the first of them, and `ordered` checks their order."""
+        self.rows += piece.label.size
+        self.history = self.history.after(piece.label, row)
+        if piece.time is not None and ordered:
+            self.follow(log, "time", piece.time, row)
+        if piece.step is not None and ordered:
+            self.follow(log, "step", piece.step, row, run_lengths(piece.step))
+
+    def follow(
+        self, log: PredictionLog, role: str, values: Ints, row: int, runs: Ints | None = None
+    ) -> None:
+        """Add the next times or steps (with the samples of each step); they must not decrease."""
+        first, last = self.ends.get(role, (int(values[0]), None))
+        check_order(log, role, values, last, row)
+        self.ends[role] = first, int(values[-1])
+        if runs is not None:
+            shared = last == int(values[0])
+            runs = join_runs(self.runs, runs) if shared else np.concatenate([self.runs, runs])
+            self.runs = runs if runs.size < 3 else runs[[0, int(runs.argmax()), -1]]
+
+
 @dataclass
 class Scan:
     """Contents of a log, from the first pass."""
 
-    rows: int
-    counts: Ints
-    """Number of samples of the stream per class."""
-    in_memory: Piece
+    streams: dict[int, StreamScan] = field(default_factory=dict)
+    """The rows of each shift in the log; one stream at shift 0 if the log has no shifts."""
+    in_memory: Piece = field(default_factory=lambda: Piece(np.zeros(0, np.int32)))
     """All rows of the stream, or its first rows."""
-    complete: bool
+    complete: bool = False
     """Whether all rows are in memory."""
-    shifts: dict[int, int] = field(default_factory=dict)
-    """Number of rows per shift in the log."""
     others: Piece | None = None
     """Rows at other shifts than the stream's, if all rows are in memory."""
     unpredicted: int = 0
-    largest_step: int = 1
+    histories: list[tuple[int, ClassHistory]] = field(default_factory=list)
+    """Of a scan in parts: the first row of each part, and the class history before it."""
+
+    def add(self, log: PredictionLog, piece: Piece, row: int, ordered: bool = True) -> None:
+        """Add the next rows of the log; `row` is the first of them."""
+        shifts = [0] if piece.shift is None else np.unique(piece.shift).tolist()
+        for shift in shifts:
+            part = piece if piece.shift is None else take(piece, piece.shift == shift)
+            self.streams.setdefault(shift, StreamScan()).add(log, part, row, ordered)
+        if piece.prediction is not None:
+            self.unpredicted += int(np.sum(piece.prediction < 0))
+
+    def finish(self, log: PredictionLog, rows: Piece, complete: bool) -> Scan:
+        """Separate the rows in memory by shift; an error if all labels are the same class."""
+        self.in_memory, self.complete = rows, complete
+        if np.count_nonzero(self.counts) < 2:
+            raise StreamgaugeError(
+                f"all {self.length:,} labels in column '{log.roles['label']}' are the same "
+                "class: there is nothing to predict, so check the label column"
+            )
+        if rows.shift is not None:
+            in_stream = rows.shift == self.shift
+            self.in_memory = take(rows, in_stream)
+            self.others = take(rows, ~in_stream) if complete and not in_stream.all() else None
+        return self
 
     @property
     def shift(self) -> int:
         """The shift of the stream itself: the smallest in the log."""
-        return min(self.shifts, default=0)
+        return min(self.streams)
 
     @property
     def length(self) -> int:
         """Samples in the stream."""
-        return self.shifts[self.shift] if self.shifts else self.rows
+        return self.streams[self.shift].rows
+
+    @property
+    def counts(self) -> Ints:
+        """Number of samples of the stream per class."""
+        return self.streams[self.shift].history.counts
+
+    @property
+    def largest_step(self) -> int:
+        """Samples of the largest step of the stream."""
+        return int(self.streams[self.shift].runs.max(initial=1))
 
 
 def join(pieces: list[Piece]) -> Piece:
@@ -71,78 +175,26 @@ def take(piece: Piece, rows: NDArray[Any] | slice) -> Piece:
 
 def scan(log: PredictionLog, *, sort: bool = False, hold: int = IN_MEMORY) -> Scan:
     """Read the whole log once, check it, and keep up to ``hold`` rows in memory."""
-    pieces: list[Piece] = []
-    rows = kept = unpredicted = 0
-    by_shift: dict[int, Any] = {}
-    last_time: dict[int, int] = {}
-    last_step: dict[int, int] = {}
+    result, pieces, rows = Scan(), [], 0
     for piece in log.pieces():
-        start = rows
+        result.add(log, piece, rows, ordered=not sort)
+        kept = rows
         rows += piece.label.size
-        shifts = np.zeros(1, np.int64) if piece.shift is None else np.unique(piece.shift)
-        for shift in shifts.tolist():
-            part = piece if piece.shift is None else take(piece, piece.shift == shift)
-            counts, total = by_shift.get(shift, (np.zeros(0, np.int64), 0))
-            new_counts = np.bincount(part.label, minlength=counts.size)
-            new_counts[: counts.size] += counts
-            by_shift[shift] = (new_counts, total + part.label.size)
-            if part.time is not None and not sort:
-                last_time[shift] = check_sorted(log, part.time, last_time.get(shift), start)
-            if part.step is not None and not sort:
-                check_steps(log, part.step, last_step.get(shift))
-                last_step[shift] = int(part.step[-1])
-        if piece.prediction is not None:
-            unpredicted += int(np.sum(piece.prediction < 0))
         if rows <= hold:
             pieces.append(piece)
-        elif kept < SAMPLE:
-            if sort:
-                raise StreamgaugeError(
-                    f"{log.name} has more than {hold:,} rows, too many to sort here: sort it first"
-                )
-            pieces = [join([*pieces, piece])]
-            pieces = [take(pieces[0], slice(0, SAMPLE))]
-            kept = pieces[0].label.size
+        elif sort:
+            raise StreamgaugeError(
+                f"{log.name} has more than {hold:,} rows, too many to sort here: sort it first"
+            )
+        elif kept <= max(hold, SAMPLE):
+            pieces = [take(join([*pieces, piece]), slice(0, SAMPLE))]
     in_memory = join(pieces)
-    complete = rows <= hold
     if sort and in_memory.time is not None:
         in_memory = take(in_memory, np.argsort(in_memory.time, kind="stable"))
-    result = finish_scan(log, rows, by_shift, in_memory, complete, unpredicted)
+    result.finish(log, in_memory, rows <= hold)
     if sort and result.in_memory.step is not None:
-        check_steps(log, result.in_memory.step, None)
+        check_order(log, "step", result.in_memory.step, None, 0)
     return result
-
-
-def finish_scan(
-    log: PredictionLog,
-    rows: int,
-    by_shift: dict[int, Any],
-    in_memory: Piece,
-    complete: bool,
-    unpredicted: int,
-) -> Scan:
-    """Build the scan from rows and class counts per shift, and the rows in memory."""
-    rows_per_shift = (
-        {s: total for s, (_, total) in by_shift.items()} if in_memory.shift is not None else {}
-    )
-    first = min(by_shift)
-    counts = by_shift[first][0]
-    if np.count_nonzero(counts) < 2:
-        raise StreamgaugeError(
-            f"all {by_shift[first][1]:,} labels in column '{log.roles['label']}' are the same "
-            "class: there is nothing to predict, so check the label column"
-        )
-    others = None
-    if in_memory.shift is not None:
-        at_first_shift = in_memory.shift == first
-        others = take(in_memory, ~at_first_shift) if complete and not at_first_shift.all() else None
-        in_memory = take(in_memory, at_first_shift)
-    largest_step = 1
-    if in_memory.step is not None:
-        largest_step = int(run_lengths(in_memory.step).max())
-    return Scan(
-        rows, counts, in_memory, complete, rows_per_shift, others, unpredicted, largest_step
-    )
 
 
 def run_lengths(steps: Ints) -> Ints:
@@ -151,85 +203,120 @@ def run_lengths(steps: Ints) -> Ints:
     return np.diff(np.concatenate([[0], edges, [steps.size]]))
 
 
-def check_sorted(log: PredictionLog, times: Ints, previous: int | None, row: int) -> int:
-    """The last time; an error if times decrease."""
-    all_times = times if previous is None else np.concatenate([[previous], times])
-    decreases = np.flatnonzero(all_times[1:] < all_times[:-1])
-    if decreases.size:
-        row_name = log.row_name(row + int(decreases[0]) + (previous is None))
-        name = log.roles["time"]
-        raise StreamgaugeError(
-            f"times in column '{name}' go back at {row_name}: pass --sort to sort by time, or "
-            "--time none to keep the order of the file"
-        )
-    return int(times[-1])
+def join_runs(left: Ints, right: Ints) -> Ints:
+    """Run lengths of two pieces that share a step."""
+    return np.concatenate([left[:-1], [left[-1] + right[0]], right[1:]])
 
 
-def check_steps(log: PredictionLog, steps: Ints, previous: int | None) -> None:
-    """An error if step numbers decrease."""
-    if np.any(steps[1:] < steps[:-1]) or (previous is not None and steps[0] < previous):
+def check_order(
+    log: PredictionLog, role: str, values: Ints, previous: int | None, row: int
+) -> None:
+    """An error if times or steps decrease, within `values` or from the `previous` one."""
+    all_values = values if previous is None else np.concatenate([[previous], values])
+    decreases = np.flatnonzero(all_values[1:] < all_values[:-1])
+    if decreases.size == 0:
+        return
+    name = log.roles[role]
+    if role == "step":
         raise StreamgaugeError(
-            f"step numbers in column '{log.roles['step']}' decrease: sort the log by step, or give "
-            "the step size with --step"
+            f"step numbers in column '{name}' decrease: sort the log by step, or give the step "
+            "size with --step"
         )
+    row_name = log.row_name(row + int(decreases[0]) + (previous is None))
+    raise StreamgaugeError(
+        f"times in column '{name}' go back at {row_name}: pass --sort to sort by time, or "
+        "--time none to keep the order of the file"
+    )
 
 
 class BlockSums:
-    """Hits and tries per block of the stream; blocks are merged in pairs if there are too many."""
+    """Hits and tries per block of the stream; positions after its end count in the last block."""
 
-    def __init__(self, block: int, blocks: int = 4096) -> None:
-        self.block, self.blocks = block, blocks
-        self.hits, self.tries = np.zeros(0), np.zeros(0)
+    def __init__(self, block: int, blocks: int) -> None:
+        self.block = block
+        self.hits, self.tries = np.zeros(blocks), np.zeros(blocks)
 
     def add(self, position: Ints, hit: NDArray[np.bool_]) -> None:
         """Add answers at these positions of the stream, correct or not."""
-        if position.size == 0:
-            return
-        while int(position.max()) >= self.block * self.blocks:
-            self.merge()
-        index = position // self.block
-        size = max(self.hits.size, int(index.max()) + 1)
-        self._grow(size)
-        self.hits += np.bincount(index[hit], minlength=size)
-        self.tries += np.bincount(index, minlength=size)
+        blocks = self.hits.size
+        index = np.minimum(position // self.block, blocks - 1)
+        self.hits += np.bincount(index[hit], minlength=blocks)
+        self.tries += np.bincount(index, minlength=blocks)
 
     def include(self, other: BlockSums) -> None:
-        """Add sums over blocks of the same length."""
-        self._grow(other.hits.size)
-        self.hits[: other.hits.size] += other.hits
-        self.tries[: other.tries.size] += other.tries
-
-    def merge(self) -> None:
-        """Merge blocks in pairs."""
-        self._grow(self.hits.size + self.hits.size % 2)
-        self.hits = self.hits[0::2] + self.hits[1::2]
-        self.tries = self.tries[0::2] + self.tries[1::2]
-        self.block *= 2
-
-    def at(self, block: int, blocks: int) -> tuple[Floats, Floats]:
-        """Hits and tries in blocks of the given length, this length times a power of two."""
-        while self.block < block:
-            self.merge()
-        self._grow(blocks)
-        if self.hits.size > blocks:  # positions after the end count in the last block
-            self.hits[blocks - 1] = self.hits[blocks - 1 :].sum()
-            self.tries[blocks - 1] = self.tries[blocks - 1 :].sum()
-        return self.hits[:blocks], self.tries[:blocks]
-
-    def _grow(self, size: int) -> None:
-        more = max(0, size - self.hits.size)
-        self.hits = np.concatenate([self.hits, np.zeros(more)])
-        self.tries = np.concatenate([self.tries, np.zeros(more)])
+        """Add the sums of other answers."""
+        self.hits += other.hits
+        self.tries += other.tries
 
 
-@dataclass
+@dataclass(frozen=True)
+class CountRequest:
+    """What the second pass counts."""
+
+    windows: Floats
+    shifts: Ints
+    step: int | None
+    """Samples per step; None: steps are read from the log."""
+    ties: str
+    block: int
+    length: int
+    classes: int
+    class_order: Codes
+    """The rank of each class, by which some tie rules go."""
+
+    def counter(self) -> BlindCounter:
+        return BlindCounter(
+            self.windows,
+            self.shifts,
+            classes=self.classes,
+            ties=self.ties,
+            step=self.step or 1,
+            block=self.block,
+        )
+
+    def codes(self, labels: Codes) -> Codes:
+        """Class numbers in the order by which ties are broken."""
+        return labels if self.ties == "recent" else self.class_order[labels]
+
+    def sums(self) -> BlockSums:
+        return BlockSums(self.block, -(-self.length // self.block))
+
+
 class Tally:
     """Hits per block: of blind classifiers, of the model, and of the model per shift and age."""
 
-    blind: BlindCounter
-    model: BlockSums
-    at_shift: dict[int, BlockSums]
-    at_age: dict[int, BlockSums]
+    def __init__(self, request: CountRequest) -> None:
+        self.request = request
+        self.blind = request.counter()
+        self.model = request.sums()
+        self.at_shift: dict[int, BlockSums] = {}
+        self.at_age: dict[int, BlockSums] = {}
+
+    def add_answers(self, piece: Piece, start: int) -> None:
+        """Add the model's answers on the stream itself, and per age of the model if known."""
+        if piece.prediction is None:
+            return
+        answered = np.flatnonzero(piece.prediction >= 0)
+        hit = piece.prediction[answered] == piece.label[answered]
+        self.model.add(start + answered, hit)
+        if piece.age is not None:
+            ages = age_bin(piece.age[answered])
+            for age in np.unique(ages).tolist():
+                sums = self.at_age.setdefault(age, self.request.sums())
+                sums.add(start + answered[ages == age], hit[ages == age])
+
+    def add_shifted(self, others: Piece, start: int) -> None:
+        """Add the model's answers at other shifts."""
+        assert others.shift is not None
+        assert others.prediction is not None
+        for shift in np.unique(others.shift).tolist():
+            at_shift = others.shift == shift
+            prediction, label = others.prediction[at_shift], others.label[at_shift]
+            answered = prediction >= 0
+            sums = self.at_shift.setdefault(shift, self.request.sums())
+            # Rows of a shift are in stream order; the first ``shift`` samples have no row.
+            positions = start + shift + np.cumsum(answered) - 1
+            sums.add(positions[answered], (prediction == label)[answered])
 
 
 def read_again(log: PredictionLog, scanned: Scan) -> Iterator[tuple[Piece, Piece | None]]:
@@ -255,56 +342,15 @@ def age_bin(age: Ints) -> Ints:
     return np.where(age <= 0, 0, np.int64(1) << octave)
 
 
-def tally(
-    log: PredictionLog,
-    scanned: Scan,
-    *,
-    windows: Floats,
-    shifts: Ints,
-    step: int | None,
-    ties: str,
-    block: int,
-) -> Tally:
-    """Count hits over the whole log. With ``step`` None, steps are read from the log."""
-    class_order = log.classes.sorted_places() if ties != "recent" else None
-    counter = BlindCounter(
-        windows, shifts, classes=len(log.classes.numbers), ties=ties, step=step or 1, block=block
-    )
-    counts = Tally(counter, BlockSums(block), {}, {})
+def tally(log: PredictionLog, scanned: Scan, request: CountRequest) -> Tally:
+    """Count hits over the whole log."""
+    counts = Tally(request)
     position = 0
     for piece, others in read_again(log, scanned):
-        codes = piece.label if class_order is None else class_order[piece.label]
-        counter.feed(codes, piece.step if step is None else None)
-        count_answers(counts, piece, position)
+        counts.blind.feed(request.codes(piece.label), None if request.step else piece.step)
+        counts.add_answers(piece, position)
         if others is not None and others.prediction is not None and others.label.size:
-            count_shifted(counts, others, position)
+            counts.add_shifted(others, position)
         position += piece.label.size
-    counter.finish()
+    counts.blind.finish()
     return counts
-
-
-def count_answers(counts: Tally, piece: Piece, start: int) -> None:
-    """Add the model's answers on the stream itself, and per age of the model if known."""
-    if piece.prediction is None:
-        return
-    answered = np.flatnonzero(piece.prediction >= 0)
-    hit = piece.prediction[answered] == piece.label[answered]
-    counts.model.add(start + answered, hit)
-    if piece.age is not None:
-        ages = age_bin(piece.age[answered])
-        for age in np.unique(ages).tolist():
-            sums = counts.at_age.setdefault(age, BlockSums(counts.model.block))
-            sums.add(start + answered[ages == age], hit[ages == age])
-
-
-def count_shifted(counts: Tally, others: Piece, start: int) -> None:
-    """Add the model's answers at other shifts."""
-    assert others.shift is not None
-    for shift in np.unique(others.shift).tolist():
-        part = take(others, others.shift == shift)
-        assert part.prediction is not None
-        answered = part.prediction >= 0
-        sums = counts.at_shift.setdefault(shift, BlockSums(counts.model.block))
-        # Rows of a shift are in stream order; the first ``shift`` samples have no row.
-        positions = start + shift + np.cumsum(answered) - 1
-        sums.add(positions[answered], (part.prediction == part.label)[answered])

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.audit.counting import BlindCounts, Floats
 from streamgauge.audit.durations import in_words
 from streamgauge.audit.intervals import critical, errors_for, influence, ratio_error, run_error
 from streamgauge.audit.periods import Period
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MARGIN = 0.005
 # Number of segments of the scored part; each uses the window that was best before it.
@@ -24,32 +22,6 @@ SEGMENTS = 16
 FALSE_ALARM_CHANCE = 0.001
 # The same chance once a correlation was detected, for the question at which shift it ends.
 RETURN_CHANCE = 0.05
-
-
-@dataclass(frozen=True)
-class BlindCounts:
-    """Hits of blind classifiers, [blocks, windows, shifts]; the last window is unlimited."""
-
-    windows: Floats
-    shifts: Floats
-    hits: Ints
-    tries: Ints
-    block: int
-    """Samples per block."""
-    length: int
-    target_offset: Floats
-    """Distance in samples from the predictions of a block to their targets, per shift."""
-
-
-def select_shifts(counts: BlindCounts, keep: NDArray[np.bool_]) -> BlindCounts:
-    """The counts of a subset of the shifts."""
-    return replace(
-        counts,
-        shifts=counts.shifts[keep],
-        target_offset=counts.target_offset[keep],
-        hits=counts.hits[:, :, keep],
-        tries=counts.tries[:, :, keep],
-    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +34,14 @@ class ShiftRule:
     prefix: float = 0.2
     parts: int = 8
 
+    def limit(
+        self, error: float, blocks: float, chance: float = 1.0, comparisons: int = 1
+    ) -> float:
+        """The largest excess that counts as zero; `chance` is that of a false alarm in any of
+        several comparisons."""
+        corrected = errors_for(chance, comparisons) if self.together and chance < 1 else 0.0
+        return max(self.margin, critical(max(self.errors, corrected), blocks) * error)
+
 
 @dataclass(frozen=True)
 class Span:
@@ -73,25 +53,32 @@ class Span:
 
 
 @dataclass(frozen=True)
-class ShiftChoice:
-    """The chosen shift, the reason, and the curve of all shifts.
+class ShiftCurve:
+    """Arrays with one entry per shift."""
 
-    Arrays have one entry per shift in ``shifts``: the ``accuracy`` of the chosen ``windows``, the
-    accuracy of ``unlimited`` history, the ``excess`` of the first over the second, its standard
-    ``errors`` and the ``margins`` allowed.
-    """
+    shifts: Floats
+    accuracy: Floats
+    """Of the window chosen for the shift."""
+    unlimited: Floats
+    """Accuracy of unlimited history."""
+    excess: Floats
+    """Of the first accuracy over the second."""
+    errors: Floats
+    """Standard errors of the excess."""
+    margins: Floats
+    """Excess that counts as zero."""
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftChoice(ShiftCurve):
+    """The chosen shift, the reason, and the curve of all shifts."""
 
     shift: float | None
     unit: str
     reason: str
-    shifts: Floats
     windows: Floats
-    accuracy: Floats
-    unlimited: Floats
-    excess: Floats
-    errors: Floats
-    margins: Floats
-    samples: int
+    """The window chosen last, per shift."""
     prefix: int
     burst: int
     periods: list[Period] = field(default_factory=list)
@@ -154,6 +141,17 @@ class PairedHits:
     first: int
     """The first scored block."""
 
+    def part(self, rows: slice, keep: NDArray[np.bool_]) -> PairedHits:
+        """Some of the blocks and of the shifts."""
+        hits, history, tries = self.window_hits, self.history_hits, self.tries
+        part = hits[rows, keep], history[rows, keep], tries[rows, keep]
+        return PairedHits(*part, self.windows[keep], self.first)
+
+    def excess(self, shifts: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Gain over unlimited history and tries per block, summed over some shifts."""
+        gain = self.window_hits - self.history_hits
+        return gain[:, shifts].sum(axis=1), self.tries[:, shifts].sum(axis=1)
+
 
 def pair_hits(counts: BlindCounts, prefix: float, unlimited: bool = False) -> PairedHits:
     """Choose windows on earlier samples and pair their hits with those of unlimited history.
@@ -195,20 +193,15 @@ def pair_hits(counts: BlindCounts, prefix: float, unlimited: bool = False) -> Pa
 
 @dataclass(frozen=True)
 class ExcessTest:
-    """Excess over unlimited history per shift, and which of it is significant."""
+    """Which excess over unlimited history is significant, per shift."""
 
-    accuracy: Floats
-    unlimited: Floats
-    excess: Floats
-    errors: Floats
-    margins: Floats
+    curve: ShiftCurve
     correlated: NDArray[np.bool_]
     """Where the excess is significant, corrected for the number of shifts."""
     within_margin: NDArray[np.bool_]
     known: NDArray[np.bool_]
     persistent: bool
     """Whether the shifts of the last octave, taken together, have an excess."""
-    samples: int
 
 
 def bootstrap_length(counts: BlindCounts, target_offset: float, blocks: int, burst: int) -> int:
@@ -229,79 +222,82 @@ def at_whole_periods(counts: BlindCounts, periods: list[Period], gap: int) -> ND
 def excess_test(
     counts: BlindCounts,
     pairs: PairedHits,
-    rows: slice,
     burst: int,
     rule: ShiftRule,
     expected: NDArray[np.bool_] | None = None,
 ) -> ExcessTest:
-    """Test the excess of every shift on some of the scored blocks.
+    """Test the excess of every shift.
 
     At ``expected`` shifts, the multiples of a period of the labels, the margin is not corrected for
     the number of shifts.
     """
-    gain, tries = (pairs.window_hits - pairs.history_hits)[rows], pairs.tries[rows]
+    gain, tries = pairs.window_hits - pairs.history_hits, pairs.tries
     number = counts.shifts.size
     total = tries.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy = pairs.window_hits[rows].sum(axis=0) / total
-        unlimited = pairs.history_hits[rows].sum(axis=0) / total
+        accuracy = pairs.window_hits.sum(axis=0) / total
+        unlimited = pairs.history_hits.sum(axis=0) / total
     excess = accuracy - unlimited
     errors, margins, alarm_limits, return_limits = (np.full(number, np.nan) for _ in range(4))
     within_margin = np.zeros(number, bool)
-    octave = gain[:, last_octave(counts)].sum(axis=1), tries[:, last_octave(counts)].sum(axis=1)
+    octave = pairs.excess(last_octave(counts))
     for s in np.flatnonzero(total > 0):
         run = bootstrap_length(counts, counts.target_offset[s], tries.shape[0], burst)
         influences = influence(gain[:, s], tries[:, s])
         errors[s], blocks = run_error(influences, run)
-        margins[s] = max(rule.margin, critical(rule.errors, blocks) * errors[s])
+        margins[s] = rule.limit(errors[s], blocks)
         # Shift 0 is tested alone; all other shifts are tested together.
         comparisons = 1 if counts.shifts[s] == 0 else number
-        single = not rule.together or (expected is not None and expected[s])
+        single = expected is not None and expected[s]
         for limits, chance in ((alarm_limits, FALSE_ALARM_CHANCE), (return_limits, RETURN_CHANCE)):
-            corrected = 0.0 if single else errors_for(chance, comparisons)
-            width = critical(max(rule.errors, corrected), blocks)
-            limits[s] = max(rule.margin, width * errors[s])
+            limits[s] = rule.limit(errors[s], blocks, 1.0 if single else chance, comparisons)
         within_margin[s] = excess[s] <= margins[s]
         if not within_margin[s] and octave[1].sum() > 0:
             # An error in the level of unlimited history raises the whole curve; it cancels in the
             # difference to the last octave.
             excess_over_octave = excess[s] - octave[0].sum() / octave[1].sum()
             error, _ = run_error(influences - influence(*octave), run)
-            within_margin[s] = excess_over_octave <= max(
-                rule.margin, critical(rule.errors, blocks) * error
-            )
+            within_margin[s] = excess_over_octave <= rule.limit(error, blocks)
     known = ~np.isnan(alarm_limits)
     correlated = known & (excess > alarm_limits)
     if correlated.any():  # rare for a stream without correlation
         correlated = known & (excess > return_limits)
-    persistent = False
-    if octave[1].sum() > 0:
-        run = bootstrap_length(counts, counts.target_offset[-1], tries.shape[0], burst)
-        error, blocks = ratio_error(*octave, run)
-        corrected = errors_for(FALSE_ALARM_CHANCE, 1) if rule.together else 0.0
-        limit = max(rule.margin, critical(max(rule.errors, corrected), blocks) * error)
-        persistent = bool(octave[0].sum() / octave[1].sum() > limit)
-    samples = int(total.max(initial=0))
-    return ExcessTest(
-        accuracy,
-        unlimited,
-        excess,
-        errors,
-        margins,
-        correlated,
-        within_margin,
-        known,
-        persistent,
-        samples,
+    curve = ShiftCurve(
+        counts.shifts, accuracy, unlimited, excess, errors, margins, int(total.max(initial=0))
     )
+    persistent = octave_excess(counts, pairs, burst, rule, FALSE_ALARM_CHANCE)
+    return ExcessTest(curve, correlated, within_margin, known, persistent)
 
 
-def last_octave(counts: BlindCounts) -> Ints:
-    """Indices of the shifts of the last octave."""
-    return np.flatnonzero(counts.shifts >= counts.shifts[-1] / 2)
+def last_octave(counts: BlindCounts) -> NDArray[np.bool_]:
+    """Which shifts are those of the last octave."""
+    return np.asarray(counts.shifts >= counts.shifts[-1] / 2)
 
 
-def first_uncorrelated(test: ExcessTest, shifts: Floats) -> float | None:
+def octave_excess(
+    counts: BlindCounts,
+    pairs: PairedHits,
+    burst: int,
+    rule: ShiftRule,
+    chance: float = 1.0,
+    among: NDArray[np.bool_] | None = None,
+) -> bool:
+    """Whether the shifts of the last octave (``among`` some shifts) have an excess.
+
+    They are tested together, since each shift alone may be too noisy.
+    """
+    chosen = last_octave(counts) if among is None else last_octave(counts) & among
+    gain, tries = pairs.excess(chosen)
+    if tries.sum() <= 0:
+        return False
+    offset = float(counts.target_offset[chosen].max())
+    error, blocks = ratio_error(gain, tries, bootstrap_length(counts, offset, gain.size, burst))
+    if among is not None and math.isnan(error):
+        return False
+    return bool(gain.sum() / tries.sum() > rule.limit(error, blocks, chance))
+
+
+def first_uncorrelated(test: ExcessTest) -> float | None:
     """Smallest shift with an excess within its margin and no significant excess after it."""
     if test.persistent:
         return None
@@ -312,66 +308,34 @@ def first_uncorrelated(test: ExcessTest, shifts: Floats) -> float | None:
     )
     if candidates.size == 0:
         return None
-    value = float(shifts[candidates[0]])
+    value = float(test.curve.shifts[candidates[0]])
     return int(value) if value == int(value) else value
 
 
-def returns_with_period(
-    counts: BlindCounts, pairs: PairedHits, period: Period, gap: int, burst: int, rule: ShiftRule
-) -> bool:
-    """Whether the multiples of a period among the shifts of the last octave have an excess.
-
-    They are tested together, since each multiple alone may be too noisy.
-    """
-    chosen = at_whole_periods(counts, [period], gap) & (counts.shifts >= counts.shifts[-1] / 2)
-    if not chosen.any():
-        return False
-    gain = (pairs.window_hits - pairs.history_hits)[:, chosen].sum(axis=1)
-    tries = pairs.tries[:, chosen].sum(axis=1)
-    run = bootstrap_length(counts, float(counts.target_offset[chosen].max()), gain.size, burst)
-    error, blocks = ratio_error(gain, tries, run)
-    if math.isnan(error):
-        return False
-    return bool(gain.sum() / tries.sum() > max(rule.margin, critical(rule.errors, blocks) * error))
-
-
 def choose_shift(
-    counts: BlindCounts,
-    *,
-    burst: int,
-    periods: list[Period],
-    rule: ShiftRule,
-    unit: str = "samples",
-    step: int = 1,
+    counts: BlindCounts, *, burst: int, periods: list[Period], rule: ShiftRule, step: int = 1
 ) -> ShiftChoice:
     """Choose the smallest shift without label correlation."""
     pairs = pair_hits(counts, rule.prefix)
-    scored = pairs.window_hits.shape[0]
-    gap = (step + 1) // 2 if unit == "samples" else 0
-    same_unit = [p for p in periods if p.unit == unit]
-    expected = at_whole_periods(counts, same_unit, gap)
-    test = excess_test(counts, pairs, slice(0, scored), burst, rule, expected)
-    shift = first_uncorrelated(test, counts.shifts)
-    returning = [p for p in same_unit if returns_with_period(counts, pairs, p, gap, burst, rule)]
-    if returning:
-        shift = None
-    choice = ShiftChoice(
-        shift,
-        unit,
-        explain(test, counts.shifts, shift, periods, returning, unit),
-        counts.shifts,
-        pairs.windows,
-        test.accuracy,
-        test.unlimited,
-        test.excess,
-        test.errors,
-        test.margins,
-        test.samples,
-        pairs.first * counts.block,
-        burst,
-        periods,
+    gap = (step + 1) // 2 if counts.unit == "samples" else 0
+    same_unit = [p for p in periods if p.unit == counts.unit]
+    test = excess_test(counts, pairs, burst, rule, at_whole_periods(counts, same_unit, gap))
+    returning = any(
+        octave_excess(counts, pairs, burst, rule, among=at_whole_periods(counts, [p], gap))
+        for p in same_unit
     )
-    return replace(choice, spans=shift_per_part(counts, pairs, burst, rule))
+    shift = None if returning else first_uncorrelated(test)
+    return ShiftChoice(
+        **vars(test.curve),
+        shift=shift,
+        unit=counts.unit,
+        reason=explain(test, shift, same_unit if returning else [], counts.unit),
+        windows=pairs.windows,
+        prefix=pairs.first * counts.block,
+        burst=burst,
+        periods=periods,
+        spans=shift_per_part(counts, pairs, burst, rule),
+    )
 
 
 def shift_per_part(
@@ -379,38 +343,23 @@ def shift_per_part(
 ) -> list[Span]:
     """The shift chosen for each of several consecutive parts of the stream."""
     scored = pairs.window_hits.shape[0]
-    if rule.parts < 2 or scored < 32 * rule.parts:
-        return []
     near = counts.target_offset <= scored * counts.block / rule.parts / 20
-    if not near.any():
+    if rule.parts < 2 or scored < 32 * rule.parts or not near.any():
         return []
-    near_counts = select_shifts(counts, near)
-    near_pairs = replace(
-        pairs,
-        window_hits=pairs.window_hits[:, near],
-        history_hits=pairs.history_hits[:, near],
-        tries=pairs.tries[:, near],
-        windows=pairs.windows[near],
-    )
     edges = np.linspace(0, scored, rule.parts + 1).astype(int)
     spans = []
     for first, last in pairwise(edges):
-        test = excess_test(near_counts, near_pairs, slice(first, last), burst, rule)
+        test = excess_test(counts.at(near), pairs.part(slice(first, last), near), burst, rule)
         start = (pairs.first + first) * counts.block
         stop = min((pairs.first + last) * counts.block, counts.length)
-        spans.append(Span(int(start), int(stop), first_uncorrelated(test, near_counts.shifts)))
+        spans.append(Span(int(start), int(stop), first_uncorrelated(test)))
     return spans
 
 
-def explain(
-    test: ExcessTest,
-    shifts: Floats,
-    shift: float | None,
-    periods: list[Period],
-    returning: list[Period],
-    unit: str,
-) -> str:
-    """The reason for the chosen shift, in one sentence."""
+def explain(test: ExcessTest, shift: float | None, returning: list[Period], unit: str) -> str:
+    """The reason for the chosen shift, in one sentence; the correlation is ``returning`` with these
+    periods."""
+    shifts, excess = test.curve.shifts, test.curve.excess
 
     def text(value: float) -> str:
         return in_words(value) if unit == "seconds" else samples_text(value)
@@ -425,14 +374,14 @@ def explain(
             f"from a shift of {text(shift)} on, recent labels predict no better than all labels so "
             "far"
         )
-    beyond_margin = np.flatnonzero(test.known & (test.excess > test.margins))
+    beyond_margin = np.flatnonzero(test.known & (excess > test.curve.margins))
     last = int(beyond_margin[-1]) if beyond_margin.size else int(np.flatnonzero(test.known)[-1])
     still = (
         f"at a shift of {text(shifts[last])} the accuracy from recent labels is still "
-        f"{100 * test.excess[last]:.1f} points higher than from all labels so far"
+        f"{100 * excess[last]:.1f} points higher than from all labels so far"
     )
     if returning:
-        names = " and ".join(dict.fromkeys(p.name for p in periods if p.unit == unit))
+        names = " and ".join(dict.fromkeys(p.name for p in returning))
         return (
             f"the labels are periodic ({names}): the correlation returns with each period, and "
             f"{still}"

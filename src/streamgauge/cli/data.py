@@ -1,4 +1,4 @@
-"""The commands `streamgauge data ...`: which data sets are here, and how they get here."""
+"""`streamgauge data`: list, download, add, describe and pack data sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamgauge.streams.datasets.data_set import Stored
 
 data = typer.Typer(
-    help="Data sets: what is here, download, take in files you have.",
+    help="List, download, add and pack data sets.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -25,7 +25,7 @@ data = typer.Typer(
 Name = Annotated[str, typer.Argument(help="A data set; `streamgauge data list` shows them.")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(help="Where data sets lie [$STREAMGAUGE_DATA, or your user data folder]."),
+    typer.Option(help="Folder of data sets [$STREAMGAUGE_DATA, or your user data folder]."),
 ]
 
 
@@ -41,7 +41,7 @@ data.command()(shift)
 
 @data.command("list")
 def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
-    """Say which data sets are known, and which of them are here.
+    """List the known data sets, and which of them are on this machine.
 
     Example:
 
@@ -67,8 +67,7 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
 def fetch(name: Name, data_folder: DataFolder = None) -> None:
     """Download a data set from its official address, verify it and store it.
 
-    A download that was cut goes on where it stopped. Without a network it says which file to get
-    from where.
+    An interrupted download continues. Without a network, the message names the file and its URL.
 
     Example:
 
@@ -78,22 +77,22 @@ def fetch(name: Name, data_folder: DataFolder = None) -> None:
 
     with _Bar() as bar:
         stored = sets.fetch(sets.find(name), data_folder, progress=bar)
-    print(_found(stored))
+    print(_stored_text(stored))
 
 
 @data.command()
 def add(
     name: Name,
-    path: Annotated[Path, typer.Argument(help="A folder, an archive or a file that you have.")],
+    path: Annotated[Path, typer.Argument(help="Local folder, archive or file.")],
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the images, if not beside the metadata.")
+        Path | None, typer.Option(help="Folder of the images, if it is not that of the metadata.")
     ] = None,
     other_contents: Annotated[
         bool, typer.Option("--other-contents", help="Accept another checksum, and record it.")
     ] = False,
     data_folder: DataFolder = None,
 ) -> None:
-    """Take in a data set from files you have, in any form it was published in.
+    """Add a data set from local files, in any form in which it was published.
 
     Examples:
 
@@ -112,21 +111,21 @@ def add(
             images=images,
             progress=bar,
         )
-    print(_found(stored))
+    print(_stored_text(stored))
 
 
 @data.command()
 def info(
     name: Name,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare a packed folder with its checksums.")
+        bool, typer.Option("--verify", help="Verify the checksums of a packed folder.")
     ] = False,
     data_folder: DataFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a data set is: revision, licence, citation, where it lies and how much there is.
+    """Describe a data set: revision, licence, citation, folder, number of samples.
 
-    A packed folder is told by its path.
+    NAME may be the path of a packed folder.
 
     Examples:
 
@@ -171,8 +170,8 @@ def info(
 @data.command()
 def pack(
     context: typer.Context,
-    stream: Annotated[str, typer.Option(help="What to pack: name of a stream, or FILE.py.")],
-    out: Annotated[Path, typer.Option(help="Folder for the shards; one of ours goes on.")],
+    stream: Annotated[str, typer.Option(help="Stream to pack: its name, or FILE.py.")],
+    out: Annotated[Path, typer.Option(help="Folder for the shards, empty or unfinished.")],
     form: Annotated[
         str,
         typer.Option(
@@ -180,21 +179,21 @@ def pack(
             " numbers), or auto: kept where there are image files, array elsewhere."
         ),
     ] = "auto",
-    size: Annotated[int, typer.Option(help="Pixels a side; 0: as the stream has them.")] = 0,
-    quality: Annotated[int, typer.Option(help="Of --form jpeg, 1 to 95.")] = 90,
-    shard: Annotated[int, typer.Option(help="Samples a shard; 0: by size.")] = 0,
+    size: Annotated[int, typer.Option(help="Pixels per side; 0: as in the stream.")] = 0,
+    quality: Annotated[int, typer.Option(help="JPEG quality of --form jpeg, 1 to 95.")] = 90,
+    shard: Annotated[int, typer.Option(help="Samples per shard; 0: by size in bytes.")] = 0,
     on_bad: Annotated[
         str, typer.Option(help="A bad image stops the packing (fatal) or is left out (skip).")
     ] = "fatal",
     workers: Annotated[
-        int | None, typer.Option(help="Processes [one per core]; any number packs the same.")
+        int | None, typer.Option(help="Worker processes [one per core]; the result is the same.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn any stream's samples into seekable shards that open at once, whatever their number.
+    """Pack the samples of a stream into seekable shards, which open fast at any size.
 
-    Settings of the stream are given as --stream.X. A packing that was stopped goes on with the same
-    command. Bad images are listed with the reason in bad.csv.
+    Settings of the stream are given as --stream.X. The same command continues an interrupted
+    packing. Bad images are listed with the reason in bad.csv.
 
     Examples:
 
@@ -270,14 +269,14 @@ def _print_packed(facts: dict[str, Any], folder: Path) -> None:
     )
     print(f"  {'columns':<9} {', '.join(facts['columns'])}")
     if facts["arrangement"]:
-        told = ", ".join(f"{k} {v}" for k, v in facts["arrangement"].items() if v)
-        print(f"  {'arranged':<9} {told}")
+        arranged = ", ".join(f"{k} {v}" for k, v in facts["arrangement"].items() if v)
+        print(f"  {'arranged':<9} {arranged}")
     if facts["bad"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["bad"].items())
         print(f"  {'left out':<9} {kinds}; each with its reason in {folder / 'bad.csv'}")
 
 
-def _found(stored: Stored) -> str:
+def _stored_text(stored: Stored) -> str:
     about = stored.about
     test = f" and {len(stored.test):,} to test on" if len(stored.test) else ""
     images = about["more"].get("images")
@@ -291,7 +290,7 @@ def _found(stored: Stored) -> str:
 
 
 class _Bar:
-    """A progress bar for each thing that takes time, where a person looks on."""
+    """A progress bar per task, on a terminal only."""
 
     def __enter__(self) -> _Bar:
         self.bars: Progress | None = None

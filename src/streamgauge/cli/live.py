@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -70,9 +70,15 @@ def live(
     settings = settings_of(context, "stream", name)
     recipe = catalogue.learner(learner, **settings[name])
     shift_samples = coerce(shifts, tuple[int, ...], "--shifts")
-    trainer_kind: Literal["process", "thread"] = coerce(
-        trainer, Literal["process", "thread"], "--trainer"
-    )
+    trainer_kind = coerce(trainer, Literal["process", "thread"], "--trainer")
+    options: dict[str, Any] = {
+        "shifts": shift_samples,
+        "snapshots": snapshots,
+        "trainer": trainer_kind,
+        "hang": hang,
+        "out": out,
+        "device": device,
+    }
     if port is not None and lines:
         raise StreamgaugeError("Serve either over HTTP (--port) or as lines on stdin (--lines).")
     if port is not None or lines:
@@ -81,19 +87,8 @@ def live(
         if shape is None or classes is None:
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
-        run = serve(
-            spec,
-            recipe,
-            port=port,
-            batch=batch,
-            inputs=coerce(inputs, Literal["float32", "uint8"], "--inputs"),
-            shifts=shift_samples,
-            snapshots=snapshots,
-            trainer=trainer_kind,
-            hang=hang,
-            out=out,
-            device=device,
-        )
+        kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
+        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, **options)
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
     if stream is None:
@@ -107,17 +102,5 @@ def live(
         return
     if rate is None:
         raise StreamgaugeError("Give a rate (--rate 500), or ask for one (--find-rate).")
-    run = run_live(
-        built,
-        recipe,
-        rate,
-        seconds=seconds,
-        shifts=shift_samples,
-        snapshots=snapshots,
-        trainer=trainer_kind,
-        hang=hang,
-        out=out,
-        device=device,
-        origin=stream,
-    )
+    run = run_live(built, recipe, rate, seconds=seconds, origin=stream, **options)
     print(summary_text(run))

@@ -12,7 +12,6 @@ from streamgauge.cli.options import (
     Device,
     StreamName,
     Threads,
-    execution_of,
     print_json,
     settings_of,
 )
@@ -86,14 +85,11 @@ def cost(
     """
     from streamgauge import catalogue
     from streamgauge.running.job_cost import as_dict, cost_text, measure
-    from streamgauge.settings import setting_types
 
     recipes = []
     for text in learners:
         plain = catalogue.learner(text)
         prefix = f"{plain.name}."
-        kind = catalogue.config_type_of(plain.kind)
-        known = set() if kind is None else set(setting_types(kind))
         preset = catalogue.presets().get(plain.where, {}).get(text.partition("@")[2], {})
         defaults = {
             "model": model or preset.get("model", "slim_resnet18"),
@@ -101,7 +97,7 @@ def cost(
             "recall": preset.get("recall", batch),
             "warmup": 0,
         }
-        settings: dict[str, Any] = {k: v for k, v in defaults.items() if k in known}
+        settings: dict[str, Any] = {k: v for k, v in defaults.items() if k in plain.known_settings}
         settings |= {
             name.removeprefix(prefix): value
             for name, value in context.obj.items()
@@ -136,11 +132,12 @@ def pretrain(
     """
     from streamgauge import catalogue
     from streamgauge.models.pretrain import pretrain as train
+    from streamgauge.running.execution import Execution
     from streamgauge.running.threads import user_threads
 
     settings = settings_of(context, "stream", "pretrain")
-    execution = execution_of(context)
+    execution = Execution(device=device, threads=threads)
     built = catalogue.stream(stream, **settings["stream"])
     with user_threads(execution.threads):
-        file = train(built, out=out, device=execution.device, **settings["pretrain"])
+        file = train(built, out=out, device=device, **settings["pretrain"])
     print(f"Weights: {file}")

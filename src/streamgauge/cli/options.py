@@ -1,42 +1,28 @@
-"""Options and helpers that several commands share, and the factory of their `Execution`."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.running.executors.cluster import Cluster, check_executor
+from streamgauge.settings import CHECKPOINT
 
 if TYPE_CHECKING:
     from streamgauge.running.execution import Execution
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Engine = Annotated[
-    Literal["auto", "eager", "graph"],
-    typer.Option(help="How steps execute: eager, or recorded once and replayed on a GPU (graph)."),
-]
-EvaluationPrecision = Annotated[
-    Literal["fp32", "tf32", "fp16", "bf16"],
-    typer.Option(
-        help="Precision of evaluation on a GPU; how many answers differ from fp32 is logged."
-    ),
-]
-Deterministic = Annotated[
-    bool,
-    typer.Option(
-        "--deterministic",
-        help="Fail on operations without a deterministic algorithm; applies to new runs.",
-    ),
-]
-SideBySide = Annotated[
-    int | None, typer.Option(min=1, help="Runs executed concurrently on one GPU [as many as fit].")
-]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Threads = Annotated[
     int | None,
@@ -57,19 +43,93 @@ def column_option(content: str) -> Any:
 
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
 
-# Options of every command that can also use a cluster.
+# Options of a cluster.
 On = Annotated[str, typer.Option("--on", help="Executor: local or ray (docs/cluster.md).")]
 Address = Annotated[
     str | None, typer.Option(help="Address of Ray [RAY_ADDRESS, this machine's Ray, or a new one].")
 ]
-Gpus = Annotated[
-    float | None, typer.Option(help="GPUs per Ray task, such as 0.25 [1 where there are GPUs].")
-]
 Cpus = Annotated[float | None, typer.Option(help="CPUs per Ray task [1].")]
-StoreAt = Annotated[
-    str | None,
-    typer.Option("--store", help="URL of storage that copies run folders between machines."),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionOptions:
+    """Options of every command that makes runs, here or on a cluster."""
+
+    device: Device = "auto"
+    workers: ReadAhead = None
+    engine: Annotated[
+        Literal["auto", "eager", "graph"],
+        typer.Option(
+            help="How steps execute: eager, or recorded once and replayed on a GPU (graph)."
+        ),
+    ] = "auto"
+    precision: Annotated[
+        Literal["fp32", "tf32", "fp16", "bf16"],
+        typer.Option(
+            help="Precision of evaluation on a GPU; how many answers differ from fp32 is logged."
+        ),
+    ] = "fp16"
+    side_by_side: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs executed concurrently on one GPU [as many as fit]."),
+    ] = None
+    checkpoint: Checkpoint = CHECKPOINT
+    on: On = "local"
+    address: Address = None
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs per Ray task, such as 0.25 [1 where there are GPUs].")
+    ] = None
+    cpus: Cpus = None
+    store: Annotated[
+        str | None,
+        typer.Option(help="URL of storage that copies run folders between machines."),
+    ] = None
+
+    def execution(self, **more: Any) -> Execution:
+        """The `Execution` of these options; `more` are the fields that no option gives."""
+        from streamgauge.running.execution import Execution
+
+        fields = dict(vars(self))
+        of_cluster = [fields.pop(name) for name in ("on", "address", "gpus", "cpus", "store")]
+        return Execution(**fields, **more, cluster=cluster_of(*of_cluster))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ExecutionOptions):
+    threads: Threads = None
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Fail on operations without a deterministic algorithm; applies to new runs.",
+        ),
+    ] = False
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters that are dataclasses become one option per field."""
+    parameters: list[Parameter] = []
+    groups: dict[str, tuple[Any, dict[str, Any]]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if not is_dataclass(parameter.annotation):
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(parameter.annotation, include_extras=True)
+        groups[parameter.name] = (parameter.annotation, hints)
+        for field in fields(parameter.annotation):
+            default = Parameter.empty if field.default is MISSING else field.default
+            kind = Parameter.KEYWORD_ONLY
+            option = Parameter(field.name, kind, default=default, annotation=hints[field.name])
+            parameters.append(option)
+
+    @wraps(command)
+    def expanded(**given: Any) -> None:
+        for name, (group, hints) in groups.items():
+            given[name] = group(**{field: given.pop(field) for field in hints})
+        command(**given)
+
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return expanded
 
 
 def cluster_of(
@@ -84,22 +144,6 @@ def cluster_of(
             raise StreamgaugeError(f"--{next(iter(options))} has a meaning with --on ray only.")
         return None
     return Cluster(**options)  # type: ignore[arg-type]
-
-
-def execution_of(context: typer.Context, **fields: Any) -> Execution:
-    """The `Execution` of a command's options; `fields` are those that no option gives."""
-    from streamgauge.running.execution import Execution
-
-    options = context.params
-    names = (
-        "device", "checkpoint", "workers", "engine", "precision", "deterministic", "side_by_side",
-        "threads",
-    )  # fmt: skip
-    fields |= {name: options[name] for name in names if name in options}
-    if "on" in options:
-        cluster_options = ("on", "address", "gpus", "cpus", "store")
-        fields["cluster"] = cluster_of(*(options.get(name) for name in cluster_options))  # type: ignore[arg-type]
-    return Execution(**fields)
 
 
 def no_settings(context: typer.Context, hint: str = "; settings belong to `run`.") -> None:

@@ -9,21 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from streamgauge.cli.options import (
-    Address,
     AsJson,
     Checkpoint,
-    Cpus,
-    Deterministic,
     Device,
-    Engine,
-    EvaluationPrecision,
-    Gpus,
-    On,
     ReadAhead,
-    SideBySide,
-    StoreAt,
+    RunOptions,
     Threads,
-    execution_of,
+    expand_options,
     no_settings,
     print_json,
 )
@@ -32,6 +24,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import CHECKPOINT, RUNS
 
 
+@expand_options
 def run(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
@@ -57,20 +50,9 @@ def run(
         typer.Option(help="Folder of a `tune` study: use its best settings; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    workers: ReadAhead = None,
-    engine: Engine = "auto",
-    precision: EvaluationPrecision = "fp16",
-    deterministic: Deterministic = False,
-    side_by_side: SideBySide = None,
-    checkpoint: Checkpoint = CHECKPOINT,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
-    on: On = "local",
-    address: Address = None,
-    gpus: Gpus = None,
-    cpus: Cpus = None,
-    store: StoreAt = None,
+    *,
+    options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
     """Run learners on a stream; complete runs are skipped.
@@ -131,7 +113,7 @@ def run(
 
     profiled = Profile() if profile else None
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
-        execution = execution_of(context, log=watcher.say, profile=profiled)
+        execution = options.execution(log=watcher.say, profile=profiled)
         runs = list(run_all(experiment, out=folder, watch=watcher.watch, execution=execution))
     if not torchrun.first():
         return
@@ -206,6 +188,13 @@ def resume(
     from streamgauge.running.runner import resume as resume_runs
 
     with Watcher() as watcher:
-        execution = execution_of(context, log=watcher.say)
-        runs = resume_runs(folder, watch=watcher.watch_run, execution=execution)
+        runs = resume_runs(
+            folder,
+            watch=watcher.watch_run,
+            log=watcher.say,
+            device=device,
+            threads=threads,
+            workers=workers,
+            checkpoint=checkpoint,
+        )
     print(leaderboard_text(runs))

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgauge.cli.options import (
-    Address,
     AsJson,
-    Checkpoint,
-    Cpus,
-    Deterministic,
     Device,
-    Engine,
-    EvaluationPrecision,
-    Gpus,
-    On,
-    ReadAhead,
-    SideBySide,
-    StoreAt,
-    Threads,
-    execution_of,
+    RunOptions,
+    expand_options,
     no_settings,
     print_json,
 )
 from streamgauge.errors import StreamgaugeError
-from streamgauge.settings import CHECKPOINT, RUNS
+from streamgauge.settings import RUNS
 
 if TYPE_CHECKING:
+    from streamgauge.record import Run
+    from streamgauge.suites.comparing import Cell
     from streamgauge.suites.measured import Measured
     from streamgauge.suites.spec import Suite
 
@@ -39,26 +31,69 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
 Name = Annotated[str, typer.Argument(help="A suite; see `streamgauge suite list`.")]
-Only = Annotated[
-    list[str] | None, typer.Option(help="Run only this row, part, or 'PART: ROW'; repeatable.")
-]
-Seeds = Annotated[
-    str | None, typer.Option(help="Number (5: 0 to 4), range (3-4) or list (0,2) [as published].")
-]
-Both = Annotated[
-    bool,
-    typer.Option(
-        "--both", help="Also run methods as their papers define them, if the code differs."
-    ),
-]
-Generated = Annotated[
-    bool, typer.Option("--generated", help="Use small generated data instead of the real data.")
-]
 Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
 Runs = Annotated[
     list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions:
+    """A suite and the folders of its runs."""
+
+    name: Name
+    generated: Annotated[
+        bool, typer.Option("--generated", help="Use small generated data instead of the real data.")
+    ] = False
+    out: Out = None
+    runs: Runs = None
+
+    def load(self) -> Suite:
+        from streamgauge.suites import load
+
+        return load(self.name, self.generated)
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path(RUNS) / (f"{self.name}-generated" if self.generated else self.name)
+
+    def stored(self) -> list[Run]:
+        from streamgauge.suites.finding import gather
+
+        return gather([self.folder, *(self.runs or ())])
+
+    def measured(self, suite: Suite, results: Path | None = None) -> list[Measured]:
+        """The values of stored runs, and recorded values of rows without any."""
+        from streamgauge.suites.measured import RESULTS, from_runs, recorded, together
+
+        before = [] if suite.generated else recorded(suite.name, results or RESULTS)
+        return together(before, from_runs(suite, self.stored()))
+
+    def cells(self, suite: Suite) -> list[Cell]:
+        from streamgauge.suites.comparing import table
+
+        return table(suite, self.measured(suite))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(SuiteOptions):
+    """Rows and seeds of a suite."""
+
+    only: Annotated[
+        list[str] | None, typer.Option(help="Run only this row, part, or 'PART: ROW'; repeatable.")
+    ] = None
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Number (5: 0 to 4), range (3-4) or list (0,2) [as published]."),
+    ] = None
+    both: Annotated[
+        bool,
+        typer.Option(
+            "--both", help="Also run methods as their papers define them, if the code differs."
+        ),
+    ] = False
 
 
 def _no_settings(context: typer.Context) -> None:
@@ -68,10 +103,6 @@ def _no_settings(context: typer.Context) -> None:
     )
 
 
-def _folder(suite: Suite, out: Path | None) -> Path:
-    return out or Path(RUNS) / (f"{suite.name}-generated" if suite.generated else suite.name)
-
-
 @app.command("list")
 def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List the suites there are."""
@@ -79,8 +110,8 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     from streamgauge.suites import load, names
     from streamgauge.suites.text import list_text
 
+    suites = [load(name) for name in names()]
     if as_json:
-        suites = [load(name) for name in names()]
         print_json(
             [
                 {
@@ -93,19 +124,14 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
             ]
         )
     else:
-        print(list_text())
+        print(list_text(suites))
 
 
 @app.command()
+@expand_options
 def plan(
     context: typer.Context,
-    name: Name,
-    only: Only = None,
-    seeds: Seeds = None,
-    both: Both = False,
-    generated: Generated = False,
-    out: Out = None,
-    runs: Runs = None,
+    chosen: RowOptions,
     device: Device = "auto",
     measure: Annotated[bool, typer.Option(help="Measure what a step costs here.")] = True,
     as_json: AsJson = False,
@@ -118,64 +144,29 @@ def plan(
     """
     _no_settings(context)
     from streamgauge.models.features import device_named
-    from streamgauge.suites import load
-    from streamgauge.suites.finding import find, gather, parse_seeds, plan_rows
+    from streamgauge.suites.finding import find, parse_seeds, plan_rows
     from streamgauge.suites.planning import estimate
     from streamgauge.suites.text import plan_text
 
-    suite = load(name, generated)
-    planned = plan_rows(suite.choose(only or (), both), parse_seeds(seeds))
-    stored = find(planned, gather([_folder(suite, out), *(runs or ())]))
-    estimates = estimate(planned, stored, device, measure)
+    suite = chosen.load()
+    planned = plan_rows(suite.choose(chosen.only or (), chosen.both), parse_seeds(chosen.seeds))
+    estimates = estimate(planned, find(planned, chosen.stored()), device, measure)
     if as_json:
-        print_json(
-            [
-                {
-                    "row": estimated.row.title,
-                    "complete": estimated.complete,
-                    "missing": estimated.missing,
-                    "to_run": estimated.to_run,
-                    "steps": estimated.work.steps,
-                    "jobs": estimated.work.jobs,
-                    "answers": estimated.work.answered + estimated.work.evaluated,
-                    "flops_a_run": estimated.flops,
-                    "seconds_a_run": estimated.seconds,
-                    "bytes": estimated.memory,
-                    "basis": estimated.work.basis,
-                }
-                for estimated in estimates
-            ]
-        )
+        print_json([estimated.as_plain() for estimated in estimates])
     else:
         print(plan_text(suite, estimates, str(device_named(device))))
 
 
 @app.command()
+@expand_options
 def run(
     context: typer.Context,
-    name: Name,
-    only: Only = None,
-    seeds: Seeds = None,
-    both: Both = False,
-    generated: Generated = False,
-    out: Out = None,
-    runs: Runs = None,
+    chosen: RowOptions,
     weights: Annotated[
         list[str] | None, typer.Option(help="Pretrained weights, BACKBONE=FILE; repeatable.")
     ] = None,
-    device: Device = "auto",
-    threads: Threads = None,
-    checkpoint: Checkpoint = CHECKPOINT,
-    workers: ReadAhead = None,
-    engine: Engine = "auto",
-    precision: EvaluationPrecision = "fp16",
-    deterministic: Deterministic = False,
-    side_by_side: SideBySide = None,
-    on: On = "local",
-    address: Address = None,
-    gpus: Gpus = None,
-    cpus: Cpus = None,
-    store: StoreAt = None,
+    *,
+    options: RunOptions,
 ) -> None:
     """Run the missing runs of a suite and print its table.
 
@@ -194,32 +185,28 @@ def run(
     """
     _no_settings(context)
     from streamgauge.report.terminal import Watcher
-    from streamgauge.suites import load
     from streamgauge.suites.finding import parse_seeds
     from streamgauge.suites.running import run as run_suite
+    from streamgauge.suites.text import table_text
 
-    suite = load(name, generated)
-    folder = _folder(suite, out)
+    suite = chosen.load()
     with Watcher() as watcher:
         for _ in run_suite(
             suite,
-            only=only or (),
-            seeds=parse_seeds(seeds),
-            both=both,
-            out=folder,
-            runs=runs or (),
+            only=chosen.only or (),
+            seeds=parse_seeds(chosen.seeds),
+            both=chosen.both,
+            out=chosen.folder,
+            runs=chosen.runs or (),
             weights=_weights(weights or []),
             watch=watcher.watch,
-            execution=execution_of(context, log=watcher.say),
+            execution=options.execution(log=watcher.say),
         ):
             pass
-    from streamgauge.suites.comparing import table as compare
-    from streamgauge.suites.text import table_text
-
-    print(table_text(suite, compare(suite, _measured(suite, folder, runs)), with_runs=False))
-    more = " --generated" if generated else ""
-    at = f" --out {out}" if out else ""
-    print(f"\nFor the figures: streamgauge suite figures {name}{more}{at}")
+    print(table_text(suite, chosen.cells(suite), with_runs=False))
+    more = " --generated" if chosen.generated else ""
+    at = f" --out {chosen.out}" if chosen.out else ""
+    print(f"\nFor the figures: streamgauge suite figures {chosen.name}{more}{at}")
 
 
 def _weights(given: list[str]) -> dict[str, str]:
@@ -232,26 +219,9 @@ def _weights(given: list[str]) -> dict[str, str]:
     return files
 
 
-def _measured(
-    suite: Suite, folder: Path, runs: list[Path] | None, results: Path | None = None
-) -> list[Measured]:
-    from streamgauge.suites.finding import gather
-    from streamgauge.suites.measured import RESULTS, from_runs, recorded, together
-
-    mine = from_runs(suite, gather([folder, *(runs or ())]))
-    before = [] if suite.generated else recorded(suite.name, results or RESULTS)
-    return together(before, mine)
-
-
 @app.command()
-def table(
-    context: typer.Context,
-    name: Name,
-    generated: Generated = False,
-    out: Out = None,
-    runs: Runs = None,
-    as_json: AsJson = False,
-) -> None:
+@expand_options
+def table(context: typer.Context, chosen: SuiteOptions, as_json: AsJson = False) -> None:
     """Published numbers beside ours: seeds, mean, deviation, difference, and whether they agree.
 
     Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
@@ -264,13 +234,11 @@ def table(
         streamgauge suite table survey-cifar100 --runs machine-a/ --runs machine-b/ --json
     """
     _no_settings(context)
-    from streamgauge.suites import load
     from streamgauge.suites.comparing import as_dict
-    from streamgauge.suites.comparing import table as compare
     from streamgauge.suites.text import table_text
 
-    suite = load(name, generated)
-    cells = compare(suite, _measured(suite, _folder(suite, out), runs))
+    suite = chosen.load()
+    cells = chosen.cells(suite)
     if as_json:
         print_json([as_dict(cell) for cell in cells])
     else:
@@ -278,12 +246,10 @@ def table(
 
 
 @app.command()
+@expand_options
 def figures(
     context: typer.Context,
-    name: Name,
-    generated: Generated = False,
-    out: Out = None,
-    runs: Runs = None,
+    chosen: SuiteOptions,
     to: Annotated[Path | None, typer.Option(help="The HTML file [NAME.html].")] = None,
 ) -> None:
     """Draw the paper's figures from the runs there are, in one HTML file.
@@ -293,13 +259,10 @@ def figures(
         streamgauge suite figures demo --to demo.html
     """
     _no_settings(context)
-    from streamgauge.suites import load
     from streamgauge.suites.drawing import write_figures
-    from streamgauge.suites.finding import gather
 
-    suite = load(name, generated)
-    there = gather([_folder(suite, out), *(runs or ())])
-    print(f"Figures: {write_figures(suite, there, to or Path(f'{name}.html')).resolve()}")
+    page = write_figures(chosen.load(), chosen.stored(), to or Path(f"{chosen.name}.html"))
+    print(f"Figures: {page.resolve()}")
 
 
 @app.command()
@@ -315,13 +278,12 @@ def record(
     What the file has for rows without runs here is kept.
     """
     _no_settings(context)
-    from streamgauge.suites import load
     from streamgauge.suites.measured import write
 
-    suite = load(name)
-    measured = _measured(suite, _folder(suite, out), runs, to)
+    chosen = SuiteOptions(name=name, out=out, runs=runs)
+    measured = chosen.measured(chosen.load(), to)
     if not measured:
-        raise StreamgaugeError(f"There are no complete runs of {name} in {_folder(suite, out)}.")
+        raise StreamgaugeError(f"There are no complete runs of {name} in {chosen.folder}.")
     print(f"Results: {write(name, measured, to / f'{name}.toml')}")
 
 

@@ -3,54 +3,55 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import (
-    Address,
-    AsJson,
-    Checkpoint,
-    Cpus,
-    Device,
-    Engine,
-    EvaluationPrecision,
-    Gpus,
-    On,
-    ReadAhead,
-    StoreAt,
-    StreamName,
-    execution_of,
-)
+from streamgauge.cli.options import AsJson, ExecutionOptions, StreamName, expand_options
 from streamgauge.errors import StreamgaugeError
-from streamgauge.settings import CHECKPOINT
 
 
-def tune(
-    context: typer.Context,
-    stream: StreamName,
-    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")],
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(ExecutionOptions):
+    side_by_side: Annotated[
+        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Options of `tuning.study.Ask`, by its names."""
+
+    stream: StreamName
+    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")]
     search: Annotated[
         list[str] | None,
         typer.Option(help="LEARNER.X=log:LOW:HIGH, =LOW:HIGH or =a,b,c; repeatable."),
-    ] = None,
+    ] = None
     like: Annotated[
         str | None, typer.Option(help="A paper's protocol and search: survey or realtime.")
-    ] = None,
+    ] = None
     prefix: Annotated[
         str | None,
         typer.Option(help="What trials see: '4 tasks', '5 %', '5 % of time' or preparation."),
-    ] = None,
+    ] = None
     objective: Annotated[
         str | None, typer.Option(help="held_out, online, or another accuracy by its name.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None,
-    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None,
+    ] = None
+    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None
+    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None
     prune: Annotated[
         str | None, typer.Option(help="Give up trials early: median, halving or none [median].")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0,
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0
+
+
+@expand_options
+def tune(
+    context: typer.Context,
+    search: SearchOptions,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the study [studies/STREAM-LEARNER].")
     ] = None,
@@ -60,19 +61,8 @@ def tune(
     study: Annotated[
         str | None, typer.Option(help="Its name in the storage [that of the folder].")
     ] = None,
-    device: Device = "auto",
-    engine: Engine = "auto",
-    precision: EvaluationPrecision = "fp16",
-    side_by_side: Annotated[
-        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
-    ] = None,
-    checkpoint: Checkpoint = CHECKPOINT,
-    workers: ReadAhead = None,
-    on: On = "local",
-    address: Address = None,
-    gpus: Gpus = None,
-    cpus: Cpus = None,
-    store: StoreAt = None,
+    *,
+    options: TrialOptions,
     as_json: AsJson = False,
 ) -> None:
     """Choose a learner's settings on the beginning of a stream, and say what that took.
@@ -101,22 +91,10 @@ def tune(
         if not as_json:
             print(sentence, flush=True)
 
-    ask = Ask(
-        stream,
-        learner,
-        tuple(search or ()),
-        dict(context.obj),
-        like,
-        prefix,
-        objective,
-        sampler,
-        prune,
-        trials,
-        seed,
-    )
-    summary = search_for(
-        ask, out=out, storage=storage, study=study, execution=execution_of(context, log=log)
-    )
+    intervals = {"search": tuple(search.search or ()), "settings": dict(context.obj)}
+    ask = Ask(**vars(search) | intervals)
+    execution = options.execution(log=log)
+    summary = search_for(ask, out=out, storage=storage, study=study, execution=execution)
     if as_json:
         print(json.dumps(summary, indent=1))
     else:

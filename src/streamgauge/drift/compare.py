@@ -14,7 +14,7 @@ alarm rate is ``chance`` if test blocks are independent, which the gaps around t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,17 +62,21 @@ class Drift:
     gap: int
     shown: int  # the period whose model is plotted
     position: Floats
-    time: Ints | None  # per position
     local: Curve
     full: Curve
     spans: list[tuple[int, int]]  # first and last position of each period
-    span_times: list[tuple[int, int]] | None
     matrix: Floats  # [model of period, tested in period]
+    time: Ints | None = None  # per position
+    span_times: list[tuple[int, int]] | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def shift(self) -> bool:
         return self.p_value <= self.chance
+
+    @property
+    def interval(self) -> list[float]:
+        return list(self.limits)
 
     @property
     def words(self) -> str:
@@ -97,34 +101,19 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as numbers, lists and strings, for JSON."""
+        names = (
+            "shift words advantage interval p_value chance own other whole samples classes inputs "
+            "periods trained_on tested_on gap shown"
+        )
+        curves = {"period": self.local, "whole": self.full}
         return {
-            "shift": self.shift,
-            "words": self.words,
-            "advantage": self.advantage,
-            "interval": list(self.limits),
-            "p_value": self.p_value,
-            "chance": self.chance,
-            "own": self.own,
-            "other": self.other,
-            "whole": self.whole,
-            "samples": self.samples,
-            "classes": self.classes,
-            "inputs": self.inputs,
-            "periods": self.periods,
-            "trained_on": self.trained_on,
-            "tested_on": self.tested_on,
-            "gap": self.gap,
-            "shown": self.shown,
+            **{name: getattr(self, name) for name in names.split()},
             "curves": {
                 "position": self.position.tolist(),
                 "time": None if self.time is None else self.time.tolist(),
                 **{
-                    name: {
-                        "accuracy": curve.accuracy.tolist(),
-                        "low": curve.low.tolist(),
-                        "high": curve.high.tolist(),
-                    }
-                    for name, curve in (("period", self.local), ("whole", self.full))
+                    name: {part: values.tolist() for part, values in vars(curve).items()}
+                    for name, curve in curves.items()
                 },
             },
             "matrix": self.matrix.tolist(),
@@ -197,21 +186,20 @@ def find_drift(
         scores = scores_blind(codes, training_sets, plan.test, classes)
     else:
         scores = scores_with_inputs(codes, training_sets, plan.test, reader, seed)
-    return _drift_from_scores(
-        plan,
-        scores,
-        plotted=plan.periods // 2 if shown is None else shown - 1,
+    plotted = plan.periods // 2 if shown is None else shown - 1
+    results = _from_scores(plan, scores, plotted, permutations, seed)
+    if time is not None:
+        times = np.asarray(time)
+        results["time"] = times[results["position"].round().astype(np.int64)]
+        results["span_times"] = [(int(times[a]), int(times[b])) for a, b in results["spans"]]
+    return Drift(
+        **results,
+        name=name,
+        samples=len(codes),
+        classes=classes,
+        inputs=reader is not None,
         chance=chance,
-        permutations=permutations,
-        seed=seed,
-        time=None if time is None else np.asarray(time),
-        facts={
-            "name": name,
-            "samples": len(codes),
-            "classes": classes,
-            "inputs": reader is not None,
-            "notes": tuple(messages),
-        },
+        notes=tuple(messages),
     )
 
 
@@ -228,17 +216,10 @@ def _reader(x: NDArray[Any] | InputReader | None, count: int) -> InputReader | N
     return lambda index: array[index]
 
 
-def _drift_from_scores(
-    plan: Layout,
-    scores: NDArray[np.float32],
-    *,
-    plotted: int,
-    chance: float,
-    permutations: int,
-    seed: int,
-    time: NDArray[Any] | None,
-    facts: Mapping[str, Any],
-) -> Drift:
+def _from_scores(
+    plan: Layout, scores: NDArray[np.float32], plotted: int, permutations: int, seed: int
+) -> dict[str, Any]:
+    """The fields of a `Drift` that follow from the scores `[models, tests]`."""
     blocks = len(plan.period)
     count = np.bincount(plan.block, minlength=blocks).astype(np.float64)
     mean = np.stack([np.bincount(plan.block, row, blocks) for row in scores]) / count
@@ -247,7 +228,7 @@ def _drift_from_scores(
     # Accuracy of each model minus the mean of the other models, [models, blocks].
     advantages = (local - local.mean(axis=0)) * plan.periods / (plan.periods - 1)
     block_advantages = advantages[plan.period, block_index]
-    advantage = float(block_advantages.mean())
+    advantage, limits = _mean_with_interval(block_advantages)
     rng = np.random.default_rng([seed, 13])
     permuted = np.array(
         [advantages[rng.permutation(plan.period), block_index].mean() for _ in range(permutations)]
@@ -255,46 +236,41 @@ def _drift_from_scores(
     # The tolerance counts permutations that are equal up to rounding.
     reached = int(np.sum(permuted >= advantage - 1e-12))
     own = float(local[plan.period, block_index].mean())
-    error = float(block_advantages.std(ddof=1) / np.sqrt(blocks))
     bins = np.array_split(block_index, max(2, min(40, blocks // 5)))
     positions = np.array([plan.test[np.isin(plan.block, bin_blocks)].mean() for bin_blocks in bins])
     spans = [(int(a), int(b) - 1) for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
-    return Drift(
-        **facts,
-        advantage=advantage,
-        limits=interval(advantage, error, blocks),
-        p_value=(1 + reached) / (1 + permutations),
-        chance=chance,
-        own=own,
-        other=own - advantage,
-        whole=float(whole.mean()),
-        periods=plan.periods,
-        trained_on=len(plan.whole),
-        tested_on=len(plan.test),
-        gap=plan.gap,
-        shown=plotted + 1,
-        position=positions,
-        time=None if time is None else time[positions.round().astype(np.int64)],
-        local=_curve(local[plotted], bins),
-        full=_curve(whole, bins),
-        spans=spans,
-        span_times=None if time is None else [(int(time[a]), int(time[b])) for a, b in spans],
-        matrix=np.stack([local[:, plan.period == p].mean(axis=1) for p in range(plan.periods)], 1),
-    )
+    return {
+        "advantage": advantage,
+        "limits": limits,
+        "p_value": (1 + reached) / (1 + permutations),
+        "own": own,
+        "other": own - advantage,
+        "whole": float(whole.mean()),
+        "periods": plan.periods,
+        "trained_on": len(plan.whole),
+        "tested_on": len(plan.test),
+        "gap": plan.gap,
+        "shown": plotted + 1,
+        "position": positions,
+        "local": _curve(local[plotted], bins),
+        "full": _curve(whole, bins),
+        "spans": spans,
+        "matrix": np.stack(
+            [local[:, plan.period == p].mean(axis=1) for p in range(plan.periods)], 1
+        ),
+    }
 
 
 def _curve(values: Floats, bins: Sequence[Ints]) -> Curve:
-    accuracy, low, high = [], [], []
-    for blocks in bins:
-        accuracies = values[blocks]
-        value = float(accuracies.mean())
-        lower, upper = interval(
-            value, float(accuracies.std(ddof=1) / np.sqrt(len(accuracies))), len(accuracies)
-        )
-        accuracy.append(value)
-        low.append(max(0.0, lower))
-        high.append(min(1.0, upper))
-    return Curve(np.array(accuracy), np.array(low), np.array(high))
+    means = [_mean_with_interval(values[blocks]) for blocks in bins]
+    accuracy, low, high = np.array([(mean, *limits) for mean, limits in means]).T
+    return Curve(accuracy, low.clip(min=0), high.clip(max=1))
+
+
+def _mean_with_interval(values: Floats) -> tuple[float, tuple[float, float]]:
+    """The mean over test blocks, with its 95 % interval."""
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    return mean, interval(mean, error, len(values))
 
 
 def stream_drift(stream: Stream, **options: Any) -> Drift:

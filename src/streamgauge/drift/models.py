@@ -18,11 +18,6 @@ RIDGE = 0.01
 CHUNK = 2048
 
 
-def frequencies(label: Ints, classes: int) -> Floats:
-    """Share of each class: the model without inputs."""
-    return np.bincount(label, minlength=classes) / len(label)
-
-
 class Inputs:
     """Features of inputs of any shape, the same for all models.
 
@@ -103,9 +98,8 @@ def _chunks(index: Ints) -> list[Ints]:
 
 def scores_blind(label: Ints, train: list[Ints], test: Ints, classes: int) -> NDArray[np.float32]:
     """Probability that a guess by each model's class frequencies is correct, `[models, tests]`."""
-    return np.stack([frequencies(label[index], classes)[label[test]] for index in train]).astype(
-        np.float32
-    )
+    shares = [np.bincount(label[index], minlength=classes) / len(index) for index in train]
+    return np.stack([share[label[test]] for share in shares]).astype(np.float32)
 
 
 def scores_with_inputs(

@@ -18,7 +18,8 @@ from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Executor
-from streamgauge.models.folded import Folded, foldable
+from streamgauge.models.folded import Folded
+from streamgauge.models.resnet import Residual
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +59,7 @@ class Graph(Eager):
         tape: Tape = HostTape()
         if self._stream is not None:
             tape = CudaTape(self.device, [network.generator])
-        if foldable(network.model) and self.precision != "fp32":
+        if isinstance(network.model, Residual) and self.precision != "fp32":
             self._folded = Folded(network.model, self.precision)
         self._steps = network.executor = Steps(tape, self.say, self._inference)
 

@@ -133,11 +133,7 @@ def compare(
                 estimates[0], estimates[1], (residual_variance, (seeds - 1) * (block_count - 1))
             )
         )
-    blocks_used = block_count if block_count > 1 else 0
-    if not estimates:
-        nan = float("nan")
-        return Comparison(difference, nan, nan, nan, nan, nan, seeds, blocks_used)
-    variance, freedom = max(estimates)
+    variance, freedom = max(estimates) if estimates else (math.nan, math.nan)
     error = math.sqrt(variance)
     # A smaller difference is a rounding error.
     if abs(difference) < 1e-13 and error < 1e-13:
@@ -153,7 +149,7 @@ def compare(
         p,
         freedom,
         seeds,
-        blocks_used,
+        block_count if block_count > 1 else 0,
     )
 
 

@@ -15,8 +15,8 @@ def training_flops(log: RunLog) -> float:
     Sum of ``jobs.flops``. Predictions and evaluations are not included, as in Ghunaim et al. 2023.
     NaN if the FLOPs of one job are unknown, or if no jobs were logged.
 
-    >>> from types import SimpleNamespace
-    >>> training_flops(SimpleNamespace(jobs={"flops": np.array([5.0, 7.0])}))
+    >>> from streamgauge.metrics._example import LOG
+    >>> training_flops(LOG)
     12.0
     """
     # float64, since int64 would overflow: a GPU makes about 10^19 FLOPs per day.

@@ -83,13 +83,15 @@ def anytime_accuracy(acc: ArrayLike, task: ArrayLike) -> Floats:
     array([0.8, 0.7])
     """
     values, current = _checked(acc, task)
+    mean, tasks_seen = _mean_over_seen(values, current)
+    return divide(np.cumsum(np.where(tasks_seen > 0, mean, 0.0)), np.cumsum(tasks_seen > 0))
+
+
+def _mean_over_seen(values: Floats, current: Integers) -> tuple[Floats, Integers]:
+    """Per evaluation, the mean accuracy over the tasks seen (NaN if none) and their number."""
     seen = _seen(current, values.shape[1])
     tasks_seen = seen.sum(axis=1)
-    total = np.where(seen, values, 0.0).sum(axis=1)
-    counted = tasks_seen > 0
-    mean = np.divide(total, tasks_seen, out=np.zeros(len(values)), where=counted)
-    evaluations = np.cumsum(counted)
-    return divide(np.cumsum(mean), evaluations)
+    return divide(np.where(seen, values, 0.0).sum(axis=1), tasks_seen), tasks_seen
 
 
 def anytime_error(acc: ArrayLike, task: ArrayLike, step: ArrayLike) -> float:
@@ -114,8 +116,7 @@ def anytime_error(acc: ArrayLike, task: ArrayLike, step: ArrayLike) -> float:
     counted = np.flatnonzero(current >= 0)
     if not len(counted):
         return float("nan")
-    seen = _seen(current, values.shape[1])[counted]
-    mean = np.where(seen, values[counted], 0.0).sum(axis=1) / seen.sum(axis=1)
+    mean = _mean_over_seen(values, current)[0][counted]
     task_now, steps_made = current[counted], steps[counted]
     same_task = task_now[1:] == task_now[:-1]
     squares = np.diff(mean) ** 2 / 2

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.metrics._arrays import Anything, Floats, Integers, divide
+from streamgauge.metrics._arrays import Anything, Floats, Integers, divide, share
 
 PROBE = "probe"
 Table = Mapping[str, NDArray[Any]]
@@ -54,6 +54,11 @@ def column(table: Table, name: str, table_name: str) -> Anything:
             f"the table {table_name} has no column {name!r}: {nearest(name, table)}"
         )
     return np.asarray(table[name])
+
+
+def columns(log: object, table: str, *names: str) -> list[Anything]:
+    """Columns of a table of the log."""
+    return [column(getattr(log, table), name, table) for name in names]
 
 
 def table_of(log: object, name: str) -> Table:
@@ -102,6 +107,11 @@ class _EvaluationRows(NamedTuple):
     newest: Integers  # per evaluation: the task that was started last
     tasks: int
 
+    @property
+    def all_classes(self) -> Anything:
+        """Which rows are of one task, predicted among all classes seen."""
+        return (self.within < 0) & (self.task >= 0)
+
 
 def task_order(log: RunLog) -> Integers:
     """``order[id]`` = rank of a task in the order of training (0 is the first), over all splits.
@@ -110,13 +120,8 @@ def task_order(log: RunLog) -> Integers:
     Tasks during which nothing was evaluated are ordered by the predictions, and by task id if
     the log has no predictions.
     """
-    table = log.evaluations
-    step, evaluation = (
-        column(table, "step", "evaluations"),
-        column(table, "evaluation", "evaluations"),
-    )
-    current = column(table, "current", "evaluations").astype(np.int64)
-    task = column(table, "task", "evaluations").astype(np.int64)
+    step, evaluation = columns(log, "evaluations", "step", "evaluation")
+    current, task = (c.astype(np.int64) for c in columns(log, "evaluations", "current", "task"))
     tasks = int(max(current.max(initial=-1), task.max(initial=-1))) + 1
     trained = _first_occurrences(current, np.lexsort((evaluation, step)))
     if len(trained) < tasks:
@@ -149,37 +154,32 @@ def _relabel(ids: Integers, order: Integers) -> Integers:
 
 
 def _evaluation_rows(log: RunLog, split: str | None, most: bool = False) -> _EvaluationRows:
-    table = log.evaluations
-    chosen = choose_split(table, split, "evaluations", most)
+    chosen = choose_split(log.evaluations, split, "evaluations", most)
     order = task_order(log)
-    keep = np.flatnonzero(column(table, "split", "evaluations") == chosen)
-    evaluation = column(table, "evaluation", "evaluations")[keep]
-    step = column(table, "step", "evaluations")[keep].astype(np.int64)
-    current = _relabel(column(table, "current", "evaluations")[keep].astype(np.int64), order)
+    splits, *logged = columns(log, "evaluations", "split", "evaluation", "step", "current", "task")
+    keep = np.flatnonzero(splits == chosen)
+    evaluation, step, current, task = (values[keep].astype(np.int64) for values in logged)
+    within = np.asarray(log.evaluations.get("within", np.full(len(splits), -1)))[keep]
+    correct, count = columns(log, "evaluations", "correct", "count")
     ids, first, inverse = np.unique(evaluation, return_index=True, return_inverse=True)
     time_order = np.lexsort((ids, step[first]))
     rank = np.empty(len(ids), dtype=np.int64)
     rank[time_order] = np.arange(len(ids))
-    current_task = current[first][time_order]
+    current_task = _relabel(current, order)[first][time_order]
     # An evaluation between two tasks belongs to the task trained last.
     last_trained = np.maximum.accumulate(
         np.where(current_task >= 0, np.arange(len(current_task)), -1)
     )
     current_task = np.where(last_trained >= 0, current_task[np.maximum(last_trained, 0)], -1)
-    within = table.get("within")
     return _EvaluationRows(
         evaluation=rank[inverse],
-        task=_relabel(column(table, "task", "evaluations")[keep].astype(np.int64), order),
-        within=(
-            np.full(len(keep), -1, dtype=np.int64)
-            if within is None
-            else _relabel(np.asarray(within)[keep].astype(np.int64), order)
-        ),
-        correct=column(table, "correct", "evaluations")[keep].astype(np.float64),
-        samples=column(table, "count", "evaluations")[keep].astype(np.float64),
+        task=_relabel(task, order),
+        within=_relabel(within.astype(np.int64), order),
+        correct=correct[keep].astype(np.float64),
+        samples=count[keep].astype(np.float64),
         steps=step[first][time_order],
         current=current_task,
-        newest=np.maximum.accumulate(current_task) if len(current_task) else current_task,
+        newest=np.maximum.accumulate(current_task),
         tasks=len(order),
     )
 
@@ -195,16 +195,14 @@ def _pivot(
     return divide(correct, count).reshape(shape)
 
 
-def _boundaries(rows: _EvaluationRows, mask: Anything) -> Integers:
-    """Per task, the last of the given evaluations at which the task was the newest; or -1."""
+def _at_boundaries(rows: _EvaluationRows, mask: Anything) -> Integers:
+    """Per row, the task k whose boundary evaluation the row belongs to, or -1.
+
+    The boundary of k is the last evaluation with rows in the mask at which k was the newest task.
+    """
     last = np.full(rows.tasks, -1, dtype=np.int64)
-    usable = np.flatnonzero(mask & (rows.newest >= 0))
+    usable = np.flatnonzero(_has_rows(rows, mask) & (rows.newest >= 0))
     np.maximum.at(last, rows.newest[usable], usable)
-    return last
-
-
-def _at_boundaries(rows: _EvaluationRows, last: Integers) -> Integers:
-    """Per row, the task whose boundary evaluation the row belongs to, or -1."""
     boundary = np.full(len(rows.steps), -1, dtype=np.int64)
     boundary[last[last >= 0]] = np.flatnonzero(last >= 0)
     return boundary[rows.evaluation]
@@ -224,20 +222,14 @@ def accuracy_matrix(log: RunLog, split: str | None = None) -> Floats:
     evaluated. Tasks are counted in the order in which they were first trained. ``split`` is by
     default ``test`` where there is one, else the first split logged.
 
-    >>> from types import SimpleNamespace
-    >>> log = SimpleNamespace(evaluations={
-    ...     "evaluation": np.array([0, 1, 1]), "step": np.array([5, 10, 10]),
-    ...     "split": np.array(["test"] * 3), "task": np.array([0, 0, 1]),
-    ...     "current": np.array([0, 1, 1]), "within": np.array([-1, -1, -1]),
-    ...     "correct": np.array([8, 4, 9]), "count": np.array([10, 10, 10])})
-    >>> accuracy_matrix(log)
+    >>> from streamgauge.metrics._example import LOG
+    >>> accuracy_matrix(LOG)
     array([[0.8, nan],
            [0.4, 0.9]])
     """
     rows = _evaluation_rows(log, split)
-    all_classes = (rows.within < 0) & (rows.task >= 0)
-    row = _at_boundaries(rows, _boundaries(rows, _has_rows(rows, all_classes)))
-    return _pivot(rows, row, rows.task, all_classes & (row >= 0), (rows.tasks, rows.tasks))
+    row = _at_boundaries(rows, rows.all_classes)
+    return _pivot(rows, row, rows.task, rows.all_classes & (row >= 0), (rows.tasks, rows.tasks))
 
 
 def continual_accuracy(log: RunLog, split: str | None = None) -> ContinualAccuracy:
@@ -245,29 +237,21 @@ def continual_accuracy(log: RunLog, split: str | None = None) -> ContinualAccura
 
     ``split`` is by default the split evaluated most often.
 
-    >>> from types import SimpleNamespace
-    >>> log = SimpleNamespace(evaluations={
-    ...     "evaluation": np.array([0, 1, 1]), "step": np.array([5, 10, 10]),
-    ...     "split": np.array(["valid"] * 3), "task": np.array([0, 0, 1]),
-    ...     "current": np.array([0, 1, 1]), "within": np.array([-1, -1, -1]),
-    ...     "correct": np.array([8, 4, 9]), "count": np.array([10, 10, 10])})
-    >>> continual_accuracy(log).task
+    >>> from streamgauge.metrics._example import LOG
+    >>> continual_accuracy(LOG).task
     array([0, 1])
     """
     rows = _evaluation_rows(log, split, most=True)
-    all_classes = (rows.within < 0) & (rows.task >= 0)
-    evaluated = _has_rows(rows, all_classes)
-    index = np.cumsum(evaluated) - 1
-    acc = _pivot(
-        rows, index[rows.evaluation], rows.task, all_classes, (int(evaluated.sum()), rows.tasks)
-    )
+    evaluated = _has_rows(rows, rows.all_classes)
+    row = (np.cumsum(evaluated) - 1)[rows.evaluation]
+    acc = _pivot(rows, row, rows.task, rows.all_classes, (int(evaluated.sum()), rows.tasks))
     return ContinualAccuracy(acc, rows.current[evaluated], rows.steps[evaluated])
 
 
 def evaluation_sizes(log: RunLog, split: str | None = None) -> Floats:
     """Number of samples of each logged evaluation of one task (for worst-case accuracy)."""
     rows = _evaluation_rows(log, split, most=True)
-    return rows.samples[(rows.within < 0) & (rows.task >= 0)]
+    return rows.samples[rows.all_classes]
 
 
 def cumulative_matrix(log: RunLog, split: str | None = None) -> Floats:
@@ -280,10 +264,10 @@ def cumulative_matrix(log: RunLog, split: str | None = None) -> Floats:
     rows = _evaluation_rows(log, split)
     shape = (rows.tasks, rows.tasks)
     restricted = (rows.within >= 0) & (rows.task <= rows.within)
-    all_classes = (rows.within < 0) & (rows.task >= 0)
-    row = _at_boundaries(rows, _boundaries(rows, _has_rows(rows, restricted | all_classes)))
+    row = _at_boundaries(rows, restricted | rows.all_classes)
     b = _pivot(rows, row, rows.within, restricted & (row >= 0), shape)
-    over_tasks_seen = _pivot(rows, row, row, all_classes & (row >= 0) & (rows.task <= row), shape)
+    seen = rows.all_classes & (row >= 0) & (rows.task <= row)
+    over_tasks_seen = _pivot(rows, row, row, seen, shape)
     b = np.where(np.isnan(b), over_tasks_seen, b)
     b[np.triu_indices(rows.tasks, k=1)] = np.nan
     return b
@@ -295,21 +279,18 @@ def retained_accuracy(log: RunLog, split: str | None = None) -> float:
     Source: the headline number of Hammoud et al. 2023 for information retention, and the survey's
     final Acc.
     """
-    table = log.evaluations
-    chosen = choose_split(table, split, "evaluations")
-    keep = column(table, "split", "evaluations") == chosen
-    if "within" in table:
-        keep = keep & (np.asarray(table["within"]) < 0)
+    splits, evaluation, step, correct, count = columns(
+        log, "evaluations", "split", "evaluation", "step", "correct", "count"
+    )
+    keep = splits == choose_split(log.evaluations, split, "evaluations")
+    if "within" in log.evaluations:
+        keep = keep & (np.asarray(log.evaluations["within"]) < 0)
     keep = np.flatnonzero(keep)
     if not len(keep):
         return float("nan")
-    evaluation = column(table, "evaluation", "evaluations")[keep]
-    step = column(table, "step", "evaluations")[keep]
-    latest = evaluation[np.lexsort((evaluation, step))[-1]]
-    keep = keep[evaluation == latest]
-    count = column(table, "count", "evaluations")[keep].sum()
-    correct = column(table, "correct", "evaluations")[keep].sum()
-    return float(correct) / float(count) if count else float("nan")
+    latest = evaluation[keep[np.lexsort((evaluation[keep], step[keep]))[-1]]]
+    keep = keep[evaluation[keep] == latest]
+    return share(correct[keep].sum(), count[keep].sum())
 
 
 def classes_seen(log: RunLog) -> Integers | None:

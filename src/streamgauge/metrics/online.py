@@ -16,7 +16,7 @@ from streamgauge.metrics._arrays import (
     same_length,
     share,
 )
-from streamgauge.metrics.log import RunLog, column
+from streamgauge.metrics.log import RunLog, columns
 
 MAX_CONFIDENCE = 1 + 1e-6  # a softmax in float32 may round to slightly more than 1
 
@@ -116,42 +116,29 @@ def near_future_accuracy(log: RunLog, shifts: int | Sequence[int], common: bool 
 
     Source: Hammoud et al. 2023 (Rapid Adaptation in OCL: Are We Evaluating It Right?), section 3.5.
 
-    >>> from types import SimpleNamespace
-    >>> rows = {
-    ...     "step": np.array([0, 1, 2, 1, 2]), "sample": np.array([5, 6, 7, 6, 7]),
-    ...     "label": np.array([0, 0, 1, 0, 1]), "prediction": np.array([1, 0, 1, 0, 0]),
-    ...     "shift": np.array([0, 0, 0, 1, 1]),
-    ... }
-    >>> near_future_accuracy(SimpleNamespace(predictions=rows), [0, 1, 2]).round(3)
-    array([0.667, 0.5  ,   nan])
-    >>> near_future_accuracy(SimpleNamespace(predictions=rows), [0, 1], common=True)
+    >>> from streamgauge.metrics._example import LOG
+    >>> near_future_accuracy(LOG, [0, 1, 2])
+    array([0.75, 0.5 ,  nan])
+    >>> near_future_accuracy(LOG, [0, 1], common=True)
     array([1. , 0.5])
     """
-    table = log.predictions
-    shift = column(table, "shift", "predictions")
-    label = column(table, "label", "predictions")
-    prediction = column(table, "prediction", "predictions")
+    shift, label, prediction = columns(log, "predictions", "shift", "label", "prediction")
     given = np.atleast_1d(np.asarray(shifts, dtype=np.int64))
     if np.any(given < 0):
         raise StreamgaugeError("a shift is a number of samples, 0 or more.")
     rows = {int(s): np.flatnonzero(shift == s) for s in np.unique(given)}
     rows = {s: indices for s, indices in rows.items() if len(indices)}
     if common and rows:
-        target = _targets(
-            column(table, "step", "predictions"), column(table, "sample", "predictions")
-        )
+        target = _targets(*columns(log, "predictions", "step", "sample"))
         in_all = np.ones(int(target.max()) + 1, dtype=bool)
         for indices in rows.values():
             present = np.zeros(len(in_all), dtype=bool)
             present[target[indices]] = True
             in_all &= present
         rows = {s: indices[in_all[target[indices]]] for s, indices in rows.items()}
-    result = np.full(len(given), np.nan)
-    for i, s in enumerate(given):
-        if int(s) in rows:
-            indices = rows[int(s)]
-            result[i] = online_accuracy(label[indices], prediction[indices])
-    return result
+    correct = label == prediction
+    hits = [correct[rows.get(int(s), [])] for s in given]
+    return np.array([share(np.count_nonzero(h), len(h)) for h in hits], dtype=np.float64)
 
 
 def near_future_error(log: RunLog, shifts: int | Sequence[int], blocks: int = 20) -> Floats:
@@ -159,14 +146,10 @@ def near_future_error(log: RunLog, shifts: int | Sequence[int], blocks: int = 20
 
     See :func:`accuracy_error`; NaN for a shift that is not in the log.
     """
-    table = log.predictions
-    shift = column(table, "shift", "predictions")
+    shift, *logged = columns(log, "predictions", "shift", "label", "prediction", "step")
     errors = []
     for s in np.atleast_1d(np.asarray(shifts, dtype=np.int64)):
-        indices = np.flatnonzero(shift == s)
-        label, prediction, step = (
-            column(table, name, "predictions")[indices] for name in ("label", "prediction", "step")
-        )
+        label, prediction, step = (values[shift == s] for values in logged)
         errors.append(accuracy_error(label == prediction, step, blocks))
     return np.asarray(errors, dtype=np.float64)
 

@@ -123,16 +123,14 @@ def probed_accuracy(
     train_labels: Any,
     test_features: Any,
     test_labels: Any,
-    *,
-    inverse_penalty: float = 1.0,
-    iterations: int = 200,
-    device: str | None = None,
+    **options: Any,
 ) -> float:
     """Accuracy on held-out data of a linear classifier fitted on the frozen features.
 
-    Fit :func:`linear_probe` on the features of all data seen so far, and score it on the held-out
-    data of the same tasks; a held-out label that was never trained on counts as wrong. NaN if there
-    is no held-out sample. The difference to the model's own accuracy is due to the model's head.
+    Fit :func:`linear_probe` (``options``) on the features of all data seen so far, and score it on
+    the held-out data of the same tasks; a held-out label that was never trained on counts as wrong.
+    NaN if there is no held-out sample. The difference to the model's own accuracy is due to the
+    model's head.
 
     Source: Soutif-Cormerais et al. 2023, probed accuracy at task boundaries.
 
@@ -140,13 +138,7 @@ def probed_accuracy(
     >>> probed_accuracy(features, [0, 0, 1, 1], [[0.1], [1.1], [1.3]], [0, 1, 0], device="cpu")
     0.6666666666666666
     """
-    probe = linear_probe(
-        train_features,
-        train_labels,
-        inverse_penalty=inverse_penalty,
-        iterations=iterations,
-        device=device,
-    )
+    probe = linear_probe(train_features, train_labels, **options)
     labels = _numpy(test_labels)
     if not len(labels):
         return float("nan")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from streamgauge.metrics import continual, online, tasks, transfer
-from streamgauge.metrics._arrays import Floats, UndefinedMetric
+from streamgauge.metrics._arrays import Anything, Floats, UndefinedMetric
 from streamgauge.metrics.compute import training_flops
 from streamgauge.metrics.log import (
     PROBE,
@@ -17,6 +17,7 @@ from streamgauge.metrics.log import (
     accuracy_matrix,
     choose_split,
     classes_seen,
+    columns,
     continual_accuracy,
     cumulative_matrix,
     evaluation_sizes,
@@ -42,11 +43,9 @@ def score(
     ``worst_case_accuracy`` comes with ``worst_case_interval`` (steps between evaluations),
     ``worst_case_set_size``, and ``worst_case_smoothed`` with ``worst_case_window`` (evaluations).
 
-    >>> from types import SimpleNamespace
-    >>> rows = {"step": np.array([0, 1]), "sample": np.array([0, 1]), "shift": np.array([0, 0]),
-    ...         "label": np.array([3, 1]), "prediction": np.array([3, 2])}
-    >>> score(SimpleNamespace(predictions=rows))
-    {'online_accuracy': 0.5, 'macro_accuracy': 0.5}
+    >>> from streamgauge.metrics._example import LOG
+    >>> score(LOG)["online_accuracy"], score(LOG)["retained_accuracy"]
+    (0.75, 0.65)
     """
     scores: dict[str, float] = {}
     with warnings.catch_warnings():
@@ -70,50 +69,46 @@ def _filled(log: RunLog, name: str, *columns: str) -> bool:
 
 
 def _stream_scores(log: RunLog) -> dict[str, float]:
-    table = log.predictions
-    shift = np.asarray(table["shift"])
+    shift, step = columns(log, "predictions", "shift", "step")
     online_rows = np.flatnonzero(shift == 0)
-    step = np.asarray(table["step"])[online_rows]
-    if np.any(step[1:] < step[:-1]):  # albums and windows need the order of the stream
-        online_rows = online_rows[np.argsort(step, kind="stable")]
-    label, prediction = (
-        np.asarray(table["label"])[online_rows],
-        np.asarray(table["prediction"])[online_rows],
-    )
+    if np.any(np.diff(step[online_rows]) < 0):  # albums and windows need the order of the stream
+        online_rows = online_rows[np.argsort(step[online_rows], kind="stable")]
+
+    def online_column(name: str) -> Anything:
+        return np.asarray(log.predictions[name])[online_rows]
+
+    label, prediction = online_column("label"), online_column("prediction")
     scores = {"online_accuracy": online.online_accuracy(label, prediction)}
     shifts = [int(s) for s in np.unique(shift)]
-    future_shifts = [s for s in shifts if s > 0]
-    for s, value in zip(
-        future_shifts, online.near_future_accuracy(log, future_shifts), strict=True
-    ):
-        scores[f"near_future_accuracy@{s}"] = value
-        scores[f"near_future_error@{s}"] = float(online.near_future_error(log, s)[0])
-    if future_shifts and "sample" in table:
+    future = [s for s in shifts if s > 0]
+    accuracy, error = (
+        online.near_future_accuracy(log, future),
+        online.near_future_error(log, future),
+    )
+    for i, s in enumerate(future):
+        scores |= {f"near_future_accuracy@{s}": accuracy[i], f"near_future_error@{s}": error[i]}
+    if future and "sample" in log.predictions:
         common = online.near_future_accuracy(log, shifts, common=True)
-        for s, value in zip(shifts, common, strict=True):
-            scores[f"near_future_common@{s}"] = value
+        scores |= {f"near_future_common@{s}": v for s, v in zip(shifts, common, strict=True)}
     if label.dtype.kind in "iu" and label.min(initial=0) >= 0:
         scores["macro_accuracy"] = online.macro_accuracy(label, prediction)
-    if "confidence" in table:
-        confidence = np.asarray(table["confidence"])[online_rows]
-        if np.all(
-            (confidence >= 0) & (confidence <= online.MAX_CONFIDENCE)
-        ):  # else scores, or missing
+    if "confidence" in log.predictions:
+        confidence = online_column("confidence")
+        # Other values are scores, or missing.
+        if np.all((confidence >= 0) & (confidence <= online.MAX_CONFIDENCE)):
             scores["calibration_error"] = online.calibration_error(label, prediction, confidence)
-    if "user" in table:
-        user, step = np.asarray(table["user"])[online_rows], np.asarray(table["step"])[online_rows]
-        scores["album_accuracy"] = online.album_accuracy(label, prediction, user, step)
+    if "user" in log.predictions:
+        user = online_column("user")
+        scores["album_accuracy"] = online.album_accuracy(
+            label, prediction, user, online_column("step")
+        )
     worst = continual.worst_window(label == prediction, WORST_WINDOW)
     scores[f"worst_window@{WORST_WINDOW}"] = worst.accuracy
     return scores
 
 
-def _splits(log: RunLog) -> set[str]:
-    return set(splits_of(log.evaluations, "evaluations"))
-
-
 def _held_out_scores(log: RunLog) -> dict[str, float]:
-    splits = _splits(log)
+    splits = set(splits_of(log.evaluations, "evaluations"))
     scores = {}
     if splits - {PROBE}:
         scores["retained_accuracy"] = retained_accuracy(log)
@@ -126,7 +121,11 @@ def _task_scores(
     log: RunLog, classes: ArrayLike | None, baseline: ArrayLike | None
 ) -> dict[str, float]:
     current = np.asarray(log.evaluations["current"])
-    if not _splits(log) - {PROBE} or current.max() < 0 or np.max(log.evaluations["task"]) < 0:
+    if (
+        not set(splits_of(log.evaluations, "evaluations")) - {PROBE}
+        or current.max() < 0
+        or np.max(log.evaluations["task"]) < 0
+    ):
         return {}
     # The run may be interrupted, evaluate tasks it never trains, or evaluate only at the end.
     newest = int(task_order(log)[current[current >= 0]].max())
@@ -156,9 +155,8 @@ def _continual_scores(log: RunLog) -> dict[str, float]:
         return {}
     worst = continual.worst_case(acc, task, step, evaluation_sizes(log))
     scores = {"worst_case_accuracy": worst.accuracy}
-    if (
-        len(acc) > 1 or acc.shape[1] == 1
-    ):  # a single evaluation after many tasks is no average over time
+    # A single evaluation after many tasks is no average over time.
+    if len(acc) > 1 or acc.shape[1] == 1:
         scores["anytime_accuracy"] = _last(continual.anytime_accuracy(acc, task))
         scores["minimum_accuracy"] = _last(continual.minimum_accuracy(acc, task))
     if worst.interval > 1:  # not every step was evaluated
@@ -187,14 +185,15 @@ def _untrained(log: RunLog) -> Floats | None:
 
 
 def _transfer_scores(log: RunLog) -> dict[str, float]:
-    scores = {}
-    for curve in transfer.backward_transfer_curve(log):
-        if len(curve.accuracy):
-            scores[f"backward_transfer_curve@{MOMENTS[curve.fraction]}"] = _last(curve.accuracy)
-    for curve in transfer.forward_transfer_curve(log):
-        if len(curve.accuracy):
-            scores[f"forward_transfer_curve@{MOMENTS[curve.fraction]}"] = _last(curve.accuracy)
-    return scores
+    curves = {
+        "backward_transfer_curve": transfer.backward_transfer_curve(log),
+        "forward_transfer_curve": transfer.forward_transfer_curve(log),
+    }
+    return {
+        f"{name}@{MOMENTS[curve.fraction]}": _last(curve.accuracy)
+        for name, models in curves.items()
+        for curve in models
+    }
 
 
 def _last(values: Floats) -> float:

@@ -45,19 +45,21 @@ def forgetting_matrix(a: ArrayLike, reference: str = "max") -> Floats:
     array([[ nan,  nan],
            [0.25,  nan]])
     """
-    a = square(a)
+    return _forgetting(square(a), reference, with_current=False)
+
+
+def _forgetting(a: Floats, reference: str, with_current: bool) -> Floats:
+    """Reference accuracy minus a[k, j], for j < k; ``with_current``: a[k, j] may be the maximum."""
     choice("reference", reference, ("max", "first"))
     k, j = np.indices(a.shape)
-    if reference == "max":
-        # Accuracies before task j was trained do not count as a maximum.
-        best = np.maximum.accumulate(np.where(k >= j, a, -np.inf), axis=0)
-        reference_accuracy = np.vstack([np.full((1, len(a)), np.nan), best[:-1]])[: len(a)]
-    else:
+    if reference == "first":
         reference_accuracy = np.broadcast_to(np.diag(a), a.shape)
-    forgotten = np.full(a.shape, np.nan)
-    earlier = j < k
-    forgotten[earlier] = reference_accuracy[earlier] - a[earlier]
-    return forgotten
+    else:
+        # Accuracies before task j was trained do not count as a maximum.
+        reference_accuracy = np.maximum.accumulate(np.where(k >= j, a, -np.inf), axis=0)
+        if not with_current:
+            reference_accuracy = np.roll(reference_accuracy, 1, axis=0)
+    return np.where(j < k, reference_accuracy - a, np.nan)
 
 
 def average_forgetting(a: ArrayLike, reference: str = "max", over: str = "previous") -> Floats:
@@ -73,8 +75,7 @@ def average_forgetting(a: ArrayLike, reference: str = "max", over: str = "previo
     array([  nan, 0.125])
     """
     choice("over", over, ("previous", "all"))
-    forgotten = forgetting_matrix(a, reference)
-    return _mean_of_earlier(forgotten, extra=1 if over == "all" else 0)
+    return _mean_of_earlier(forgetting_matrix(a, reference), extra=int(over == "all"))
 
 
 def _mean_of_earlier(values: Floats, extra: int = 0) -> Floats:
@@ -306,13 +307,4 @@ def cumulative_forgetting(b: ArrayLike, reference: str = "max") -> Floats:
     >>> cumulative_forgetting([[0.8, np.nan], [0.9, 0.5]], reference="first").round(6)
     array([ nan, -0.1])
     """
-    b = square(b)
-    choice("reference", reference, ("max", "first"))
-    t, k = np.indices(b.shape)
-    if reference == "max":
-        reference_accuracy = np.maximum.accumulate(np.where(t >= k, b, -np.inf), axis=0)
-    else:
-        reference_accuracy = np.broadcast_to(np.diag(b), b.shape)
-    forgotten = np.full(b.shape, np.nan)
-    forgotten[k < t] = reference_accuracy[k < t] - b[k < t]
-    return _mean_of_earlier(forgotten)
+    return _mean_of_earlier(_forgetting(square(b), reference, with_current=True))

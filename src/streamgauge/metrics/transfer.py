@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.metrics._arrays import Anything, Floats, Integers, UndefinedMetric, choice, share
-from streamgauge.metrics.log import RunLog, choose_split, column, table_of
+from streamgauge.metrics.log import RunLog, choose_split, columns, table_of
 
 THIRDS = (1 / 3, 2 / 3, 1.0)
 
@@ -55,34 +55,40 @@ class _Answers(NamedTuple):
     time: Floats
     correct: NDArray[np.bool_]
 
+    def curve(
+        self, mask: NDArray[np.bool_], newest_first: bool = False
+    ) -> tuple[Integers, Floats, Floats]:
+        """Positions, times and cumulative accuracy of some answers, in order of position."""
+        keep = np.flatnonzero(mask)
+        keep = keep[np.argsort(self.position[keep], kind="stable")][:: -1 if newest_first else 1]
+        accuracy = np.cumsum(self.correct[keep]) / np.arange(1, len(keep) + 1)
+        return self.position[keep], self.time[keep], accuracy
+
 
 def _answers(log: RunLog, split: str | None) -> _Answers:
-    table = log.answers
-    chosen = choose_split(table, split, "answers")
-    keep = np.flatnonzero(column(table, "split", "answers") == chosen)
-    position = column(table, "position", "answers")[keep].astype(np.int64)
-    time = np.asarray(table["time"])[keep] if "time" in table else np.full(len(keep), np.nan)
-    label, prediction = column(table, "label", "answers"), column(table, "prediction", "answers")
+    chosen = choose_split(log.answers, split, "answers")
+    splits, *logged = columns(
+        log, "answers", "split", "evaluation", "step", "position", "label", "prediction"
+    )
+    keep = np.flatnonzero(splits == chosen)
+    evaluation, step, position, label, prediction = (values[keep] for values in logged)
+    time = np.asarray(log.answers.get("time", np.full(len(splits), np.nan)))[keep]
     return _Answers(
-        evaluation=column(table, "evaluation", "answers")[keep],
-        step=column(table, "step", "answers")[keep].astype(np.int64),
-        position=position,
-        time=time.astype(np.float64),
-        correct=np.asarray(label[keep] == prediction[keep]),
+        evaluation,
+        step.astype(np.int64),
+        position.astype(np.int64),
+        time.astype(np.float64),
+        correct=np.asarray(label == prediction),
     )
 
 
 def _horizon(log: RunLog) -> int:
     """The number of steps of the run."""
-    step_counts = [0]
-    steps = table_of(log, "predictions").get("step")
-    if steps is not None and len(steps):
-        step_counts.append(int(np.max(steps)) + 1)
-    for name in ("evaluations", "answers"):
-        steps = table_of(log, name).get("step")
-        if steps is not None and len(steps):
-            step_counts.append(int(np.max(steps)))
-    return max(step_counts)
+    numbers = [np.asarray(table_of(log, "predictions").get("step", ())) + 1]
+    numbers += [
+        np.asarray(table_of(log, name).get("step", ())) for name in ("evaluations", "answers")
+    ]
+    return max(int(steps.max(initial=0)) for steps in numbers)
 
 
 def _shown(log: RunLog, steps: Sequence[int], held_out: Integers) -> list[int]:
@@ -136,21 +142,9 @@ def _curves(
         # Of several evaluations at the same step, use the last.
         latest = answers.evaluation[answers.step == step].max()
         side = (answers.position < shown) if past else (answers.position >= shown)
-        keep = np.flatnonzero((answers.evaluation == latest) & side)
-        keep = keep[np.argsort(answers.position[keep], kind="stable")]
-        if past:
-            keep = keep[::-1]
-        position = answers.position[keep]
-        curves.append(
-            TransferCurve(
-                fraction=float(fraction),
-                step=step,
-                position=shown,
-                accuracy=np.cumsum(answers.correct[keep]) / np.arange(1, len(keep) + 1),
-                lag=shown - position if past else position - shown,
-                time=answers.time[keep],
-            )
-        )
+        position, time, accuracy = answers.curve((answers.evaluation == latest) & side, past)
+        lag = shown - position if past else position - shown
+        curves.append(TransferCurve(float(fraction), step, shown, accuracy, lag, time))
     return tuple(curves)
 
 
@@ -165,15 +159,10 @@ def backward_transfer_curve(
 
     Source: Cai et al. 2021 (CLOC), equation 2.
 
-    >>> from types import SimpleNamespace
-    >>> log = SimpleNamespace(answers={
-    ...     "evaluation": np.zeros(3, int), "step": np.full(3, 3), "split": np.array(["test"] * 3),
-    ...     "label": np.array([0, 1, 1]), "prediction": np.array([0, 0, 1]),
-    ...     "position": np.array([1, 2, 3])},
-    ...     predictions={"step": np.array([0, 1, 2, 2]), "shift": np.zeros(4, int)})
-    >>> (curve,) = backward_transfer_curve(log, at=[1.0])
+    >>> from streamgauge.metrics._example import LOG
+    >>> (curve,) = backward_transfer_curve(LOG, at=[1.0])
     >>> curve.lag, curve.accuracy.round(3)
-    (array([1, 2, 3]), array([1.   , 0.5  , 0.667]))
+    (array([1, 2, 4]), array([1.   , 0.5  , 0.667]))
     """
     return _curves(log, at, split, past=True)
 
@@ -189,13 +178,8 @@ def forward_transfer_curve(
 
     Source: Cai et al. 2021 (CLOC), equation 3.
 
-    >>> from types import SimpleNamespace
-    >>> log = SimpleNamespace(answers={
-    ...     "evaluation": np.zeros(3, int), "step": np.full(3, 1), "split": np.array(["test"] * 3),
-    ...     "label": np.array([0, 1, 1]), "prediction": np.array([0, 0, 1]),
-    ...     "position": np.array([0, 2, 3])},
-    ...     predictions={"step": np.array([0, 1, 2]), "shift": np.zeros(3, int)})
-    >>> (curve,) = forward_transfer_curve(log, at=[1 / 3])
+    >>> from streamgauge.metrics._example import LOG
+    >>> (curve,) = forward_transfer_curve(LOG, at=[1 / 3])
     >>> curve.lag, curve.accuracy
     (array([1, 2]), array([0. , 0.5]))
     """
@@ -212,22 +196,16 @@ def retention_curve(log: RunLog, kind: str = "final", split: str | None = None) 
 
     Source: Hammoud et al. 2023 (EvalOCL), section 3.1.
 
-    >>> from types import SimpleNamespace
-    >>> log = SimpleNamespace(predictions={}, evaluations={}, answers={
-    ...     "evaluation": np.zeros(3, int), "step": np.full(3, 3), "split": np.array(["test"] * 3),
-    ...     "label": np.array([0, 1, 1]), "prediction": np.array([0, 0, 1]),
-    ...     "position": np.array([1, 2, 3])})
-    >>> retention_curve(log).accuracy.round(3)
+    >>> from streamgauge.metrics._example import LOG
+    >>> retention_curve(LOG).accuracy.round(3)
     array([1.   , 0.5  , 0.667])
     """
     choice("kind", kind, ("final", "each"))
     answers = _answers(log, split)
     latest = np.lexsort((answers.evaluation, answers.step))[-1]
     if kind == "final":
-        keep = np.flatnonzero(answers.evaluation == answers.evaluation[latest])
-        keep = keep[np.argsort(answers.position[keep], kind="stable")]
-        accuracy = np.cumsum(answers.correct[keep]) / np.arange(1, len(keep) + 1)
-        position, time = answers.position[keep], answers.time[keep]
+        last_model = answers.evaluation == answers.evaluation[latest]
+        position, time, accuracy = answers.curve(last_model)
     else:
         evaluations, first = np.unique(answers.evaluation, return_index=True)
         time_order = np.lexsort((evaluations, answers.step[first]))

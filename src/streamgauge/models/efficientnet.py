@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from streamgauge.models.base import Model
 
-# Of each stage: expansion, channels, blocks, stride of the first block, side of the kernel.
+# Per stage: expansion, channels, blocks, stride of the first block, kernel size.
 STAGES = (
     (1, 16, 1, 1, 3),
     (6, 24, 2, 2, 3),
@@ -40,40 +40,29 @@ class SameConv(nn.Conv2d):
         return F.conv2d(F.pad(x, pad), self.weight, self.bias, self.stride, groups=self.groups)
 
 
-class Separable(nn.Module):
-    """The first stage's block: each channel by itself, then a 1 x 1 convolution."""
-
-    def __init__(self, before: int, after: int, stride: int, kernel: int) -> None:
-        super().__init__()
-        self.conv_dw = _conv(before, before, kernel, stride, before)
-        self.bn1 = _norm(before)
-        self.conv_pw = _conv(before, after, 1)
-        self.bn2 = _norm(after)
-        self.has_shortcut = stride == 1 and before == after
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.bn2(self.conv_pw(F.relu6(self.bn1(self.conv_dw(x)))))
-        return out + x if self.has_shortcut else out
-
-
-class Inverted(nn.Module):
-    """Widen, each channel by itself, narrow again; the shortcut joins the narrow ends."""
+class Block(nn.Module):
+    """A 1 x 1 convolution that adds channels (not with an expansion of 1), a convolution of each
+    channel, and a 1 x 1 convolution that removes channels; a shortcut where the shape is kept."""
 
     def __init__(self, before: int, after: int, stride: int, kernel: int, expansion: int) -> None:
         super().__init__()
         wide = before * expansion
-        self.conv_pw = _conv(before, wide, 1)
-        self.bn1 = _norm(wide)
-        self.conv_dw = _conv(wide, wide, kernel, stride, wide)
-        self.bn2 = _norm(wide)
-        self.conv_pwl = _conv(wide, after, 1)
-        self.bn3 = _norm(after)
+        depthwise, project = (wide, wide, kernel, stride, wide), (wide, after, 1)
+        self.convs: dict[str, tuple[int, ...]] = {"conv_dw": depthwise, "conv_pw": project}
+        if expansion > 1:
+            expand = (before, wide, 1)
+            self.convs = {"conv_pw": expand, "conv_dw": depthwise, "conv_pwl": project}
+        for number, (name, sizes) in enumerate(self.convs.items(), 1):
+            self.add_module(name, _conv(*sizes))
+            self.add_module(f"bn{number}", _norm(sizes[1]))
         self.has_shortcut = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = F.relu6(self.bn1(self.conv_pw(x)))
-        out = F.relu6(self.bn2(self.conv_dw(out)))
-        out = self.bn3(self.conv_pwl(out))
+        out = x
+        for number, name in enumerate(self.convs, 1):
+            out = getattr(self, f"bn{number}")(getattr(self, name)(out))
+            if number < len(self.convs):
+                out = F.relu6(out)
         return out + x if self.has_shortcut else out
 
 
@@ -88,13 +77,10 @@ class EfficientNetLite0(Model):
         self.bn1 = _norm(32)
         stages, before = [], 32
         for expansion, after, depth, stride, kernel in STAGES:
-            blocks: list[nn.Module] = []
+            blocks = []
             for block in range(depth):
                 step = stride if block == 0 else 1
-                if expansion == 1:
-                    blocks.append(Separable(before, after, step, kernel))
-                else:
-                    blocks.append(Inverted(before, after, step, kernel, expansion))
+                blocks.append(Block(before, after, step, kernel, expansion))
                 before = after
             stages.append(nn.Sequential(*blocks))
         self.blocks = nn.Sequential(*stages)

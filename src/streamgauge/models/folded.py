@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from streamgauge.models.base import Model
 from streamgauge.models.heads import Head
 from streamgauge.models.padding import Padding, padded
-from streamgauge.models.resnet import BasicBlock, Bottleneck, ResNet, SlimResNet18
+from streamgauge.models.resnet import Residual
 
 DTYPES = {
     "fp32": torch.float32,
@@ -27,26 +26,20 @@ DTYPES = {
 }
 
 
-def foldable(model: nn.Module) -> bool:
-    return isinstance(model, (SlimResNet18, ResNet))
-
-
 class _Conv:
     """A convolution with batch norm folded in, its memory fixed."""
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(
-        self, conv: nn.Conv2d, norm: nn.BatchNorm2d, parallel: _Conv | None = None
-    ) -> None:
-        """The bias of a `parallel` convolution, that of a shortcut, is added to this one's."""
-        self.conv, self.norm, self.parallel = conv, norm, parallel
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        self.conv, self.norm = conv, norm
+        self.parallel: _Conv | None = None  # of a shortcut, whose bias is added to this one's
         self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
     def alone(self, x: Tensor) -> Tensor:
-        """A shortcut's 1 x 1 without its bias; what it skips is left out first, so that it is one
-        product of matrices."""
+        """A shortcut's 1 x 1 without its bias; skipped pixels are removed first, so that it is one
+        matrix product."""
         down, across = self.conv.stride
         return F.conv2d(x[:, :, ::down, ::across], self.weight)
 
@@ -66,15 +59,14 @@ class _Conv:
 class Folded:
     """Answers instead of a model; call `refresh` after the model has changed."""
 
-    def __init__(self, model: Model, precision: str) -> None:
+    def __init__(self, model: Residual, precision: str) -> None:
         self.model, self.dtype = model, DTYPES[precision]
         # In fp16 widths of 40 and 48 take cuDNN twice as long as 64.
         self._pad = 32 if self.dtype.itemsize == 2 else 8
         self._convs: list[_Conv] = []
         self.feature_size = model.feature_size
-        self._stem = self._fold(model.conv1, model.bn1)  # type: ignore[arg-type]
-        stages = (model.layer1, model.layer2, model.layer3, model.layer4)
-        self._blocks = [self._block(block) for stage in stages for block in stage]  # type: ignore[union-attr]
+        self._stem = self._fold(model.conv1, model.bn1)
+        self._blocks = [self._block(block) for stage in model.stages() for block in stage]
         self._width = self._convs[-1].conv.weight.shape[0]
         self._lay_out()
 
@@ -90,11 +82,11 @@ class Folded:
         return self
 
     def _lay_out(self) -> None:
-        """All weights in one piece of memory and all biases in another, padded: then folding is a
-        few operations on all of them, where one by one it would be two for each convolution."""
-        scaled: list[Tensor] = []  # for each own weight the number of its channel
-        biased: list[Tensor] = []  # for each padded bias the number of its channel, or the zero's
-        parallel: list[Tensor] = []  # and that of the shortcut's convolution
+        """All weights in one tensor and all biases in another, padded, so that folding is a few
+        operations for all convolutions together."""
+        scaled: list[Tensor] = []  # per weight: the number of its channel
+        biased: list[Tensor] = []  # per padded bias: the number of its channel, or of the zero
+        parallel: list[Tensor] = []  # per padded bias: the same in the shortcut's convolution
         channels = sum(len(conv.norm.weight) for conv in self._convs)
         channel = 0
         begins: dict[_Conv, int] = {}  # the number of its first channel
@@ -110,7 +102,7 @@ class Folded:
             channel += rows
         scaled.append(torch.tensor([channels]))  # the zero behind the last weight
         device = self._convs[0].conv.weight.device
-        self._scaled, self._biased, self._beside = (
+        self._scaled, self._biased, self._shortcut = (
             torch.cat(parts).to(device) for parts in (scaled, biased, parallel)
         )
         self._padding = Padding([conv.conv.weight for conv in self._convs], self._pad)
@@ -134,45 +126,35 @@ class Folded:
         own = self._padding.vector([conv.conv.weight for conv in self._convs]) * scales
         self._weights.copy_(own.index_select(0, self._padding.source))
         shift = torch.cat([torch.addcmul(bias, mean, scale, value=-1), nothing])
-        shifts = shift.index_select(0, self._biased) + shift.index_select(0, self._beside)
+        shifts = shift.index_select(0, self._biased) + shift.index_select(0, self._shortcut)
         self._biases.copy_(shifts)
 
     def ready(self, x: Tensor) -> Tensor:
-        """Normalised floats as `features` wants them, so that what is asked often is made once."""
+        """Normalised floats as `features` takes them; done once for inputs that are used often."""
         missing = self._stem.weight.shape[1] - x.shape[1]
         x = F.pad(x.to(self.dtype), (0, 0, 0, 0, 0, missing))
         return x.contiguous(memory_format=torch.channels_last)
 
     def features(self, x: Tensor) -> Tensor:
         made = x.dtype == self.dtype and x.shape[1] == self._stem.weight.shape[1]
-        x = self._stem.relu(x if made else self.ready(x))
-        if isinstance(self.model, ResNet):
-            x = F.max_pool2d(x, 3, stride=2, padding=1)
+        x = self.model.after_stem(self._stem.relu(x if made else self.ready(x)))
         for block in self._blocks:
             x = block(x)
-        x = x[:, : self._width].float()
-        if isinstance(self.model, SlimResNet18):
-            return F.avg_pool2d(x, self.model.field).flatten(1)
-        return torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)
+        return self.model.pool(x[:, : self._width].float())
 
     def __call__(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model.head(self.features(x))
         return logits
 
-    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, parallel: _Conv | None = None) -> _Conv:
-        folded = _Conv(conv, norm, parallel)
+    def _fold(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> _Conv:
+        folded = _Conv(conv, norm)
         self._convs.append(folded)
         return folded
 
     def _block(self, block: Any) -> Any:
         parallel = None if block.downsample is None else self._fold(*block.downsample)
-        inner = [self._fold(block.conv1, block.bn1)]
-        if isinstance(block, Bottleneck):
-            inner.append(self._fold(block.conv2, block.bn2))
-            last = self._fold(block.conv3, block.bn3, parallel)
-        else:
-            assert isinstance(block, BasicBlock)
-            last = self._fold(block.conv2, block.bn2, parallel)
+        *inner, last = [self._fold(*layer) for layer in block.layers()]
+        last.parallel = parallel
 
         def run(x: Tensor) -> Tensor:
             out = x

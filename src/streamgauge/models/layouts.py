@@ -1,17 +1,17 @@
-"""The names that published weights go by, and how to bring them to ours.
+"""Published weights under our names, and Keras' numbers converted to ours.
 
-Ours are torchvision's for the ResNets and timm's for EfficientNet-Lite0. Also read:
+Our names are torchvision's for the ResNets and timm's for EfficientNet-Lite0. Also read:
 - Hugging Face's ResNet (`resnet.encoder.stages.0.layers.0...`),
 - EfficientNet-Lite0 by the names of `efficientnet_lite_pytorch` (`_blocks.0._depthwise_conv...`),
 - Keras' ResNet50, by its old names (`res2a_branch2a`) and its new ones (`conv2_block1_1_conv`).
 
-Keras' network is another one than torchvision's, and what differs is turned into numbers where
-that is exact in evaluation mode:
-- convolutions have a bias: batch norm's mean takes it up, mean - bias;
-- batch norm's epsilon is another: its variance takes it up, variance + epsilon - 1e-5;
-- colours come as BGR: the first convolution's channels are turned round;
-- pixels are 0..255 less a mean of ImageNet: in our terms `MEAN` and `STD` below, which whoever
-  uses the weights has to set, and is told so;
+Keras' network differs from torchvision's. These differences are converted, exactly in evaluation
+mode:
+- convolutions have a bias: it is subtracted from batch norm's mean;
+- batch norm's epsilon is different: variance + epsilon - 1e-5 is the new variance;
+- colours come as BGR: the channels of the first convolution are reversed;
+- pixels are 0..255 minus a mean of ImageNet: this is `KERAS_MEAN` and `KERAS_STD`, which the user
+  of the weights has to set;
 - the stride is on the first 1 x 1 convolution of a block: only the model `resnet50_v1` has that.
 """
 
@@ -29,20 +29,19 @@ from streamgauge.models.efficientnet import STAGES
 OUR_EPS = 1e-5
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 KERAS_STD = (1 / 255,) * 3
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Published(NamedTuple):
-    """Weights by our names, and what is known of the network they are of."""
+    """Weights by our names, and facts about their network; None where a fact is not known."""
 
     arrays: Mapping[str, Tensor]
-    mean: tuple[float, ...] | None = None  # of pixels in 0..1, where it is known
+    mean: tuple[float, ...] | None = None  # of pixels in 0..1
     std: tuple[float, ...] | None = None
-    stride_on_first: bool | None = None  # of ResNet50's blocks, where it is known
+    stride_on_first: bool | None = None  # of ResNet50's blocks
 
 
 def to_ours(arrays: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Weights of PyTorch under our names; what has none keeps its own."""
+    """Weights of PyTorch under our names; unknown names are kept."""
     if any(name.removeprefix("resnet.").startswith("embedder.embedder.") for name in arrays):
         return {_from_hugging_face(name): array for name, array in arrays.items()}
     if "_conv_stem.weight" in arrays:
@@ -52,61 +51,48 @@ def to_ours(arrays: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return arrays
 
 
+def _resnet_layer(stage: int, block: int, number: int, is_conv: bool) -> str:
+    """Our name of a layer in a ResNet's block; number 0 is the shortcut.
+
+    >>> _resnet_layer(2, 1, 1, is_conv=True), _resnet_layer(1, 0, 0, is_conv=False)
+    ('layer2.1.conv1', 'layer1.0.downsample.1')
+    """
+    layer = f"{'conv' if is_conv else 'bn'}{number}" if number else f"downsample.{int(not is_conv)}"
+    return f"layer{stage}.{block}.{layer}"
+
+
 def _from_hugging_face(name: str) -> str:
     part = re.fullmatch(r"(?:resnet\.)?embedder\.embedder\.(convolution|normalization)\.(.+)", name)
     if part:
         return f"{'conv1' if part[1] == 'convolution' else 'bn1'}.{part[2]}"
     part = re.fullmatch(
-        r"(?:resnet\.)?encoder\.stages\.(\d+)\.layers\.(\d+)\.(shortcut|layer\.(\d+))"
+        r"(?:resnet\.)?encoder\.stages\.(\d+)\.layers\.(\d+)\.(?:shortcut|layer\.(\d+))"
         r"\.(convolution|normalization)\.(.+)",
         name,
     )
     if part:
-        block = f"layer{int(part[1]) + 1}.{part[2]}"
-        is_conv = part[5] == "convolution"
-        if part[3] == "shortcut":
-            return f"{block}.downsample.{0 if is_conv else 1}.{part[6]}"
-        return f"{block}.{'conv' if is_conv else 'bn'}{int(part[4]) + 1}.{part[6]}"
+        number = 0 if part[3] is None else int(part[3]) + 1
+        layer = _resnet_layer(int(part[1]) + 1, int(part[2]), number, part[4] == "convolution")
+        return f"{layer}.{part[5]}"
     return re.sub(r"^classifier\.1\.", "fc.", name)
+
+
+_LITE_BLOCKS = [(stage, block) for stage, sizes in enumerate(STAGES) for block in range(sizes[2])]
+_LITE_OUTSIDE = {"_conv_stem": "conv_stem", "_bn0": "bn1"}
+_LITE_OUTSIDE |= {"_conv_head": "conv_head", "_bn1": "bn2", "_fc": "fc"}
+_LITE_FIRST = {"depthwise_conv": "conv_dw", "project_conv": "conv_pw"}  # the first stage
+_LITE_LATER = {"expand_conv": "conv_pw", "bn0": "bn1", "depthwise_conv": "conv_dw", "bn1": "bn2"}
+_LITE_LATER |= {"project_conv": "conv_pwl", "bn2": "bn3"}
 
 
 def _from_lite(name: str) -> str:
     part = re.fullmatch(r"_blocks\.(\d+)\._(\w+?)\.(.+)", name)
     if part:
         stage, block = _LITE_BLOCKS[int(part[1])]
-        own = {
-            "expand_conv": "conv_pw",
-            "bn0": "bn1",
-            "depthwise_conv": "conv_dw",
-            "bn1": "bn2",
-            "project_conv": "conv_pwl",
-            "bn2": "bn3",
-        }
-        if stage == 0:  # nothing is widened there
-            own = {
-                "depthwise_conv": "conv_dw",
-                "bn1": "bn1",
-                "project_conv": "conv_pw",
-                "bn2": "bn2",
-            }
-        return f"blocks.{stage}.{block}.{own.get(part[2], part[2])}.{part[3]}"
-    for theirs, ours in (
-        ("_conv_stem.", "conv_stem."),
-        ("_bn0.", "bn1."),
-        ("_conv_head.", "conv_head."),
-        ("_bn1.", "bn2."),
-        ("_fc.", "fc."),
-    ):
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
-    return name
-
-
-_LITE_BLOCKS = dict(
-    enumerate(
-        (stage, block) for stage, (_, _, depth, _, _) in enumerate(STAGES) for block in range(depth)
-    )
-)
+        layers = _LITE_LATER if stage else _LITE_FIRST
+        return f"blocks.{stage}.{block}.{layers.get(part[2], part[2])}.{part[3]}"
+    layer, dot, kind = name.partition(".")
+    return _LITE_OUTSIDE.get(layer, layer) + dot + kind
 
 
 def from_keras(
@@ -138,36 +124,24 @@ def from_keras(
     return Published(converted, KERAS_MEAN, KERAS_STD, stride_on_first)
 
 
+_KERAS_OUTSIDE = {"conv1": "conv1", "bn_conv1": "bn1", "conv1_conv": "conv1", "conv1_bn": "bn1"}
+_KERAS_OUTSIDE |= dict.fromkeys(("fc1000", "predictions", "probs"), "fc")
+
+
 def _keras_layer(layer: str) -> str | None:
-    """Where a layer of Keras stands with us: `res3b_branch2a` is `layer2.1.conv1`."""
-    plain = {
-        "conv1": "conv1",
-        "bn_conv1": "bn1",
-        "conv1_conv": "conv1",
-        "conv1_bn": "bn1",
-        "fc1000": "fc",
-        "predictions": "fc",
-        "probs": "fc",
-    }
-    if layer in plain:
-        return plain[layer]
+    """Our name of a layer of Keras: `res3b_branch2a` is `layer2.1.conv1`. None: unknown."""
     old = re.fullmatch(r"(res|bn)(\d)([a-z])_branch(1|2[abc])", layer)
     if old:
-        block, conv = f"layer{int(old[2]) - 1}.{ord(old[3]) - ord('a')}", old[1] == "res"
-        if old[4] == "1":
-            return f"{block}.downsample.{0 if conv else 1}"
-        return f"{block}.{'conv' if conv else 'bn'}{'abc'.index(old[4][1]) + 1}"
+        number = " abc".index(old[4][1:] or " ")
+        return _resnet_layer(int(old[2]) - 1, ord(old[3]) - ord("a"), number, old[1] == "res")
     new = re.fullmatch(r"conv(\d)_block(\d+)_(\d)_(conv|bn)", layer)
     if new:
-        block, conv = f"layer{int(new[1]) - 1}.{int(new[2]) - 1}", new[4] == "conv"
-        if new[3] == "0":
-            return f"{block}.downsample.{0 if conv else 1}"
-        return f"{block}.{new[4]}{new[3]}"
-    return None
+        return _resnet_layer(int(new[1]) - 1, int(new[2]) - 1, int(new[3]), new[4] == "conv")
+    return _KERAS_OUTSIDE.get(layer)
 
 
 def _convolution_of(layer: str) -> str:
-    """The convolution in front of a batch norm."""
+    """The convolution before a batch norm."""
     if layer == "bn_conv1":
         return "conv1"
     return re.sub(r"^bn(\d)", r"res\1", layer) if layer.startswith("bn") else layer[:-2] + "conv"

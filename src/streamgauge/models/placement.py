@@ -6,7 +6,7 @@ import torch
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.base import Model
-from streamgauge.models.resnet import ResNet, SlimResNet18
+from streamgauge.models.resnet import Residual
 from streamgauge.models.wide import Wide
 
 
@@ -25,7 +25,7 @@ def suit(model: Model, device: torch.device, precision: str = "fp32") -> Model:
             f"faster here: leave precision at fp32."
         )
     model.precision = torch.bfloat16 if precision == "bf16" else torch.float32
-    if precision == "bf16" and device.type == "cuda" and isinstance(model, (SlimResNet18, ResNet)):
+    if precision == "bf16" and device.type == "cuda" and isinstance(model, Residual):
         model.wide = Wide(model, model.precision)
     return model
 

@@ -15,7 +15,7 @@ from streamgauge.models.base import Model
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """torch's, but for its count of batches: nothing uses it, and it costs a kernel a layer."""
+    """torch's without its count of batches, which costs a kernel per layer and is not used."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.batch_norm(
@@ -30,111 +30,121 @@ class BatchNorm(nn.BatchNorm2d):
         )
 
 
-class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut."""
+class Block(nn.Module):
+    """Convolutions, each with batch norm and ReLU, and a shortcut that is added before the last
+    ReLU."""
 
-    expansion = 1
-
-    def __init__(self, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = _conv(before, width, 3, stride)
-        self.bn1 = BatchNorm(width)
-        self.conv2 = _conv(width, width, 3)
-        self.bn2 = BatchNorm(width)
-        self.downsample = _shortcut(before, width, stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        return F.relu(out + (x if self.downsample is None else self.downsample(x)))
-
-
-class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions and a shortcut; the stride is on the 3 x 3."""
-
-    expansion = 4
-    stride_on_first = False
+    kernels: tuple[int, ...]  # kernel size of each convolution
+    strided = 0  # number of the convolution that has the stride
+    expansion = 1  # channels at the end of the block, in units of `width`
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         after = width * self.expansion
-        first, second = (stride, 1) if self.stride_on_first else (1, stride)
-        self.conv1 = _conv(before, width, 1, first)
-        self.bn1 = BatchNorm(width)
-        self.conv2 = _conv(width, width, 3, second)
-        self.bn2 = BatchNorm(width)
-        self.conv3 = _conv(width, after, 1)
-        self.bn3 = BatchNorm(after)
+        widths = [before, *[width] * (len(self.kernels) - 1), after]
+        for number, kernel in enumerate(self.kernels):
+            into, out = widths[number : number + 2]
+            conv = _conv(into, out, kernel, stride if number == self.strided else 1)
+            self.add_module(f"conv{number + 1}", conv)
+            self.add_module(f"bn{number + 1}", BatchNorm(out))
         self.downsample = _shortcut(before, after, stride)
 
+    def layers(self) -> list[tuple[nn.Conv2d, BatchNorm]]:
+        numbers = range(1, len(self.kernels) + 1)
+        return [(getattr(self, f"conv{n}"), getattr(self, f"bn{n}")) for n in numbers]
+
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(out))
+        *inner, (last, last_norm) = self.layers()
+        out = x
+        for conv, norm in inner:
+            out = F.relu(norm(conv(out)))
+        out = last_norm(last(out))
         return F.relu(out + (x if self.downsample is None else self.downsample(x)))
+
+
+class BasicBlock(Block):
+    kernels = (3, 3)
+
+
+class Bottleneck(Block):
+    kernels, strided, expansion = (1, 3, 1), 1, 4
 
 
 class FirstBottleneck(Bottleneck):
     """The stride is on the first 1 x 1, as in the paper and in Keras."""
 
-    stride_on_first = True
+    strided = 0
 
 
-class SlimResNet18(Model):
-    """ResNet18 with `nf` = 20 channels in place of 64, for images of 32 x 32 and 64 x 64.
+class Residual(Model):
+    """A convolution (the stem), four stages of blocks, and means over each feature map."""
 
-    The network of the survey and the real-time paper: a 3 x 3 stem without pooling, and averages
-    over fields of 4 x 4 at the end. So there are 160 features at 32 x 32 and 640 at 64 x 64, where
-    a grid of 2 x 2 averages is left. Where less than 4 x 4 is left, all of it is averaged.
+    def __init__(self, stem: nn.Conv2d, block: type[Block], depths: Sequence[int]) -> None:
+        super().__init__()
+        before = width = stem.out_channels
+        self.conv1, self.bn1 = stem, BatchNorm(width)
+        for number, depth in enumerate(depths):
+            stride = 2 if number else 1
+            self.add_module(f"layer{number + 1}", _stage(block, before, width, depth, stride))
+            before, width = width * block.expansion, 2 * width
+        self.feature_size = before
+
+    def stages(self) -> list[nn.Sequential]:
+        return [getattr(self, f"layer{number}") for number in range(1, 5)]
+
+    def after_stem(self, x: Tensor) -> Tensor:
+        return x
+
+    def pool(self, x: Tensor) -> Tensor:
+        """[B, channels, height, width] -> [B, feature_size]."""
+        raise NotImplementedError
+
+    def body(self, x: Tensor) -> Tensor:
+        out = self.after_stem(F.relu(self.bn1(self.conv1(x))))
+        for stage in self.stages():
+            out = stage(out)
+        return self.pool(out)
+
+
+class SlimResNet18(Residual):
+    """ResNet18 with `nf` = 20 channels instead of 64, for images of 32 x 32 and 64 x 64.
+
+    The network of the survey and the real-time paper: a 3 x 3 stem without pooling, and means over
+    fields of 4 x 4 at the end. So there are 160 features at 32 x 32, and 640 at 64 x 64, where
+    2 x 2 means are left. A smaller map than 4 x 4 gives one mean.
     """
 
     def __init__(self, input_shape: Sequence[int], *, nf: int = 20) -> None:
-        super().__init__()
         channels, *sides = input_shape
-        self.conv1 = _conv(channels, nf, 3)
-        self.bn1 = BatchNorm(nf)
-        self.layer1 = _stage(BasicBlock, nf, nf, 2, 1)
-        self.layer2 = _stage(BasicBlock, nf, 2 * nf, 2, 2)
-        self.layer3 = _stage(BasicBlock, 2 * nf, 4 * nf, 2, 2)
-        self.layer4 = _stage(BasicBlock, 4 * nf, 8 * nf, 2, 2)
+        super().__init__(_conv(channels, nf, 3), BasicBlock, (2, 2, 2, 2))
         left = [-(-side // 8) for side in sides]
         self.field = tuple(min(4, side) for side in left)
-        grid = [side // field for side, field in zip(left, self.field, strict=True)]
-        self.feature_size = 8 * nf * grid[0] * grid[1]
+        for side, field in zip(left, self.field, strict=True):
+            self.feature_size *= side // field
 
-    def body(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.layer4(self.layer3(self.layer2(self.layer1(out))))
-        return F.avg_pool2d(out, self.field).flatten(1)
+    def pool(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, self.field).flatten(1)
 
 
-class ResNet(Model):
-    """ResNet18 and ResNet50 as torchvision has them, initialised as there."""
+class ResNet(Residual):
+    """ResNet18 and ResNet50 with the layers and the initialisation of torchvision."""
 
     def __init__(
-        self,
-        input_shape: Sequence[int],
-        block: type[BasicBlock] | type[Bottleneck],
-        depths: Sequence[int],
+        self, input_shape: Sequence[int], block: type[Block], depths: Sequence[int]
     ) -> None:
-        super().__init__()
-        wide = block.expansion
-        self.stride_on_first = getattr(block, "stride_on_first", None)
-        self.conv1 = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = BatchNorm(64)
-        self.layer1 = _stage(block, 64, 64, depths[0], 1)
-        self.layer2 = _stage(block, 64 * wide, 128, depths[1], 2)
-        self.layer3 = _stage(block, 128 * wide, 256, depths[2], 2)
-        self.layer4 = _stage(block, 256 * wide, 512, depths[3], 2)
-        self.feature_size = 512 * wide
+        stem = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
+        super().__init__(stem, block, depths)
+        # None: basic blocks have their stride on the first convolution in all libraries.
+        self.stride_on_first = block.strided == 0 if len(block.kernels) == 3 else None
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def body(self, x: Tensor) -> Tensor:
-        out = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
-        out = self.layer4(self.layer3(self.layer2(self.layer1(out))))
-        return torch.flatten(F.adaptive_avg_pool2d(out, 1), 1)
+    def after_stem(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(x, 3, stride=2, padding=1)
+
+    def pool(self, x: Tensor) -> Tensor:
+        return torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)
 
 
 def resnet18(input_shape: Sequence[int]) -> ResNet:
@@ -163,8 +173,6 @@ def _shortcut(before: int, after: int, stride: int) -> nn.Sequential | None:
     return nn.Sequential(_conv(before, after, 1, stride), BatchNorm(after))
 
 
-def _stage(
-    block: type[BasicBlock] | type[Bottleneck], before: int, width: int, depth: int, stride: int
-) -> nn.Sequential:
+def _stage(block: type[Block], before: int, width: int, depth: int, stride: int) -> nn.Sequential:
     rest = [block(width * block.expansion, width, 1) for _ in range(depth - 1)]
     return nn.Sequential(block(before, width, stride), *rest)

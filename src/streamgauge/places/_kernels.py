@@ -41,31 +41,16 @@ def _curve_table() -> NDArray[np.int64]:
     quarters = ((0, 0), (0, 1), (1, 1), (1, 0))
     turns = (_SWAP, 0, 0, _SWAP | _INVERT)
     table = np.zeros(1 << (2 * _BITS + 2), np.int64)
-
-    def fill(
-        level: int, i: int, j: int, start_orientation: int, position: int, orientation_here: int
-    ) -> None:
-        if level == _BITS:
-            table[(((i << _BITS) + j) << 2) + start_orientation] = (
-                position << 2
-            ) + orientation_here
-            return
-        for number, quarter in enumerate(quarters):
-            di, dj = quarter[::-1] if orientation_here & _SWAP else quarter
-            if orientation_here & _INVERT:
-                di, dj = 1 - di, 1 - dj
-            next_orientation = orientation_here ^ turns[number]
-            fill(
-                level + 1,
-                2 * i + di,
-                2 * j + dj,
-                start_orientation,
-                4 * position + number,
-                next_orientation,
-            )
-
-    for orientation in range(4):
-        fill(0, 0, 0, orientation, 0, orientation)
+    for key in range(table.size):
+        position, orientation = 0, key & 3
+        for level in reversed(range(_BITS)):
+            quarter = (key >> (_BITS + 2 + level)) & 1, (key >> (2 + level)) & 1
+            if orientation & _INVERT:
+                quarter = 1 - quarter[0], 1 - quarter[1]
+            number = quarters.index(quarter[::-1] if orientation & _SWAP else quarter)
+            position = 4 * position + number
+            orientation ^= turns[number]
+        table[key] = (position << 2) + orientation
     return table
 
 
@@ -131,9 +116,8 @@ def leaf_ids(latitude: Floats, longitude: Floats, curve: NDArray[np.int64], out:
         if math.isnan(latitude[n]) or math.isnan(longitude[n]):
             out[n] = 0
         else:
-            out[n] = np.uint64(_leaf(latitude[n], longitude[n], curve)) * np.uint64(2) + np.uint64(
-                1
-            )
+            leaf = np.uint64(_leaf(latitude[n], longitude[n], curve))
+            out[n] = leaf * np.uint64(2) + np.uint64(1)
 
 
 @jit
@@ -141,10 +125,7 @@ def search_ranges(leaves: Ids, low: Ids, high: Ids, out: NDArray[np.int32]) -> N
     """Index of the sorted, disjoint range low..high (inclusive) that contains each leaf, or -1."""
     for n in range(leaves.size):
         leaf = leaves[n]
-        left, right = (
-            0,
-            low.size,
-        )  # search for the number of ranges that begin at or before the leaf
+        left, right = 0, low.size  # find the number of ranges that begin at or before the leaf
         while left < right:
             middle = (left + right) >> 1
             if low[middle] <= leaf:

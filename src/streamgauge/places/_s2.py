@@ -27,9 +27,8 @@ def centres(cells: Iterable[int]) -> Floats:
     """Latitude and longitude of the centre of each cell, `[cells, 2]`."""
     s2 = library()
     points = [s2.S2CellId(int(cell)).ToLatLng() for cell in cells]
-    return np.array([[point.lat().degrees(), point.lng().degrees()] for point in points]).reshape(
-        -1, 2
-    )
+    degrees = [[point.lat().degrees(), point.lng().degrees()] for point in points]
+    return np.array(degrees).reshape(-1, 2)
 
 
 def outline(cell: int, parts: int = 8) -> Floats:

@@ -9,7 +9,8 @@ paper released no code and states no deepest level; the default `max_level` 30 i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,6 +28,7 @@ Ids = NDArray[np.uint64]
 Labels = NDArray[np.int32]
 
 FORMAT, VERSION = "streamgauge-cells", 1
+SETTINGS = ("split_above", "keep_from", "max_level", "points")
 PREFIX = "s2:"  # of class names, so that a token such as "3" is not read as a number
 LEVELS = 30
 CHUNK = 1 << 18  # points per thread and call
@@ -75,14 +77,19 @@ class GeoClasses:
         """Number of points of the preparation set that are in no class."""
         return self.points - int(self.count.sum())
 
+    @property
+    def leaf_range(self) -> tuple[Ids, Ids]:
+        """The first and the last leaf of each cell."""
+        reach = (self.cell & (~self.cell + np.uint64(1))) - np.uint64(1)
+        return self.cell - reach, self.cell + reach
+
     def label(
         self, latitude: ArrayLike, longitude: ArrayLike, threads: int | None = None
     ) -> Labels:
         """The class of each point, or -1 if it is in no class or has no coordinates."""
         from streamgauge.places._kernels import search_ranges
 
-        reach = (self.cell & (~self.cell + np.uint64(1))) - np.uint64(1)
-        low, high = self.cell - reach, self.cell + reach
+        low, high = self.leaf_range
         latitudes, longitudes = _coordinates(latitude, longitude)
         labels = np.empty(latitudes.size, np.int32)
 
@@ -94,14 +101,8 @@ class GeoClasses:
 
     def save(self, path: str | Path) -> Path:
         """Write the classes as JSON, one cell per line (see docs/places.md)."""
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "split_above": self.split_above,
-            "keep_from": self.keep_from,
-            "max_level": self.max_level,
-            "points": self.points,
-        }
+        header = {"format": FORMAT, "version": VERSION}
+        header |= {name: getattr(self, name) for name in SETTINGS}
         cells = [
             {
                 "class": index,
@@ -118,14 +119,21 @@ class GeoClasses:
         lines = ",\n".join("  " + json.dumps(cell) for cell in cells)
         text = json.dumps(header, indent=1)[:-2] + ',\n "cells": [\n' + lines + "\n ]\n}\n"
         target = Path(path)
-        try:
+        with writing("classes", target):
             target.parent.mkdir(parents=True, exist_ok=True)
             write_text(target, text)
-        except OSError as error:
-            raise StreamgaugeError(
-                f"The classes cannot be written to {target}: {error.strerror or error}."
-            ) from None
         return target
+
+
+@contextmanager
+def writing(content: str, target: Path) -> Iterator[None]:
+    """Turn the errors of writing a file (a full disk, a read-only folder) into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StreamgaugeError(
+            f"The {content} cannot be written to {target}: {error.strerror or error}."
+        ) from None
 
 
 def build_classes(
@@ -206,18 +214,17 @@ def load_classes(path: str | Path) -> GeoClasses:
         if content["version"] != VERSION:
             raise ValueError(f"it has version {content['version']}, but {VERSION} is supported")
         cells = content["cells"]
-        ids = np.array([cell_of(cell["token"]) for cell in cells], np.uint64)
         classes = GeoClasses(
-            ids,
+            np.array([cell_of(cell["token"]) for cell in cells], np.uint64),
             np.array([int(cell["count"]) for cell in cells], np.int64),
             np.array([[cell["latitude"], cell["longitude"]] for cell in cells], np.float64),
-            *(int(content[name]) for name in ("split_above", "keep_from", "max_level", "points")),
+            *(int(content[name]) for name in SETTINGS),
         )
     except (ValueError, KeyError, TypeError) as error:
         reason = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else error
         raise StreamgaugeError(f"{path} is not a file of classes: {reason}.") from None
-    reach = (ids & (~ids + np.uint64(1))) - np.uint64(1)
-    if len(ids) == 0 or bool(np.any((ids - reach)[1:] <= (ids + reach)[:-1])):
+    low, high = classes.leaf_range
+    if len(low) == 0 or bool(np.any(low[1:] <= high[:-1])):
         raise StreamgaugeError(
             f"{path} contains no cells, or cells that overlap or are not in order."
         )

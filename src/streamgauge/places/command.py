@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.geo import THRESHOLDS_KM
 from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
@@ -136,33 +135,21 @@ def _classes(count: int) -> str:
 def _page(
     points: Points, classes: GeoClasses, labelling: Labelling, sentences: Sequence[str]
 ) -> Page:
-    cells = [int(cell) for cell in classes.cell]
-    if not cells:
-        raise StreamgaugeError("There is no class to plot.")
-    counts = list(zip(classes.count, labelling.count, strict=True))
-    texts = [
-        cell_text(
-            cell,
-            f"class {index}",
-            f"built from {built_from:,} points",
-            f"{labelled:,} points in it",
+    cells, texts, rows = [int(cell) for cell in classes.cell], [], []
+    for index, (cell, token, level, (latitude, longitude), built_from, labelled) in enumerate(
+        zip(cells, classes.tokens, classes.level, classes.centre, classes.count, labelling.count,
+            strict=True)
+    ):  # fmt: skip
+        counts = f"{built_from:,}", f"{labelled:,}"
+        texts.append(
+            cell_text(
+                cell,
+                f"class {index}",
+                f"built from {counts[0]} points",
+                f"{counts[1]} points in it",
+            )
         )
-        for index, (cell, (built_from, labelled)) in enumerate(zip(cells, counts, strict=True))
-    ]
-    rows = [
-        [
-            f"{index}",
-            token,
-            f"{level}",
-            f"{lat:.4f}",
-            f"{lng:.4f}",
-            f"{built_from:,}",
-            f"{labelled:,}",
-        ]
-        for index, (token, level, (lat, lng), (built_from, labelled)) in enumerate(
-            zip(classes.tokens, classes.level, classes.centre, counts, strict=True)
-        )
-    ]
+        rows.append([f"{index}", token, f"{level}", f"{latitude:.4f}", f"{longitude:.4f}", *counts])
     header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
     return Page(
         "Streamgauge: geographic classes",

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import replace_synced, temporary_path
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
-from streamgauge.places.cells import LEVELS, GeoClasses, build_classes
-from streamgauge.tables.columns import choose, require
-from streamgauge.tables.read import open_table
-from streamgauge.tables.rows import Rows
+from streamgauge.places.cells import GeoClasses, build_classes, writing
+from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import load_arrays
-from streamgauge.tables.values import numbers
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -31,32 +28,27 @@ ROLES = ("latitude", "longitude", "time", "user")
 CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
-class Points:
+class Points(RoleTable):
     """A table of points in any format of `tables.read`, a `.npy` array of columns
     (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
 
-    Every role (latitude, longitude, time, user) may be given the name of its column, or ``"none"``
-    for those that are not needed; otherwise it is guessed, and `guessed` says which were.
+    Its roles are latitude, longitude, time and user.
     """
 
     def __init__(self, data: Any, *, keep: Sequence[str] = (), **columns: Any) -> None:
         named = isinstance(data, str | Path)
         arrays = _arrays(Path(data)) if named else data
-        self.source = open_table(arrays, str(data) if named else "")
-        self.name, names = self.source.name, self.source.names
-        self.roles = choose(names, ROLES, columns, self.name, "--", ROLES[:2])
-        self.guessed = [role for role in self.roles if not columns.get(role)]
-        for name in keep:
-            require(names, name, "setting keep", self.name)
+        name = str(data) if named else ""
+        super().__init__(arrays, name, ROLES, columns, ROLES[:2], keep, "setting keep")
         self.keep = tuple(name for name in keep if name not in self.roles.values())
 
     def columns_line(self) -> str:
         """Which column was taken for what."""
-        said = [
+        columns = [
             f"{role} = {name}{' (guessed)' if role in self.guessed and role != name else ''}"
             for role, name in self.roles.items()
         ]
-        return f"Columns: {', '.join(said)}."
+        return f"Columns: {', '.join(columns)}."
 
     def tables(self, *roles: str, keep: bool = False) -> Iterator[tuple[int, Any]]:
         """Row number and Arrow table of some columns, a bounded number of rows at a time."""
@@ -72,17 +64,7 @@ class Points:
 
     def coordinates(self, table: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Degrees of a table's rows, NaN where they are missing."""
-        degrees = []
-        for role in ("latitude", "longitude"):
-            name = self.roles[role]
-            values = numbers(table[name])
-            if values is None:
-                raise StreamgaugeError(
-                    f"Column '{name}' is taken as the {role} but holds no numbers: name another "
-                    f"with --{role}."
-                )
-            degrees.append(values)
-        return degrees[0], degrees[1]
+        return self.numbers(table, "latitude", "."), self.numbers(table, "longitude", ".")
 
     def times(self) -> Ints | None:
         """Seconds of all rows, or None where there is no column of times."""
@@ -90,10 +72,10 @@ class Points:
             return None
         name = self.roles["time"]
         parser = TimeParser(name)
-        parts = []
-        for row, table in self.tables("time"):
-            names = partial(lambda first, row: self.source.row_name(first + row), row)
-            parts.append(parser.whole_seconds(table[name], Rows(len(table), self.name, names)))
+        parts = [
+            parser.whole_seconds(table[name], self.rows(row, len(table)))
+            for row, table in self.tables("time")
+        ]
         if not parts:
             raise StreamgaugeError(f"{self.name} has no rows: there is nothing to make classes of.")
         return np.concatenate(parts)
@@ -135,54 +117,42 @@ def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
 
 
 def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
-    """When, as inputs that a model can use: sine and cosine of the time of day (UTC), of the week
-    and of the year.
+    """Time as inputs of a model: sine and cosine of the time of day (UTC), of the week and of the
+    year.
 
     >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
     {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
      'year_cos': 1.0}
     """
-    found = {}
+    columns = {}
     for name, length in CYCLES.items():
         angle = 2 * np.pi * (time % length) / length
-        found[f"{name}_sin"], found[f"{name}_cos"] = np.sin(angle), np.cos(angle)
-    return found
+        columns[f"{name}_sin"], columns[f"{name}_cos"] = np.sin(angle), np.cos(angle)
+    return columns
 
 
 def classes_of(
     points: Points,
     *,
     preparation: float = 0.05,
-    split_above: int = 10_000,
-    keep_from: int = 50,
-    max_level: int = LEVELS,
     time: Ints | None = None,
+    **limits: int,
 ) -> GeoClasses:
-    """Build classes from the earliest share of a table's points.
-
-    `time` are the seconds of all rows where they have been read already.
+    """Build classes from the earliest share of a table's points; `limits` are those of
+    `build_classes`. `time` are the seconds of all rows if they were read already.
     """
     time = points.times() if time is None else time
     rows = sum(t.num_rows for _, t in points.tables("latitude")) if time is None else len(time)
     if rows == 0:
         raise StreamgaugeError(f"{points.name} has no rows: there is nothing to make classes of.")
     chosen = first_rows(time, rows, preparation)
-    parts: list[tuple[Array, Array]] = []
+    parts = []
     last = int(np.flatnonzero(chosen)[-1])
     for row, table in points.tables("latitude", "longitude"):
         if row > last:
             break
-        here = chosen[row : row + table.num_rows]
-        if here.any():
-            latitude, longitude = points.coordinates(table)
-            parts.append((latitude[here], longitude[here]))
-    return build_classes(
-        np.concatenate([one for one, _ in parts]),
-        np.concatenate([two for _, two in parts]),
-        split_above=split_above,
-        keep_from=keep_from,
-        max_level=max_level,
-    )
+        parts.append(np.stack(points.coordinates(table))[:, chosen[row : row + table.num_rows]])
+    return build_classes(*np.concatenate(parts, axis=1), **limits)
 
 
 @dataclass(frozen=True)
@@ -214,33 +184,32 @@ def label_points(
     `row` (of the table, from 0), `time` in seconds, `user`, `latitude`, `longitude`, the columns
     kept, with `when` the columns of `calendar`, then `label` and `cell`, the name of the class.
     """
-    table_of = points if isinstance(points, Points) else Points(points)
+    source = points if isinstance(points, Points) else Points(points)
     target = None if out is None else Path(out)
     if target is not None and target.suffix.lower() not in (".npy", ".parquet", ".csv"):
         raise StreamgaugeError(f"Labels are written as .parquet, .csv or .npy, not as {target}.")
     if time is None:
-        time = table_of.times()
+        time = source.times()
     if when and time is None:
         raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
-    writer = None if target is None else _Writer(target, table_of, classes, time, when)
-    rows = without = labelled = 0
+    writer = None if target is None else _Writer(target, source, classes, time, when)
+    rows = without = 0
     count = np.zeros(len(classes), np.int64)
     within = np.zeros(len(THRESHOLDS_KM))
     whole = target is not None and target.suffix.lower() != ".npy"
     roles = ("latitude", "longitude", "user") if whole else ("latitude", "longitude")
     try:
-        for row, table in table_of.tables(*roles, keep=whole):
-            latitude, longitude = table_of.coordinates(table)
+        for row, table in source.tables(*roles, keep=whole):
+            latitude, longitude = source.coordinates(table)
             label = classes.label(latitude, longitude, threads)
-            has = label >= 0
+            in_class = label >= 0
             rows += len(label)
             without += int(np.count_nonzero(np.isnan(latitude) | np.isnan(longitude)))
-            labelled += int(has.sum())
-            mine = label[has]
-            count += np.bincount(mine, minlength=len(classes))
-            if mine.size:
-                place = np.stack([latitude[has], longitude[has]], axis=1)
-                within += geolocation_error(place, classes.centre[mine]).within * mine.size
+            count += np.bincount(label[in_class], minlength=len(classes))
+            if in_class.any():
+                location = np.stack([latitude, longitude], axis=1)[in_class]
+                error = geolocation_error(location, classes.centre[label[in_class]])
+                within += error.within * len(location)
             if writer is not None:
                 writer.add(row, table, latitude, longitude, label)
         if writer is not None:
@@ -250,14 +219,17 @@ def label_points(
             writer.discard()
         raise
     if rows == 0:
-        raise StreamgaugeError(f"{table_of.name} has no rows: there is nothing to label.")
+        raise StreamgaugeError(f"{source.name} has no rows: there is nothing to label.")
+    labelled = int(count.sum())
     share = within / labelled if labelled else np.full(len(within), np.nan)
     return Labelling(rows, labelled, without, rows - labelled - without, count, share, target)
 
 
 class _Writer:
-    """Labelled rows, written aside and put in place whole. A table in order of time goes through
-    piece by piece; another is sorted, and so held in memory."""
+    """Labelled rows, written to a temporary file that replaces the target when it is complete.
+
+    A table in order of time is written piece by piece; another one is kept in memory and sorted.
+    """
 
     def __init__(
         self, target: Path, points: Points, classes: GeoClasses, time: Ints | None, when: bool
@@ -266,49 +238,40 @@ class _Writer:
         self.when = when
         self.part = temporary_path(target)
         self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
-        self.held: list[Any] = []
+        self.unsorted: list[pa.Table] = []
         self.sink: Any = None
-        self.labels: list[Labels] = []
-        with _writing(target):
+        self.labels: list[Labels] = [np.empty(0, np.int32)]
+        with writing("labels", target):
             target.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, row: int, table: Any, latitude: Array, longitude: Array, label: Labels) -> None:
-        import pyarrow as pa
-
         if self.target.suffix.lower() == ".npy":
             self.labels.append(label)
             return
         chosen = np.flatnonzero(label >= 0)
-        columns: dict[str, Any] = {"row": pa.array(row + chosen)}
+        columns: dict[str, Any] = {"row": row + chosen}
         if self.time is not None:
-            columns["time"] = pa.array(self.time[row + chosen])
-        taken = pa.array(chosen)
+            columns["time"] = self.time[row + chosen]
         if "user" in self.points.roles:
             user = table[self.points.roles["user"]]
             if pa.types.is_dictionary(user.type):  # numbered afresh in every piece
                 user = user.cast(user.type.value_type)
-            columns["user"] = user.take(taken)
-        columns["latitude"] = pa.array(latitude[chosen])
-        columns["longitude"] = pa.array(longitude[chosen])
+            columns["user"] = user.take(chosen)
+        columns |= {"latitude": latitude[chosen], "longitude": longitude[chosen]}
         for name in self.points.keep:
             if name not in columns:
-                columns[name] = table[name].take(taken)
+                columns[name] = table[name].take(chosen)
         if self.when and self.time is not None:
-            for name, values in calendar(self.time[row + chosen]).items():
-                columns[name] = pa.array(values)
-        columns["label"] = pa.array(label[chosen])
-        names = pa.DictionaryArray.from_arrays(
-            pa.array(label[chosen]), pa.array(list(self.classes.names))
-        )
-        columns["cell"] = names.cast(pa.string())
-        ready = pa.table(columns)
+            columns |= calendar(columns["time"])
+        columns["label"] = label[chosen]
+        columns["cell"] = pa.array(self.classes.names).take(label[chosen])
         if self.sorted:
-            self._write(ready)
+            self._write(pa.table(columns))
         else:
-            self.held.append(ready)
+            self.unsorted.append(pa.table(columns))
 
     def _write(self, table: Any) -> None:
-        with _writing(self.target):
+        with writing("labels", self.target):
             if self.sink is None:
                 if self.target.suffix.lower() == ".csv":
                     from pyarrow import csv
@@ -321,21 +284,17 @@ class _Writer:
             self.sink.write_table(table)
 
     def finish(self) -> None:
-        import pyarrow as pa
-
         if self.target.suffix.lower() == ".npy":
-            labels = np.concatenate(self.labels) if self.labels else np.empty(0, np.int32)
-            with _writing(self.target), self.part.open("wb") as file:
-                np.save(file, labels)
+            with writing("labels", self.target), self.part.open("wb") as file:
+                np.save(file, np.concatenate(self.labels))
         else:
-            if self.held:
-                whole = pa.concat_tables(self.held)
-                order = np.argsort(whole["time"].to_numpy(), kind="stable")
-                self._write(whole.take(pa.array(order)))
+            if self.unsorted:
+                whole = pa.concat_tables(self.unsorted)
+                self._write(whole.take(np.argsort(whole["time"].to_numpy(), kind="stable")))
             if self.sink is None:
                 return
             self.sink.close()
-        with _writing(self.target):
+        with writing("labels", self.target):
             replace_synced(self.part, self.target)
 
     def discard(self) -> None:
@@ -344,19 +303,3 @@ class _Writer:
                 self.sink.close()
         with suppress(OSError):
             self.part.unlink(missing_ok=True)
-
-
-class _writing:
-    """A full disk or a forbidden folder as one sentence."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            raise StreamgaugeError(
-                f"The labels cannot be written to {self.target}: {error.strerror or error}."
-            ) from None

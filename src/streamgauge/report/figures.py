@@ -85,20 +85,45 @@ def figures(board: Board) -> Figures:
 
 
 def _curves(run: Run, shifts: Sequence[int]) -> _Curves:
-    table = run.predictions
-    online = np.flatnonzero(table["shift"] == 0)
-    label, prediction = table["label"][online], table["prediction"][online]
-    count = np.arange(1, len(online) + 1, dtype=np.float64)
-    answered = len(run.answers["evaluation"]) > 0
-    retention = retention_curve(run) if answered else None
+    running = online_curve(run)
     tasks = run.stream["tasks"] > 1 and len(run.evaluations["evaluation"]) > 0
     return _Curves(
-        running=thin(count, running_accuracy(label, prediction)),
-        near=near_future_accuracy(run, shifts) if len(online) else np.empty(0),
-        retained=NO_CURVE if retention is None else thin(retention.position, retention.accuracy),
+        running=running,
+        near=near_future_accuracy(run, shifts) if len(running[0]) else np.empty(0),
+        retained=retained_curve(run),
         matrix=accuracy_matrix(run) if tasks else np.empty((0, 0)),
         training={name: _scalar(run, name) for name in np.unique(run.training["name"]).tolist()},
     )
+
+
+def online_answers(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Labels and predictions of the samples that were answered before they were learnt."""
+    table = run.predictions
+    rows = np.flatnonzero(table["shift"] == 0)
+    rows = rows[np.argsort(table["step"][rows], kind="stable")]
+    return table["label"][rows], table["prediction"][rows]
+
+
+def online_curve(run: Run) -> Curve:
+    """Online accuracy over the samples up to each position."""
+    label, prediction = online_answers(run)
+    if not len(label):
+        return NO_CURVE
+    return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
+
+
+def retained_curve(run: Run) -> Curve:
+    """Accuracy of the final model on held-out samples up to each position."""
+    if not len(run.answers["evaluation"]):
+        return NO_CURVE
+    retention = retention_curve(run)
+    return thin(retention.position, retention.accuracy)
+
+
+def known_points(x: Floats, y: Floats) -> Curve:
+    """A curve without its NaN."""
+    known = ~(np.isnan(x) | np.isnan(y))
+    return x[known], y[known]
 
 
 def _scalar(run: Run, name: str) -> Curve:

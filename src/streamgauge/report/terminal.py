@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from streamgauge.metrics import Spread, score
@@ -38,25 +38,30 @@ def leaderboard_text(runs: Iterable[Run]) -> str:
 
 
 def board_text(board: Board) -> str:
-    table = _table()
-    table.add_column("learner", overflow="fold")
     tied = board.ties.names
-    if tied:
-        table.add_column("")
-    for column in board.columns:
-        table.add_column(column.title, justify="right", min_width=12)
-    table.add_column("seeds", justify="right")
     needs = any(row.needs for row in board.rows)
-    if needs:
-        table.add_column("needs")
-    for row in board.rows:
-        cells = [percent(row.scores.get(column.score)) for column in board.columns]
-        needed = [", ".join(row.needs)] if needs else []
-        mark = ["=" if row.learner in tied else ""] if tied else []
-        table.add_row(*map(Text, [row.learner, *mark, *cells, row.seeds, *needed]))
+    columns: list[str | Column] = [
+        folding("learner"),
+        *([""] if tied else []),
+        *(right(column.title, min_width=12) for column in board.columns),
+        right("seeds"),
+        *(["needs"] if needs else []),
+    ]
+    rows = [
+        [
+            row.learner,
+            *(["=" if row.learner in tied else ""] if tied else []),
+            *(percent(row.scores.get(column.score)) for column in board.columns),
+            row.seeds,
+            *([", ".join(row.needs)] if needs else []),
+        ]
+        for row in board.rows
+    ]
     order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
     tie = [board.ties.sentence] if board.ties.sentence else []
-    return "\n".join([board.title, _as_text(table), NOTE + order, *tie, *_warnings(board)])
+    return "\n".join(
+        [board.title, text_table(columns, rows), NOTE + order, *tie, *_warnings(board)]
+    )
 
 
 def _warnings(board: Board) -> list[str]:
@@ -72,25 +77,20 @@ def compute_text(boards: Iterable[Board]) -> str:
 
 
 def _compute_text(title: str, computed: Compute) -> str:
-    table = _table()
-    table.add_column("learner", overflow="fold")
-    table.add_column("FLOPs", justify="right")
-    if computed.reference:
-        table.add_column(Text(f"x {computed.reference}"), justify="right")
-    table.add_column(computed.accuracy, justify="right")
-    table.add_column("")
+    reference = [right(f"x {computed.reference}")] if computed.reference else []
+    columns = [folding("learner"), right("FLOPs"), *reference, right(computed.accuracy), Column()]
     most = max(point.accuracy.mean for point in computed.points) or 1.0
+    rows = []
     for point in computed.points:
-        times = [f"{point.relative:.3g}"] if computed.reference else []
-        length = round(30 * point.accuracy.mean / most)
-        bar = ("#" if point.front else "-") * length
-        table.add_row(*map(Text, [point.learner, scaled(point.flops.mean), *times,
-                                  percent(point.accuracy), bar]))  # fmt: skip
+        times = [f"{point.relative:.3g}"] if reference else []
+        bar = ("#" if point.front else "-") * round(30 * point.accuracy.mean / most)
+        cells = [scaled(point.flops.mean), *times, percent(point.accuracy), bar]
+        rows.append([point.learner, *cells])
     note = (
         "FLOPs of training over the whole stream, mean over seeds; answers are not counted.\n"
         "# the Pareto front: no other learner is as accurate for as few FLOPs; - the others."
     )
-    parts = [f"{title}: accuracy over compute", _as_text(table), note]
+    parts = [f"{title}: accuracy over compute", text_table(columns, rows), note]
     return "\n".join([*parts, *([computed.sentence] if computed.sentence else [])])
 
 
@@ -106,14 +106,11 @@ def scores_text(runs: Iterable[Run]) -> str:
         parts.append(board.title)
         for first in range(0, len(columns), fitting):
             group = columns[first : first + fitting]
-            table = _table()
-            table.add_column("")
-            for title, *_ in group:
-                table.add_column(Text(title), justify="right")
-            table.add_row("seeds", *(seeds for _, seeds, _ in group))
-            for name in names:
-                table.add_row(name, *(_score(name, scores.get(name)) for *_, scores in group))
-            parts += [_as_text(table), ""]
+            rows = [["seeds", *(seeds for _, seeds, _ in group)]]
+            rows += [
+                [name, *(_score(name, scores.get(name)) for *_, scores in group)] for name in names
+            ]
+            parts += [text_table(["", *(right(title) for title, *_ in group)], rows), ""]
         parts += [f"{NOTE} Other scores are in their own units.", *_warnings(board), ""]
     return "\n".join(parts).rstrip()
 
@@ -149,12 +146,9 @@ def differences_text(differences: Mapping[str, Any]) -> str:
         if not differences[kind]:
             parts.append(f"{kind}: the same")
             continue
-        table = _table()
-        for title in (kind, "first", "second"):
-            table.add_column(title, overflow="fold")
-        for name, values in differences[kind].items():
-            table.add_row(*(Text(str(cell)) for cell in (name, *values)))
-        parts.append(_as_text(table))
+        columns = [folding(title) for title in (kind, "first", "second")]
+        rows = [[name, *map(str, values)] for name, values in differences[kind].items()]
+        parts.append(text_table(columns, rows))
     if differences["same"]:
         return "\n".join([*parts, "The logs are identical, times apart."])
     parts.append(f"The logs differ first at step {differences['first_step']}:")
@@ -168,17 +162,32 @@ def differences_text(differences: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-
-
 def _width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
 
 
-def _as_text(table: Table) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=_width(), color_system=None, force_terminal=False).print(table)
+def right(title: str, **style: Any) -> Column:
+    """A column of numbers."""
+    return Column(Text(title), justify="right", **style)
+
+
+def folding(title: str) -> Column:
+    """A column whose long texts go on in the next line."""
+    return Column(Text(title), overflow="fold")
+
+
+def text_table(
+    columns: Iterable[str | Column],
+    rows: Iterable[Iterable[str]],
+    least_width: int = 0,
+    show_edge: bool = False,
+) -> str:
+    """A table as wide as the terminal allows. Nothing in it is read as markup."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=show_edge)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stream, width = io.StringIO(), max(least_width, _width())
+    Console(file=stream, width=width, color_system=None, force_terminal=False).print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 

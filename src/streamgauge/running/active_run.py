@@ -22,7 +22,7 @@ from streamgauge.running.execution import Execution
 from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.identity import identity
 from streamgauge.running.loop import Loop
-from streamgauge.running.plan import check_seed
+from streamgauge.running.plan import PlannedRun, check_seed
 from streamgauge.running.prefetch import prefetching, with_prefetch
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.threads import suitable_threads, threads
@@ -123,6 +123,22 @@ class ActiveRun:
             self.log(f"{self.path} is complete already; nothing to do.")
         self._open = ExitStack()  # what `close` releases
         self._loop: Loop | None = None
+
+    @classmethod
+    def of(
+        cls, planned: PlannedRun, stream: Stream, execution: Execution, **more: Any
+    ) -> ActiveRun:
+        """A planned run on its stream; `more` are further arguments of the class."""
+        return cls(
+            stream,
+            planned.recipe,
+            execution,
+            protocol=planned.protocol,
+            seed=planned.learner_seed,
+            origin=planned.origin,
+            notes=planned.notes,
+            **more,
+        )
 
     def _header(self, origin: str | None, notes: Mapping[str, Any]) -> dict[str, Any]:
         stream = self.stream

@@ -114,7 +114,7 @@ class CostRequest:
             return settings
         settings["passes"] = _passes(recipe, self.gradient_steps)
         # With several steps per batch, replayed samples are chosen once (real-time paper).
-        if "select" in _settings_of(recipe):
+        if "select" in recipe.known_settings:
             settings.setdefault("select", "batch")
         return settings
 
@@ -177,7 +177,7 @@ def as_budget(budget: Cost) -> Fraction:
 
 def takes_cost(recipe: Recipe) -> bool:
     """Whether LEARNER.cost is the cost of its job: not where the learner has such a setting."""
-    return "cost" not in _settings_of(recipe)
+    return "cost" not in recipe.known_settings
 
 
 def published(recipe: Recipe) -> Fraction:
@@ -352,16 +352,11 @@ def _passes(recipe: Recipe, number: int) -> int:
             f"{name} takes its number of gradient steps from {name}.steps; leave it out, or give "
             "it in a command of its own."
         )
-    if "passes" not in _settings_of(recipe):
+    if "passes" not in recipe.known_settings:
         raise StreamgaugeError(
             f"{name} has no setting 'passes', so it cannot take {number} steps per batch."
         )
     return number
-
-
-def _settings_of(recipe: Recipe) -> dict[str, Any]:
-    kind = catalogue.config_type_of(recipe.kind)
-    return {} if kind is None else setting_types(kind)
 
 
 def _er_of(method: Timed, ers: Sequence[Timed]) -> Timed | None:

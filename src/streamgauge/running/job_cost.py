@@ -18,7 +18,7 @@ import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.cost.energy import Energy, of_job
+from streamgauge.cost.energy import of_job
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
@@ -72,29 +72,21 @@ def measure(
     for what, number in (("batch", batch), ("jobs", jobs)):
         if number < 1:
             raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
-    torch_device = device_named(device)
+    conditions = (input_shape, classes, batch, jobs, device_named(device))
     costs = []
-    references: dict[str, _Measured] = {}
+    references: dict[str, Cost] = {}
     for recipe in recipes:
         reference = _reference(recipe)
         key = repr(reference.config)
         if key not in references:
-            references[key] = _measure(reference, input_shape, classes, batch, jobs, torch_device)
-        er = references[key]
-        mine = _measure(recipe, input_shape, classes, batch, jobs, torch_device)
+            references[key] = _measure(reference, *conditions)
+        er, mine = references[key], _measure(recipe, *conditions)
         costs.append(
-            Cost(
-                recipe.name,
-                mine.flops,
-                mine.flops / er.flops,
-                mine.seconds,
-                mine.seconds / er.seconds,
-                mine.memory_bytes,
-                mine.sample_bytes,
-                mine.energy.joules,
-                mine.energy.above_idle,
-                mine.energy.source,
-                {kind: flops / er.flops for kind, flops in mine.by_kind.items()},
+            dataclasses.replace(
+                mine,
+                relative_flops=mine.flops / er.flops,
+                relative_seconds=mine.seconds / er.seconds,
+                by_kind={kind: flops / er.flops for kind, flops in mine.by_kind.items()},
             )
         )
     return costs
@@ -213,16 +205,6 @@ def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
     return float(counter.get_total_flops()), result
 
 
-@dataclasses.dataclass
-class _Measured:
-    flops: float
-    seconds: float
-    memory_bytes: float
-    sample_bytes: float
-    energy: Energy
-    by_kind: dict[str, float]
-
-
 def _measure(
     recipe: Recipe,
     input_shape: tuple[int, ...],
@@ -230,7 +212,8 @@ def _measure(
     batch: int,
     jobs: int,
     device: torch.device,
-) -> _Measured:
+) -> Cost:
+    """The cost of a job by itself: relative to a job of 1 FLOP and 1 second."""
     cycle = _cycle(recipe, input_shape, classes, batch, device)
     jobs = -(-jobs // cycle) * cycle
     timed = max(jobs, -(-TIMED // cycle) * cycle)
@@ -242,14 +225,22 @@ def _measure(
         kinds.setdefault(kind, []).append(flops)
     times = [bench.time_job() for _ in range(timed)]
     memory = bench.adapter.memory
-    return _Measured(
-        flops=statistics.fmean(f for flops in kinds.values() for f in flops),
-        # The least: whatever else the machine does only adds.
-        seconds=min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle)),
+    flops = statistics.fmean(f for of_kind in kinds.values() for f in of_kind)
+    # The least: whatever else the machine does only adds.
+    seconds = min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle))
+    energy = of_job(bench.repeat_job, device)
+    return Cost(
+        learner=recipe.name,
+        flops=flops,
+        relative_flops=flops,
+        seconds=seconds,
+        relative_seconds=seconds,
         memory_bytes=bench.adapter.memory_bytes(),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
-        energy=of_job(bench.repeat_job, device),
-        by_kind={kind: statistics.fmean(flops) for kind, flops in kinds.items()},
+        joules=energy.joules,
+        joules_above_idle=energy.above_idle,
+        energy_source=energy.source,
+        by_kind={kind: statistics.fmean(of_kind) for kind, of_kind in kinds.items()},
     )
 
 
@@ -291,7 +282,7 @@ def cost_text(costs: list[Cost]) -> str:
         lines.append(
             f"{cost.learner:<{width}}{cost.relative_flops:>9.3f}x{cost.relative_seconds:>8.2f}x"
             f"{cost.flops / 1e9:>15.3f}{1e3 * cost.seconds:>12.1f}"
-            f"{_bytes(cost.memory_bytes):>14}{_bytes(cost.sample_bytes):>12}"
+            f"{bytes_text(cost.memory_bytes):>14}{bytes_text(cost.sample_bytes):>12}"
         )
         if len(cost.by_kind) > 1:
             kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in cost.by_kind.items())
@@ -308,11 +299,15 @@ def cost_text(costs: list[Cost]) -> str:
     return "\n".join(lines)
 
 
-def _bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
+    """
+    >>> bytes_text(5300), bytes_text(1.5e12), bytes_text(float("nan"))
+    ('5 kB', '1.5 TB', '-')
+    """
     if count != count:
         return "-"
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
         count /= 1000
-    return f"{count:.0f} TB"
+    return f"{count:.3g} TB"

@@ -228,8 +228,7 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
         "features": set(FEATURES),
     }
     for name, recipe in recipes.items():
-        kind = catalogue.config_type_of(recipe.kind)
-        known[name] = {"seed", "cost"} | (set() if kind is None else set(setting_types(kind)))
+        known[name] = {"seed", "cost", *recipe.known_settings}
     every_setting = {f"{group}.{s}" for group, settings in known.items() for s in settings}
     groups: dict[str, dict[str, Any]] = {name: {} for name in known}
 

@@ -24,35 +24,28 @@ LEARNER = {
     "store": "store",
     "prepare": "prepare",
 }
-WHAT = {
-    "read": "inputs fetched by the loop",
-    "predict": "answers before learning",
-    "recall": "choosing and fetching what is replayed",
-    "augment": "random views, normalised",
-    "forward": "network and loss, learning",
-    "backward": "gradients and the optimiser's step",
-    "store": "batches into memory",
-    "learn": "learning, the rest of it",
-    "prepare": "work before an evaluation",
-    "evaluate": "held-out samples answered and counted",
-    "record": "log and checkpoints",
-    "loop": "everything else",
-}
-ADVICE = {
-    "read": "keep the data in memory or on a local disk",
-    "predict": "--protocol.predict false leaves answers out",
-    "recall": "a smaller --learner.recall, or data in memory",
-    "augment": "--learner.augment none leaves random views out",
-    "forward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
-    "where the device has it, another --threads",
-    "backward": "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 "
-    "where the device has it, another --threads",
-    "store": "another --learner.policy",
-    "learn": "what is special to this learner",
-    "prepare": "--protocol.evaluate with a larger number evaluates less often",
-    "evaluate": "--protocol.evaluate with a larger number evaluates less often",
-    "record": "--checkpoint with a larger number writes less often",
-    "loop": "a larger --stream.batch makes fewer steps",
+_COMPUTE = (
+    "a smaller --learner.model, fewer --learner.passes, --learner.precision bf16 where the device "
+    "has it, another --threads"
+)
+_EVALUATE = "--protocol.evaluate with a larger number evaluates less often"
+# Part of the time: what it is, and what makes it smaller.
+PARTS = {
+    "read": ("inputs fetched by the loop", "keep the data in memory or on a local disk"),
+    "predict": ("answers before learning", "--protocol.predict false leaves answers out"),
+    "recall": (
+        "choosing and fetching what is replayed",
+        "a smaller --learner.recall, or data in memory",
+    ),
+    "augment": ("random views, normalised", "--learner.augment none leaves random views out"),
+    "forward": ("network and loss, learning", _COMPUTE),
+    "backward": ("gradients and the optimiser's step", _COMPUTE),
+    "store": ("batches into memory", "another --learner.policy"),
+    "learn": ("learning, the rest of it", "what is special to this learner"),
+    "prepare": ("work before an evaluation", _EVALUATE),
+    "evaluate": ("held-out samples answered and counted", _EVALUATE),
+    "record": ("log and checkpoints", "--checkpoint with a larger number writes less often"),
+    "loop": ("everything else", "a larger --stream.batch makes fewer steps"),
 }
 
 
@@ -133,12 +126,11 @@ class Profile:
         lines = [f"Where the time went: {self.steps:,} steps in {self.total:.1f} s."]
         for name, share in shares.items():
             each = 1e3 * share * self.total / self.steps
-            lines.append(
-                f"  {name:<9}{share:>7.1%}{each:>11.3f} ms per step   {WHAT.get(name, '')}"
-            )
+            what, _ = PARTS.get(name, ("", ""))
+            lines.append(f"  {name:<9}{share:>7.1%}{each:>11.3f} ms per step   {what}")
         largest = next(iter(shares))
-        if largest in ADVICE:
-            lines.append(f"To spend less on {largest}: {ADVICE[largest]}.")
+        if largest in PARTS:
+            lines.append(f"To spend less on {largest}: {PARTS[largest][1]}.")
         if self.waits:
             lines.append(
                 "Each part waited for the GPU, so this run was slower than one without --profile."

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
-
-PIECE = 1 << 16  # samples of a long stream that are processed at once
+from streamgauge.streams.source import Array, IntArray, Source, pieces
 
 
 class Order(NamedTuple):
@@ -48,13 +46,8 @@ def by_time(source: Source) -> Order:
 def is_sorted(time: Array) -> bool:
     """Whether no value is smaller than its predecessor; in pieces, to bound memory."""
     return all(
-        bool(
-            np.all(
-                time[start + 1 : start + PIECE + 1]
-                >= time[start : start + PIECE][: len(time) - start - 1]
-            )
-        )
-        for start in range(0, len(time), PIECE)
+        bool(np.all(time[part.start + 1 : part.stop + 1] >= time[part]))
+        for part in pieces(len(time) - 1)
     )
 
 

@@ -10,13 +10,12 @@ import itertools
 import mmap
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
-from streamgauge.streams.workers import CAN_FORK, Failed, Workers, cores
+from streamgauge.streams.source import Array, IntArray, Source, SourceView
+from streamgauge.streams.workers import CAN_FORK, Workers, cores
 
 MEMORY = 256 << 20  # bytes of shared memory for decoded samples
 ROWS = 16  # samples that a worker decodes per task
@@ -58,7 +57,7 @@ class _Block:
     pieces: list[_Piece] = field(default_factory=list)
 
 
-class PrefetchSource:
+class PrefetchSource(SourceView):
     """A source whose workers decode announced reads into shared memory of bounded size.
 
     `announce(index)` says that `read(index)` will follow; reads are announced in the order in which
@@ -67,9 +66,7 @@ class PrefetchSource:
     """
 
     def __init__(self, source: Source, workers: int, memory: int = MEMORY) -> None:
-        self.source = source
-        self.spec, self.label, self.columns = source.spec, source.label, source.columns
-        self.class_names = source.class_names
+        super().__init__(source)
         kind = np.dtype(np.uint8)
         if not decodes(source):
             kind = source.read(np.zeros(1, np.int64)).dtype
@@ -93,18 +90,6 @@ class PrefetchSource:
         self.hits = self.misses = self.unused = 0  # announced reads, other reads, dropped blocks
 
     @property
-    def fingerprint(self) -> str:
-        return self.source.fingerprint
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "source":
-            raise AttributeError(name)
-        return getattr(self.source, name)
-
-    @property
     def needs_more(self) -> bool:
         """Whether more announcements would keep the workers busy."""
         return bool(self._alive) and len(self._queue) < 2 * len(self._workers)
@@ -114,11 +99,11 @@ class PrefetchSource:
         self._blocks.append(block)
         self._by_key.setdefault(block.key, deque()).append(block)
         self._queue.extend(block.pieces)
-        self._send()
+        self._send(self._queue, self._free)
 
     def read(self, index: IntArray) -> Array:
         if not self._alive:
-            return self.source.read(index)
+            return self._source.read(index)
         self._receive(0)
         coming = self._by_key.get(_key(index))
         if coming:
@@ -126,9 +111,10 @@ class PrefetchSource:
             return self._fetch(coming[0], len(index))
         self.misses += 1
         if len(index) < 2 * ROWS:
-            self._send()
-            return self.source.read(index)
-        return self._read_now(index)
+            self._send(self._queue, self._free)
+            return self._source.read(index)
+        pieces = _pieces(index)
+        return self._collect(len(index), pieces, deque(pieces), self._spare)
 
     def close(self) -> None:
         self._alive.clear()
@@ -140,15 +126,9 @@ class PrefetchSource:
         while self._blocks[0] is not block:
             self._drop(self._blocks[0])
             self.unused += 1
-        out = self._empty(count)
-        waiting = block.pieces
-        while waiting:
-            self._send()
-            waiting = [piece for piece in waiting if not self._take(piece, out)]
-            if waiting:
-                self._receive(None)
+        out = self._collect(count, block.pieces, self._queue, self._free)
         self._remove(block)
-        self._send()
+        self._send(self._queue, self._free)
         return out
 
     def _drop(self, block: _Block) -> None:
@@ -165,42 +145,30 @@ class PrefetchSource:
         if not same:
             del self._by_key[block.key]
 
-    def _send(self) -> None:
-        """Assign queued pieces to workers while there are free slots."""
-        while self._queue and self._free and self._alive:
-            piece = self._queue.popleft()
-            if not piece.dropped:
-                self._assign(piece, self._free.pop())
-        if not self._alive:
-            for piece in self._queue:
-                piece.failed = True
-            self._queue.clear()
-
-    # Reads without announcement
-
-    def _read_now(self, index: IntArray) -> Array:
-        out = self._empty(len(index))
-        coming = deque(_pieces(index))
-        waiting: list[_Piece] = []
-        while coming or waiting:
-            while coming and self._spare and self._alive:
-                waiting.append(coming.popleft())
-                self._assign(waiting[-1], self._spare.pop())
-            if not self._alive:
-                waiting += coming
-                for piece in coming:
-                    piece.failed = True
-                coming.clear()
-            left = [piece for piece in waiting if not self._take(piece, out)]
-            if len(left) == len(waiting) and left:
-                self._receive(None)
-            waiting = left
-        return out
-
     # Pieces
 
-    def _empty(self, count: int) -> Array:
-        return np.empty((count, *self.spec.input_shape), self._slots.dtype)
+    def _collect(
+        self, count: int, pieces: list[_Piece], queue: deque[_Piece], slots: list[int]
+    ) -> Array:
+        """The samples of these pieces, some of which may still be in the queue for free slots."""
+        out = np.empty((count, *self.spec.input_shape), self._slots.dtype)
+        while pieces:
+            self._send(queue, slots)
+            pieces = [piece for piece in pieces if not self._take(piece, out)]
+            if pieces:
+                self._receive(None)
+        return out
+
+    def _send(self, queue: deque[_Piece], slots: list[int]) -> None:
+        """Assign queued pieces to workers while there are free slots."""
+        while queue and slots and self._alive:
+            piece = queue.popleft()
+            if not piece.dropped:
+                self._assign(piece, slots.pop())
+        if not self._alive:
+            for piece in queue:
+                piece.failed = True
+            queue.clear()
 
     def _assign(self, piece: _Piece, slot: int) -> None:
         piece.slot = slot
@@ -214,7 +182,7 @@ class PrefetchSource:
         """Copy a piece into the result if it is decoded; true if that row range is complete."""
         rows = slice(piece.start, piece.start + len(piece.index))
         if piece.failed:  # the source itself reads it, or raises the error
-            out[rows] = self.source.read(piece.index)
+            out[rows] = self._source.read(piece.index)
             return True
         if piece.ready:
             out[rows] = self._slots[piece.slot, : len(piece.index)]
@@ -231,7 +199,7 @@ class PrefetchSource:
         while busy:
             answers = self._workers.receive(busy, timeout)
             for worker, answer in answers:
-                if answer is None or isinstance(answer, Failed):
+                if answer is None or isinstance(answer, Exception):
                     self._lose(worker)
                     continue
                 number, good = answer

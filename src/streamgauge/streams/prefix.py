@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Array, IntArray, Source, SourceView
 from streamgauge.streams.stream import Arrangement, Split, Stream, cut_steps
 
 _FORM = re.compile(r"([0-9._eE+-]+)\s*(tasks?|samples?|%(?:\s*of\s*time)?)")
@@ -172,12 +172,7 @@ def _within(stream: Stream, split: Split, steps: int) -> Split:
             inside |= (split.position == end) & (split.task <= last)
     elif steps == len(stream):
         inside[:] = True
-    return replace(
-        split,
-        index=split.index[inside],
-        position=split.position[inside],
-        task=None if split.task is None else split.task[inside],
-    )
+    return split.where(inside)
 
 
 def _keep_to_tasks(stream: Stream) -> bool:
@@ -188,18 +183,14 @@ def _keep_to_tasks(stream: Stream) -> bool:
     return bool((stream.class_task[stream.source.label[stream.order]] == task).all())
 
 
-class SourcePart:
+class SourcePart(SourceView):
     """Some samples of a source as a source; the others cannot be reached."""
 
     def __init__(self, source: Source, parts: Sequence[IntArray]) -> None:
-        self._source = source
+        super().__init__(source)
         self._index = np.unique(np.concatenate([np.asarray(part, np.int64) for part in parts]))
-        self.spec, self.class_names = source.spec, source.class_names
         self.label = source.label[self._index]
         self.columns = {name: column[self._index] for name, column in source.columns.items()}
-
-    def __len__(self) -> int:
-        return len(self._index)
 
     def addresses(self, index: IntArray) -> IntArray:
         """Addresses in this part, of samples given by their address in the whole source."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Source, SourceView, pieces
 
 if TYPE_CHECKING:
     import torch
@@ -16,34 +16,25 @@ BLOCK = 8192  # samples per copy
 SHARE = 0.25  # of the free device memory that a source may take
 
 
-class Resident:
+class Resident(SourceView):
     """A source, and a copy of its inputs and labels on a device; all values are equal."""
 
     def __init__(self, source: Source, device: torch.device) -> None:
         import torch
 
-        self._source, self.device = source, device
-        self.label, self.columns = source.label, source.columns  # used at every step
+        super().__init__(source)
+        self.device = device
         count = len(source)
         first = source.read(np.arange(1))
         kind = torch.from_numpy(first).dtype
         self._x = torch.empty((count, *first.shape[1:]), dtype=kind, device=device)
-        for start in range(0, count, BLOCK):
-            index = np.arange(start, min(start + BLOCK, count))
-            self._x[start : start + BLOCK] = torch.from_numpy(source.read(index)).to(device)
+        for part in pieces(count, BLOCK):
+            index = np.arange(part.start, part.stop)
+            self._x[part] = torch.from_numpy(source.read(index)).to(device)
         label = np.ascontiguousarray(source.label, np.int64)
         self._label = torch.from_numpy(label).to(device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # other CUDA streams read it
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def read(self, index: IntArray) -> Array:
-        return self._source.read(index)
 
     def fetch(self, index: Tensor) -> Tensor:
         return self._x.index_select(0, index)

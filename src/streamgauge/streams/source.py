@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.times import are_days, scale_times, time_unit
+
+PIECE = 1 << 16  # samples of a long stream that are processed at once
 
 Array = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
@@ -49,6 +51,36 @@ class Source(Protocol):
     def fingerprint(self) -> str: ...
     def __len__(self) -> int: ...
     def read(self, index: IntArray) -> Array: ...
+
+
+def pieces(count: int, size: int = 0) -> Iterator[slice]:
+    """0..count in slices of at most `size` (0: PIECE), so that temporary arrays stay small."""
+    size = size or PIECE
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+class SourceView:
+    """A source over another one; all members are as there unless a subclass overrides them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.spec, self.class_names = source.spec, source.class_names
+        self.label, self.columns = source.label, source.columns
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._source.fingerprint
+
+    def read(self, index: IntArray) -> Array:
+        return self._source.read(index)
 
 
 class ArraySource:
@@ -98,12 +130,14 @@ class ArraySource:
         digest.update(repr((self.spec.classes, self.class_names)).encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
-            digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            if name == "x" and self.x_hash is not None:
-                digest.update(self.x_hash.encode())
-            else:
-                digest.update(np.ascontiguousarray(part).data)
+            hash_array(digest, name, part, self.x_hash if name == "x" else None)
         return digest.hexdigest()
+
+
+def hash_array(digest: Any, name: str, array: Array, known: str | None = None) -> None:
+    """Add an array to a hash: its name, type, shape and bytes, or a `known` hash of its bytes."""
+    digest.update(f"{name}{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data if known is None else known.encode())
 
 
 def as_labels(

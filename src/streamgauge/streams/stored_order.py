@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +29,10 @@ class StoredHash:
     after loading is hashed and checked again."""
 
     hash: str
-    parts: Mapping[str, IntArray | None]
+    parts: Mapping[str, Any]  # arrays, or None
 
     def fits(self, parts: Mapping[str, IntArray | None]) -> bool:
         return parts.keys() == self.parts.keys() and all(parts[n] is self.parts[n] for n in parts)
-
-
-class StoredOrder(NamedTuple):
-    parts: Mapping[str, Any]
-    class_task: IntArray | None
-    known: StoredHash
 
 
 def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArray | None) -> Path:
@@ -50,8 +44,8 @@ def folder(cache: Path, source: Source, chosen: Mapping[str, Any], test: IntArra
     return cache / digest.hexdigest()
 
 
-def load(folder: Path) -> StoredOrder | None:
-    """A stored order, memory-mapped; None if it is missing or incomplete."""
+def load(folder: Path) -> tuple[StoredHash, IntArray | None] | None:
+    """A stored order, memory-mapped, and the task of each class; None if it is incomplete."""
     try:
         about = json.loads((folder / "order.json").read_text())
         arrays = {
@@ -64,7 +58,7 @@ def load(folder: Path) -> StoredOrder | None:
     except (OSError, ValueError, KeyError, EOFError):
         return None
     class_task = arrays.pop("class_task")
-    return StoredOrder(arrays, class_task, StoredHash(about["hash"], dict(arrays)))
+    return StoredHash(about["hash"], arrays), class_task
 
 
 def save(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import check_choices
 from streamgauge.streams import order as orders
 from streamgauge.streams import stored_order
-from streamgauge.streams.source import IntArray, Source, Spec
+from streamgauge.streams.source import IntArray, Source, Spec, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,6 +37,11 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split({len(self)} samples)"
+
+    def where(self, chosen: NDArray[np.bool_]) -> Split:
+        """The chosen samples alone."""
+        task = None if self.task is None else self.task[chosen]
+        return replace(self, index=self.index[chosen], position=self.position[chosen], task=task)
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,8 @@ class Stream:
             digest.update(f"{name} {None if part is None else len(part)};".encode())
             if part is None:
                 continue
-            for start in range(0, len(part), 1 << 20):
-                digest.update(part[start : start + (1 << 20)].astype(np.int64).data)
+            for some in pieces(len(part), 1 << 20):
+                digest.update(part[some].astype(np.int64).data)
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -201,7 +207,8 @@ def arrange(
         stream = _arrange(source, how, test, common)
         stored_order.save(folder, stream.parts(), stream.class_task, stream.order_hash)
         return stream
-    parts = stored.parts
+    known, class_task = stored
+    parts = known.parts
     splits = {}
     for label in [part for part in parts if part.endswith((" True", " False"))]:
         split, _, boundaries = label.rpartition(" ")
@@ -218,8 +225,8 @@ def arrange(
         task=parts["task"],
         splits=splits,
         preparation=parts["preparation"],
-        class_task=stored.class_task,
-        known=stored.known,
+        class_task=class_task,
+        known=known,
         **common,
     )
 
@@ -283,11 +290,7 @@ def check_addresses(index: IntArray, source: Source) -> None:
 
 
 def _check(how: Arrangement) -> None:
-    for setting, kind in get_type_hints(Arrangement).items():
-        value, choices = getattr(how, setting), get_args(kind)
-        if get_origin(kind) is Literal and value not in choices:
-            hint = nearest(str(value), choices)
-            raise StreamgaugeError(f"{setting} cannot be {value!r}; {hint}")
+    check_choices(how)
     for setting in ("seed", "order_seed", "class_seed", "split_seed"):
         if (getattr(how, setting) or 0) < 0:
             raise StreamgaugeError(
@@ -334,10 +337,10 @@ def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, In
 def _compact(index: IntArray, held_out: NDArray[np.bool_]) -> IntArray:
     """The order without held-out positions, compacted in place: no second copy of a long order."""
     end = 0
-    for start in range(0, len(index), orders.PIECE):
-        part = index[start : start + orders.PIECE][~held_out[start : start + orders.PIECE]]
-        index[end : end + len(part)] = part
-        end += len(part)
+    for part in pieces(len(index)):
+        left = index[part][~held_out[part]]
+        index[end : end + len(left)] = left
+        end += len(left)
     return index[:end]
 
 
@@ -409,9 +412,9 @@ def cut_steps(source: Source, index: IntArray, task: IntArray | None, how: Arran
     # Processed in pieces; `begin` is the start of the run that continues in the next piece.
     starts = np.empty(count + 1, kind)  # the maximum; unused pages take no memory
     used = begin = 0
-    for start in range(0, count, orders.PIECE):
-        end = min(start + orders.PIECE, count)
-        first = max(start - 1, 0)  # the sample before the piece, to compare with
+    for part in pieces(count):
+        end = part.stop
+        first = max(part.start - 1, 0)  # the sample before the piece, to compare with
         breaks = np.zeros(end - first, bool)
         if task is not None:
             breaks[1:] |= task[first + 1 : end] != task[first : end - 1]

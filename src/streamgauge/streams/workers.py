@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from streamgauge.errors import StreamgaugeError
+
 Work = Callable[[Any], Any]
 CAN_FORK = hasattr(os, "fork")  # not on Windows
 
@@ -92,6 +94,8 @@ def _serve(pipe: Connection, work: Work, inherited: list[Any]) -> None:
             return
         try:
             answer = work(task)
+        except (StreamgaugeError, OSError) as error:
+            answer = error
         except Exception as error:
             answer = Failed(f"{type(error).__name__}: {error}")
         try:

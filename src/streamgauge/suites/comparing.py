@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from streamgauge.metrics import Spread, spread
 from streamgauge.suites import published
 from streamgauge.suites.measured import Measured, command
 from streamgauge.suites.published import Published
-from streamgauge.suites.spec import Row, Suite
+from streamgauge.suites.spec import Difference, Row, Suite
 
 ENOUGH = 3  # seeds that a verdict needs
 LIMIT = 2.0  # deviations
@@ -45,50 +45,50 @@ class Cell:
 def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
     """Every cell of the tables of a suite, with its verdict."""
     by_row = {row.key: row for row in rows}
-    cells = [
-        _cell(suite, row, column, by_row.get(row.key))
-        for row in suite.rows
-        for column in row.columns
-        if _shown(row, column, by_row)
-    ]
+    cells = []
+    for row in suite.rows:
+        measured = [by_row[row.key]] if row.key in by_row else []
+        for column in row.columns:
+            number = published.number(row.table, row.published, column) if row.table else None
+            values = [v for m in measured for v in m.values.get(column, ())]
+            if number is None and not any(v == v for v in values):
+                continue
+            made_by = measured[0].command if measured else command(suite, [row])
+            cells.append(_cell(row, row.name, column, number, values, measured, made_by))
     return cells + _differences(suite, by_row)
 
 
-def _shown(row: Row, column: str, by_row: Mapping[tuple[str, str], Measured]) -> bool:
-    """Whether a column is published or measured for a row."""
-    if _number(row, column) is not None:
-        return True
-    measured = by_row.get(row.key)
-    return measured is not None and any(v == v for v in measured.values.get(column, ()))
-
-
-def _number(row: Row, column: str) -> Published | None:
-    return published.number(row.table, row.published, column) if row.table else None
-
-
-def _cell(suite: Suite, row: Row, column: str, measured: Measured | None) -> Cell:
-    number = _number(row, column)
-    values = () if measured is None else measured.values.get(column, ())
+def _cell(
+    of: Row | Difference,
+    name: str,
+    column: str,
+    number: Published | None,
+    values: Sequence[float],
+    measured: Sequence[Measured],
+    command: str,
+) -> Cell:
+    """A cell of a row or of a difference of rows; `measured` are the rows of its values."""
     verdict, why, difference, deviations = judge(number, values)
-    if number is not None and row.defined:
+    defined = isinstance(of, Row) and of.defined
+    if number is not None and defined:
         # The published number is of the code, so only the row that does as the code did is checked.
         verdict, why = "", "as defined" if values else "as defined, not run"
-    elif number is not None and measured is not None and measured.earlier and len(values):
+    elif number is not None and values and any(row.earlier for row in measured):
         verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
     return Cell(
-        part=row.part,
-        row=row.name,
+        part=of.part,
+        row=name,
         column=column,
-        defined=row.defined,
+        defined=defined,
         published=number,
-        ours=spread(values) if len(values) else None,
+        ours=spread(values) if values else None,
         difference=difference,
         deviations=deviations,
         verdict=verdict,
         why=why,
-        command=command(suite, [row]) if measured is None else measured.command,
-        runs=() if measured is None else measured.runs,
-        remarks=() if measured is None else measured.remarks,
+        command=command,
+        runs=tuple(run for row in measured for run in row.runs),
+        remarks=tuple(dict.fromkeys(remark for row in measured for remark in row.remarks)),
     )
 
 
@@ -146,26 +146,9 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
             values = [first[seed] - second[seed] for seed in first if seed in second]
         elif number is None:
             continue
-        verdict, why, difference, deviations = judge(number, values)
-        if number is not None and values and any(m.earlier for m in measured):
-            verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
-        cells.append(
-            Cell(
-                part=pairing.part,
-                row=pairing.name,
-                column=pairing.column,
-                defined=False,
-                published=number,
-                ours=spread(values) if values else None,
-                difference=difference,
-                deviations=deviations,
-                verdict=verdict,
-                why=why,
-                command=command(suite, [rows[key] for key in keys]),
-                runs=tuple(name for m in measured for name in m.runs) if values else (),
-                remarks=tuple(dict.fromkeys(r for m in measured for r in m.remarks)),
-            )
-        )
+        made_by = command(suite, [rows[key] for key in keys])
+        cell = _cell(pairing, pairing.name, pairing.column, number, values, measured, made_by)
+        cells.append(cell if values else replace(cell, runs=()))
     return cells
 
 
@@ -193,16 +176,22 @@ def as_dict(cell: Cell) -> dict[str, object]:
     }
 
 
-def ours_text(cell: Cell) -> str:
-    if cell.ours is None or math.isnan(cell.ours.mean):
-        return "–"
-    mean = f"{cell.ours.mean:.2f}"
-    return mean if math.isnan(cell.ours.deviation) else f"{mean} ± {cell.ours.deviation:.2f}"
-
-
-def difference_text(cell: Cell) -> str:
-    if math.isnan(cell.difference):
-        return ""
-    if math.isnan(cell.deviations):
-        return f"{cell.difference:+.2f} points"
-    return f"{cell.difference:+.2f} = {cell.deviations:+.1f} dev."
+def cell_texts(cell: Cell) -> dict[str, str]:
+    """The cell as one row of a table with a verdict for each number."""
+    ours, difference = "–", ""
+    if cell.ours is not None and not math.isnan(cell.ours.mean):
+        deviation = cell.ours.deviation
+        ours = f"{cell.ours.mean:.2f}" + ("" if deviation != deviation else f" ± {deviation:.2f}")
+    if not math.isnan(cell.difference):
+        alone = math.isnan(cell.deviations)
+        unit = " points" if alone else f" = {cell.deviations:+.1f} dev."
+        difference = f"{cell.difference:+.2f}{unit}"
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "published": cell.published.text if cell.published else "–",
+        "ours": ours,
+        "seeds": str(cell.ours.seeds) if cell.ours else "",
+        "difference": difference,
+        "verdict": ": ".join(text for text in (cell.verdict, cell.why) if text),
+    }

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from streamgauge.report import Board, leaderboard, write_report
 from streamgauge.report.leaderboard import NEAR_FUTURE
 from streamgauge.report.terminal import board_text
-from streamgauge.suites.small import run_small
+from streamgauge.suites.running import run_small
 from streamgauge.suites.spec import load
 
 SMALL = 0.05  # a smaller loss is not called a fall

@@ -5,8 +5,10 @@ A figure shows the rows that have complete runs; the page names the missing ones
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +32,28 @@ from streamgauge.metrics import (
     random_forgetting,
     rescaled_accuracy,
     rescaled_forgetting,
-    retention_curve,
-    running_accuracy,
 )
 from streamgauge.metrics.log import classes_seen
 from streamgauge.pages import Block, Figure, Page, Section, Text
-from streamgauge.pages.figures import Trace, thin, ticks
+from streamgauge.pages.figures import thin, ticks
 from streamgauge.pages.palette import COLOURS
 from streamgauge.record import Run
-from streamgauge.report.figures import NO_CURVE, Curve, curve_figure, mean_lines
+from streamgauge.report.figures import (
+    NO_CURVE,
+    Curve,
+    curve_figure,
+    known_points,
+    mean_lines,
+    online_answers,
+    online_curve,
+    retained_curve,
+)
 from streamgauge.suites.finding import find, plan_rows
 from streamgauge.suites.measured import run_scores
 from streamgauge.suites.spec import Row, Suite
 
 Floats = NDArray[np.float64]
+Figures = Iterator[Figure | None]
 NEAR = 60  # evaluations on each side of a task change, in a close-up
 WINDOWS = (1, 2, 5, 10, 20, 50, 100, 250, 1000)
 
@@ -61,6 +71,43 @@ class PartRuns:
 
     def curves(self, curve: Callable[[Run], Curve]) -> list[tuple[str, list[Curve]]]:
         return [(row.name, [curve(Run(run.path)) for run in runs]) for row, runs in self.rows]
+
+    def figure(
+        self,
+        title: str,
+        caption: str,
+        curve: Callable[[Run], Curve],
+        *axes: str,
+        markers: bool = False,
+        scale: float = 100.0,
+        **more: Any,
+    ) -> Figure | None:
+        """One line per row: the mean over seeds of a curve of each run."""
+        traces = mean_lines(self.curves(curve), markers, scale)
+        return curve_figure(title, caption, traces, *axes, **more)
+
+    def figure_of_two(
+        self,
+        title: str,
+        caption: str,
+        full: Callable[[Run], Curve],
+        dotted: Callable[[Run], Curve],
+        dotted_name: str,
+        *axes: str,
+        scale: float = 100.0,
+        **more: Any,
+    ) -> Figure | None:
+        """Two lines per row in one colour, with one entry in the legend for both."""
+        traces = mean_lines(self.curves(full), scale=scale)
+        names = {trace["name"] for trace in traces if "name" in trace}
+        colours = [COLOURS + number for number in range(len(self.rows))]
+        second = mean_lines(self.curves(dotted), scale=scale, colours=colours)
+        for trace in second:
+            if trace["legendgroup"] in names:
+                trace["showlegend"] = False
+            if "name" in trace:
+                trace["name"] = f"{trace['name']}, {dotted_name}"
+        return curve_figure(title, caption, [*traces, *second], *axes, **more)
 
 
 def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
@@ -109,7 +156,7 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     return Page("Streamgauge suite", suite.title, blocks).write(path)
 
 
-def continual(part: PartRuns) -> list[Figure | None]:
+def continual(part: PartRuns) -> Figures:
     """Figure 2 of the survey: accuracy over the tasks so far, after every mini-batch."""
 
     def curve(run: Run) -> Curve:
@@ -119,11 +166,12 @@ def continual(part: PartRuns) -> list[Figure | None]:
         with np.errstate(invalid="ignore"):
             return thin(step, np.nanmean(acc, axis=1))
 
-    title = "Continual accuracy"
-    caption = (
-        "Held-out samples of the tasks so far, every task counting the same, along the stream."
+    yield part.figure(
+        "Continual accuracy",
+        "Held-out samples of the tasks so far, every task counting the same, along the stream.",
+        curve,
+        "steps",
     )
-    return [curve_figure(title, caption, mean_lines(part.curves(curve)), "steps")]
 
 
 def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
@@ -150,42 +198,21 @@ def _overall(run: Run) -> Curve:
     return step.astype(np.float64), correct / np.bincount(position, weights=table["count"][rows])
 
 
-def forgetting(part: PartRuns) -> list[Figure | None]:
+def forgetting(part: PartRuns) -> Figures:
     """Figure 3, left: forgetting (full) and cumulative forgetting (dotted), after each task."""
-    plain = part.curves(
-        lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all"))
+    yield part.figure_of_two(
+        "Forgetting",
+        "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative "
+        "forgetting, which leaves out the effect of more classes to choose from; below 0, "
+        "accuracy on earlier tasks rose.",
+        lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all")),
+        lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)),
+        "cumulative",
+        "tasks learnt",
+        "forgetting, %",
+        scale=1.0,
+        whole=True,
     )
-    cumulative = part.curves(lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)))
-    return [
-        curve_figure(
-            "Forgetting",
-            "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative "
-            "forgetting, which leaves out the effect of more classes to choose from; below 0, "
-            "accuracy on earlier tasks rose.",
-            _full_and_dotted(plain, cumulative, "cumulative", scale=1.0),
-            "tasks learnt",
-            "forgetting, %",
-            whole=True,
-        )
-    ]
-
-
-def _full_and_dotted(
-    full: Sequence[tuple[str, list[Curve]]],
-    dotted: Sequence[tuple[str, list[Curve]]],
-    what: str,
-    scale: float = 100.0,
-) -> list[Trace]:
-    """Two curves per name in one colour, with one entry in the legend for both."""
-    traces = mean_lines(full, scale=scale)
-    names = {trace["name"] for trace in traces if "name" in trace}
-    second = mean_lines(dotted, scale=scale, colours=[COLOURS + n for n in range(len(dotted))])
-    for trace in second:
-        if trace["legendgroup"] in names:
-            trace["showlegend"] = False
-        if "name" in trace:
-            trace["name"] = f"{trace['name']}, {what}"
-    return [*traces, *second]
 
 
 def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float = 100.0) -> Curve:
@@ -195,11 +222,10 @@ def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float =
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
         return NO_CURVE
     values = scale * value(a, cumulative_matrix(run))
-    task = np.arange(1, len(values) + 1, dtype=np.float64)
-    return task[~np.isnan(values)], values[~np.isnan(values)]
+    return known_points(np.arange(1.0, len(values) + 1), values)
 
 
-def zoom(part: PartRuns) -> list[Figure | None]:
+def zoom(part: PartRuns) -> Figures:
     """Figure 3, middle: tasks 1 to 4 (dotted) and task 5, around the beginning of task 5."""
 
     def around(run: Run, old: bool) -> Curve:
@@ -211,78 +237,48 @@ def zoom(part: PartRuns) -> list[Figure | None]:
         chosen = slice(max(0, start - NEAR), start + NEAR)
         with np.errstate(invalid="ignore"):
             value = acc[chosen, :4].mean(axis=1) if old else acc[chosen, 4]
-        x = step[chosen].astype(np.float64) - float(step[start - 1])
-        known = ~np.isnan(value)
-        return x[known], value[known]
+        return known_points(step[chosen].astype(np.float64) - float(step[start - 1]), value)
 
     chosen = [(row, runs) for row, runs in part.rows if row.name in ("ER", "SCR")] or part.rows
-    shown = PartRuns(part.name, chosen)
-    old = shown.curves(lambda run: around(run, True))
-    new = shown.curves(lambda run: around(run, False))
-    return [
-        curve_figure(
-            "From task 4 to task 5",
-            "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
-            _full_and_dotted(new, old, "tasks 1 to 4"),
-            "steps since the new task began",
-        )
-    ]
+    yield PartRuns(part.name, chosen).figure_of_two(
+        "From task 4 to task 5",
+        "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
+        lambda run: around(run, False),
+        lambda run: around(run, True),
+        "tasks 1 to 4",
+        "steps since the new task began",
+    )
 
 
-def online(part: PartRuns) -> list[Figure | None]:
+def online(part: PartRuns) -> Figures:
     """Running online accuracy."""
-
-    def curve(run: Run) -> Curve:
-        label, prediction = _online(run)
-        if not len(label):
-            return NO_CURVE
-        return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
-
     caption = "Share of the samples up to here that were answered right before they were learnt."
-    return [
-        curve_figure("Average online accuracy", caption, mean_lines(part.curves(curve)), "samples")
-    ]
+    yield part.figure("Average online accuracy", caption, online_curve, "samples")
 
 
-def _online(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
-    table = run.predictions
-    online_rows = np.flatnonzero(table["shift"] == 0)
-    online_rows = online_rows[np.argsort(table["step"][online_rows], kind="stable")]
-    return table["label"][online_rows], table["prediction"][online_rows]
-
-
-def transfer(part: PartRuns) -> list[Figure | None]:
+def transfer(part: PartRuns) -> Figures:
     """Backward transfer at H, and forward transfer at H/3 and 2H/3 (CLOC, equations 2 and 3)."""
-    curves = [
-        ("Backward transfer at the end", backward_transfer_curve, 1.0, "back"),
-        ("Backward transfer at 2H/3", backward_transfer_curve, 2 / 3, "back"),
-        ("Forward transfer at 2H/3", forward_transfer_curve, 2 / 3, "on"),
-        ("Backward transfer at H/3", backward_transfer_curve, 1 / 3, "back"),
-        ("Forward transfer at H/3", forward_transfer_curve, 1 / 3, "on"),
-    ]
-    figures = []
-    for title, of, share, direction in curves:
 
-        def curve(run: Run, of: Any = of, share: float = share) -> Curve:
+    def at(share: float, of: Callable[..., Any]) -> Callable[[Run], Curve]:
+        def curve(run: Run) -> Curve:
             if not len(run.answers["evaluation"]):
                 return NO_CURVE
-            (transfer_curve,) = of(run, at=[share])
+            (points,) = of(run, at=[share])
             # The first points are means of one or two answers.
-            return (
-                thin(transfer_curve.lag[9:], transfer_curve.accuracy[9:])
-                if len(transfer_curve.lag) > 9
-                else NO_CURVE
-            )
+            return thin(points.lag[9:], points.accuracy[9:]) if len(points.lag) > 9 else NO_CURVE
 
-        side = "before" if direction == "back" else "after"
-        text = f"Held-out samples up to this many samples {side} it."
-        figures.append(
-            curve_figure(title, text, mean_lines(part.curves(curve)), f"samples {direction}")
-        )
-    return figures
+        return curve
+
+    for position, share in (("the end", 1.0), ("2H/3", 2 / 3), ("H/3", 1 / 3)):
+        title, text = f"transfer at {position}", "Held-out samples up to this many samples"
+        curve = at(share, backward_transfer_curve)
+        yield part.figure(f"Backward {title}", f"{text} before it.", curve, "samples back")
+        if share < 1:
+            curve = at(share, forward_transfer_curve)
+            yield part.figure(f"Forward {title}", f"{text} after it.", curve, "samples on")
 
 
-def shift(part: PartRuns) -> list[Figure | None]:
+def shift(part: PartRuns) -> Figures:
     """Near-future accuracy over the shift."""
 
     def curve(run: Run) -> Curve:
@@ -291,27 +287,21 @@ def shift(part: PartRuns) -> list[Figure | None]:
             return NO_CURVE
         return shifts.astype(np.float64), near_future_accuracy(run, [int(s) for s in shifts])
 
-    caption = (
-        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier."
+    yield part.figure(
+        "Near-future accuracy",
+        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier.",
+        curve,
+        "shift, in samples",
+        markers=True,
     )
-    traces = mean_lines(part.curves(curve), markers=True)
-    return [curve_figure("Near-future accuracy", caption, traces, "shift, in samples")]
 
 
-def retention(part: PartRuns) -> list[Figure | None]:
+def retention(part: PartRuns) -> Figures:
     """Accuracy of the final model along the stream, and over online and near-future accuracy."""
-
-    def curve(run: Run) -> Curve:
-        if not len(run.answers["evaluation"]):
-            return NO_CURVE
-        curve_of_run = retention_curve(run)
-        return thin(curve_of_run.position, curve_of_run.accuracy)
-
     caption = "The final model on held-out samples from the beginning of the stream up to here."
-    figures = [curve_figure("Retention", caption, mean_lines(part.curves(curve)), "samples")]
+    yield part.figure("Retention", caption, retained_curve, "samples")
     for title, name in (("online", "online_accuracy"), ("near-future", "near_future_accuracy@")):
-        figures.append(_against(part, title, name))
-    return figures
+        yield _against(part, title, name)
 
 
 def _against(part: PartRuns, title: str, score: str) -> Figure | None:
@@ -319,26 +309,21 @@ def _against(part: PartRuns, title: str, score: str) -> Figure | None:
         scores = run_scores(run)
         x = next((v for k, v in scores.items() if k == score or k.startswith(score)), np.nan)
         y = scores.get("retained_accuracy", np.nan)
-        known = x == x and y == y
-        return (np.array([100 * x]), np.array([y])) if known else NO_CURVE
+        return known_points(np.array([100 * x]), np.array([y]))
 
-    traces = [
-        t for t in mean_lines(part.curves(point), markers=True) if t["meta"]["role"] != "band"
-    ]
+    traces = mean_lines(part.curves(point), markers=True)
     return curve_figure(
         f"Retention against {title} accuracy",
         "One point per method: further right adapts better, higher retains more.",
-        [{**trace, "mode": "markers"} for trace in traces],
+        [{**trace, "mode": "markers"} for trace in traces if trace["meta"]["role"] != "band"],
         f"{title} accuracy, %",
         "retention, %",
     )
 
 
-def training(part: PartRuns) -> list[Figure | None]:
+def training(part: PartRuns) -> Figures:
     """Scalars that learners report: learning rate, size of memory, loss."""
-    names = sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])})
-    figures = []
-    for name in names:
+    for name in sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])}):
 
         def curve(run: Run, name: str = name) -> Curve:
             rows = np.flatnonzero(run.training["name"] == name)
@@ -346,21 +331,36 @@ def training(part: PartRuns) -> list[Figure | None]:
                 return NO_CURVE
             return thin(run.training["step"][rows], run.training["value"][rows].astype(np.float64))
 
-        traces = mean_lines(part.curves(curve), scale=1.0)
-        caption = "As the learners report it, step by step."
-        title = f"Training: {name}"
-        figures.append(curve_figure(title, caption, traces, "step", name, from_zero=False))
-    return figures
+        caption, axes = "As the learners report it, step by step.", ("step", name)
+        yield part.figure(f"Training: {name}", caption, curve, *axes, scale=1.0, from_zero=False)
 
 
-def sensitivity(part: PartRuns) -> list[Figure | None]:
+def sensitivity(part: PartRuns) -> Figures:
     """Accuracy over the one setting in which the rows of a part differ."""
     for setting in ("lr", "weight_decay"):
-        values = [getattr(_config(row), setting, None) for row, _ in part.rows]
+        values: list[Any] = [getattr(_config(row), setting, None) for row, _ in part.rows]
         methods = {row.method for row, _ in part.rows}
         if len(methods) == 1 and len(set(values)) == len(values) > 1:
-            return [_over(part, setting)]
-    return []
+            ordered = sorted(
+                zip(map(float, values), part.rows, strict=True), key=lambda pair: pair[0]
+            )
+            named = []
+            for column in part.rows[0][0].columns:
+                each = [
+                    [_score(run, row.columns.get(column, ())) for run in runs]
+                    for _, (row, runs) in ordered
+                ]
+                named.append((column, _by_seed(np.arange(len(each)), each)))
+            texts = [f"{value:g}" for value, _ in ordered]
+            yield _over_settings(f"Sensitivity to {setting}", "", named, setting, texts)
+            return
+
+
+def _over_settings(
+    title: str, caption: str, named: Any, setting: str, values: Sequence[str]
+) -> Figure | None:
+    axis = ticks(range(len(values)), values)
+    return curve_figure(title, caption, mean_lines(named, markers=True), setting, x_axis=axis)
 
 
 def _config(row: Row) -> Any:
@@ -368,26 +368,6 @@ def _config(row: Row) -> Any:
         k.removeprefix("learner."): v for k, v in row.settings.items() if k.startswith("learner.")
     }
     return catalogue.learner(row.method, **settings).config
-
-
-def _over(part: PartRuns, setting: str) -> Figure | None:
-    ordered = sorted(
-        ((float(getattr(_config(row), setting)), row, runs) for row, runs in part.rows),
-        key=lambda entry: entry[0],
-    )
-    named = []
-    for column in part.rows[0][0].columns:
-        each = [
-            [_score(run, row.columns.get(column, ())) for run in runs] for _, row, runs in ordered
-        ]
-        named.append((column, _by_seed(np.arange(len(each)), each)))
-    return curve_figure(
-        f"Sensitivity to {setting}",
-        "",
-        mean_lines(named, markers=True),
-        setting,
-        x_axis=ticks(range(len(ordered)), [f"{value:g}" for value, *_ in ordered]),
-    )
 
 
 def _score(run: Run, names: Sequence[str]) -> float:
@@ -403,62 +383,56 @@ def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
     return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
-def location_error(part: PartRuns) -> list[Figure | None]:
+def location_error(part: PartRuns) -> Figures:
     """Figure 8, right, of CLOC: distance between a photo and the predicted location."""
     grid = np.concatenate([[0.1], np.logspace(0, np.log10(20_037), 120)])
-    cache: dict[str, tuple[Floats, Floats]] = {}
 
     def curve(run: Run) -> Curve:
-        locations = _locations(run, cache)
+        config = run.header["config"]["stream"]
+        settings = json.dumps(config["settings"], sort_keys=True)
+        locations = _locations(config["origin"], settings)
         if locations is None:
             return NO_CURVE
         location, centre = locations
         table = run.predictions
-        online_rows = np.flatnonzero(table["shift"] == 0)
-        error = geolocation_error(
-            location[table["sample"][online_rows]],
-            centre[table["prediction"][online_rows]],
-            grid.tolist(),
-        )
-        return np.log10(grid), error.within
+        rows = np.flatnonzero(table["shift"] == 0)
+        sample, predicted = location[table["sample"][rows]], centre[table["prediction"][rows]]
+        return np.log10(grid), geolocation_error(sample, predicted, grid.tolist()).within
 
     marks = [1, 25, 200, 750, 2500, 20_000]
-    return [
-        curve_figure(
-            "Error of the predicted location",
-            "Share of the photos whose predicted location, the centre of the class, is at most "
-            "this far away.",
-            mean_lines(part.curves(curve)),
-            "distance, km",
-            x_axis=ticks(np.log10(marks), [str(mark) for mark in marks]),
-        )
-    ]
+    yield part.figure(
+        "Error of the predicted location",
+        "Share of the photos whose predicted location, the centre of the class, is at most "
+        "this far away.",
+        curve,
+        "distance, km",
+        x_axis=ticks(np.log10(marks), [str(mark) for mark in marks]),
+    )
 
 
-def _locations(run: Run, cache: dict[str, tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
+@lru_cache(maxsize=4)
+def _locations(stream: str, settings: str) -> tuple[Floats, Floats] | None:
     """Location of each sample and mean location of each class, from the stream itself."""
-    config = run.header["config"]["stream"]
-    key = repr((config["origin"], sorted(config["settings"].items(), key=str)))
-    if key not in cache:
-        try:
-            source = catalogue.stream(config["origin"], **config["settings"]).source
-        except StreamgaugeError:
-            return None
-        if "latitude" not in source.columns:
-            return None
-        location = np.stack([source.columns["latitude"], source.columns["longitude"]], axis=1)
-        centre = np.zeros((source.spec.classes, 2))
-        for c in np.unique(source.label):
-            centre[c] = location[source.label == c].mean(axis=0)
-        cache[key] = location.astype(np.float64), centre
-    return cache[key]
+    try:
+        source = catalogue.stream(stream, **json.loads(settings)).source
+    except StreamgaugeError:
+        return None
+    if "latitude" not in source.columns:
+        return None
+    location = np.stack([source.columns["latitude"], source.columns["longitude"]], axis=1)
+    centre = np.zeros((source.spec.classes, 2))
+    for c in np.unique(source.label):
+        centre[c] = location[source.label == c].mean(axis=0)
+    return location.astype(np.float64), centre
 
 
-def blind(parts: Sequence[PartRuns]) -> list[Figure | None]:
+def blind(parts: Sequence[PartRuns]) -> Figures:
     """Figure 2 of the near-future paper: labels alone, over windows and shifts."""
-    figures: list[Figure | None] = []
-    for name, runs in _streams(parts).items():
-        labels = [_online(run)[0] for run in runs]
+    streams: dict[str, dict[str, Run]] = {}  # name of a stream -> its order -> a run
+    for run in (run for part in parts for run in part.runs):
+        streams.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
+    for name, runs in streams.items():
+        labels = [online_answers(run)[0] for run in runs.values()]
         labels = [label for label in labels if len(label) > 2 * WINDOWS[0]]
         if not labels:
             continue
@@ -467,30 +441,17 @@ def blind(parts: Sequence[PartRuns]) -> list[Figure | None]:
         shifts = [0, *(2**n for n in range(1, 18) if 2**n <= shortest // 4)]
         each = [blind_accuracy(label, windows, shifts) for label in labels]
         x = np.arange(len(shifts), dtype=np.float64)
-        named = [(f"window {w}", [(x, level[n]) for level in each]) for n, w in enumerate(windows)]
-        figures.append(
-            curve_figure(
-                f"The blind classifier on {name}",
-                "The most frequent of the last labels, with every earlier label known: how far "
-                "ahead recent labels help.",
-                mean_lines(named, markers=True),
-                "shift, in samples",
-                x_axis=ticks(x, [str(s) for s in shifts]),
-            )
+        yield _over_settings(
+            f"The blind classifier on {name}",
+            "The most frequent of the last labels, with every earlier label known: how far "
+            "ahead recent labels help.",
+            [(f"window {w}", [(x, level[n]) for level in each]) for n, w in enumerate(windows)],
+            "shift, in samples",
+            [str(s) for s in shifts],
         )
-    return figures
 
 
-def _streams(parts: Sequence[PartRuns]) -> dict[str, list[Run]]:
-    """One run for each distinct stream, by its name."""
-    streams: dict[str, dict[str, Run]] = {}
-    for part in parts:
-        for run in part.runs:
-            streams.setdefault(run.stream["name"], {}).setdefault(run.stream["order_hash"], run)
-    return {name: list(runs.values()) for name, runs in streams.items()}
-
-
-def memory(parts: Sequence[PartRuns]) -> list[Figure | None]:
+def memory(parts: Sequence[PartRuns]) -> Figures:
     """Figure 3, right, of the survey: final accuracy over the size of memory."""
     sizes = [float(getattr(_config(part.rows[0][0]), "memory", np.nan)) for part in parts]
     order = sorted(range(len(parts)), key=lambda n: sizes[n])
@@ -502,60 +463,50 @@ def memory(parts: Sequence[PartRuns]) -> list[Figure | None]:
             [_score(run, ("retained_accuracy",)) for run in rows[position]] for position in present
         ]
         named.append((name, _by_seed(np.array(present), each)))
-    return [
-        curve_figure(
-            "Accuracy over the size of memory",
-            "After the last task, on the test set.",
-            mean_lines(named, markers=True),
-            "samples in memory",
-            x_axis=ticks(range(len(order)), [f"{sizes[n]:.0f}" for n in order]),
-        )
-    ]
+    title, caption = "Accuracy over the size of memory", "After the last task, on the test set."
+    texts = [f"{sizes[n]:.0f}" for n in order]
+    yield _over_settings(title, caption, named, "samples in memory", texts)
 
 
-def rescaled(part: PartRuns) -> list[Figure | None]:
+def rescaled(part: PartRuns) -> Figures:
     """Figures 3 and 4 of the metrics paper: plain (full) and rescaled (dotted)."""
-
-    def seen(run: Run) -> NDArray[Any]:
-        classes = classes_seen(run)
-        assert classes is not None
-        return np.asarray(classes)
-
-    figures = []
     # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
-    for title, axis, plain, scaled, scale in (
-        ("Average and rescaled accuracy", "accuracy, %", average_accuracy, rescaled_accuracy, 1.0),
-        ("Average and rescaled forgetting", "forgetting, %", average_forgetting,
-         rescaled_forgetting, 100.0),
-    ):  # fmt: skip
+    for name, plain, by_chance, scale in (
+        ("accuracy", average_accuracy, rescaled_accuracy, 1.0),
+        ("forgetting", average_forgetting, rescaled_forgetting, 100.0),
+    ):
 
         def full(run: Run, plain: Any = plain, scale: float = scale) -> Curve:
             return _by_task(run, lambda a, _: plain(a), scale)
 
-        def dotted(run: Run, scaled: Any = scaled, scale: float = scale) -> Curve:
-            return _by_task(run, lambda a, _: scaled(a, seen(run)), scale)
+        def dotted(run: Run, by_chance: Any = by_chance, scale: float = scale) -> Curve:
+            return _by_task(run, lambda a, _: by_chance(a, np.asarray(classes_seen(run))), scale)
 
-        first, second = part.curves(full), part.curves(dotted)
-        caption = "Dotted: rescaled by what a random guess over the classes so far would get."
-        traces = _full_and_dotted(first, second, "rescaled", scale=100.0 / scale)
-        figures.append(curve_figure(title, caption, traces, "tasks learnt", axis, whole=True))
-    return figures
+        yield part.figure_of_two(
+            f"Average and rescaled {name}",
+            "Dotted: rescaled by what a random guess over the classes so far would get.",
+            full,
+            dotted,
+            "rescaled",
+            "tasks learnt",
+            f"{name}, %",
+            scale=100.0 / scale,
+            whole=True,
+        )
 
 
-def coefficients(part: PartRuns) -> list[Figure | None]:
+def coefficients(part: PartRuns) -> Figures:
     """Figure 2 of the metrics paper: the factors of accuracy and forgetting."""
-    run = Run(part.runs[0].path)
-    classes = classes_seen(run)
+    classes = classes_seen(Run(part.runs[0].path))
     if classes is None or len(classes) < 2:
-        return []
+        return
     task = np.arange(1.0, len(classes) + 1)
     chance = random_forgetting(classes)
-    known = ~np.isnan(chance)
     named = [
         ("accuracy", [(task, classes / classes[-1])]),
-        ("forgetting", [(task[known], np.nanmin(chance) / chance[known])]),
+        ("forgetting", [known_points(task, np.nanmin(chance) / chance)]),
     ]
-    drawn = curve_figure(
+    yield curve_figure(
         "Coefficients of the rescaled metrics",
         "After each task; both end at 1 where tasks have equally many classes.",
         mean_lines(named, scale=1.0, markers=True),
@@ -564,10 +515,9 @@ def coefficients(part: PartRuns) -> list[Figure | None]:
         from_zero=False,
         whole=True,
     )
-    return [drawn]
 
 
-WITHIN: dict[str, Callable[[PartRuns], list[Figure | None]]] = {
+WITHIN: dict[str, Callable[[PartRuns], Figures]] = {
     "continual": continual,
     "forgetting": forgetting,
     "zoom": zoom,
@@ -581,7 +531,7 @@ WITHIN: dict[str, Callable[[PartRuns], list[Figure | None]]] = {
     "rescaled": rescaled,
     "coefficients": coefficients,
 }
-ACROSS: dict[str, Callable[[Sequence[PartRuns]], list[Figure | None]]] = {
+ACROSS: dict[str, Callable[[Sequence[PartRuns]], Figures]] = {
     "blind": blind,
     "memory": memory,
 }

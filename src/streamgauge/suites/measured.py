@@ -11,14 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_text
 from streamgauge.learners.behaviour import stored_code, table, variant_of
 from streamgauge.metrics import score
 from streamgauge.record import Run
+from streamgauge.report.figures import online_answers
 from streamgauge.settings import as_plain
 from streamgauge.suites.finding import find, of_current_code, plan_rows, seeds_text
 from streamgauge.suites.spec import Row, Suite, load
@@ -28,6 +27,8 @@ RESULTS = Path(__file__).parent / "results"
 LABELS = "label_accuracy@"
 SEEDS = "--seeds"
 OTHER_CODE = "run with another version of the learner's code than the one here"
+# Fields of `Measured` in a results file, where they are not empty; the values follow.
+WRITTEN = ("part", "row", "seeds", "command", "device", "versions", "earlier", "runs", "remarks")
 GENERATED = ("albums", "blobs", "markov")  # the data differ between seeds
 
 
@@ -138,10 +139,7 @@ def _value(run: Run, scores: Mapping[str, float], names: Sequence[str]) -> float
 
 
 def _label_accuracy(run: Run, window: int) -> float:
-    table = run.predictions
-    online = np.flatnonzero(table["shift"] == 0)
-    online = online[np.argsort(table["step"][online], kind="stable")]
-    return float(blind_accuracy(table["label"][online], [window], [0])[0, 0])
+    return float(blind_accuracy(online_answers(run)[0], [window], [0])[0, 0])
 
 
 def _versions(run: Run) -> str:
@@ -166,16 +164,9 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
     rows = [
         Measured(
-            part=result.get("part", ""),
-            row=result["row"],
-            seeds=tuple(result["seeds"]),
-            values={column: tuple(map(float, v)) for column, v in result["values"].items()},
-            command=result.get("command", ""),
-            runs=tuple(result.get("runs", ())),
-            device=result.get("device", ""),
-            versions=result.get("versions", ""),
-            earlier=result.get("earlier", ""),
-            remarks=tuple(result.get("remarks", ())),
+            **{"part": "", "command": ""}
+            | {name: tuple(v) if isinstance(v, list) else v for name, v in result.items()}
+            | {"values": {name: tuple(map(float, v)) for name, v in result["values"].items()}}
         )
         for result in given.get("result", ())
     ]
@@ -251,15 +242,9 @@ def write(suite: str, rows: Iterable[Measured], file: Path) -> Path:
     ]
     for row in rows:
         lines += ["", "[[result]]"]
-        if row.part:
-            lines.append(f"part = {json.dumps(row.part, ensure_ascii=False)}")
-        lines += [f"row = {json.dumps(row.row, ensure_ascii=False)}", f"seeds = {list(row.seeds)}"]
-        for name in ("command", "device", "versions", "earlier"):
+        for name in WRITTEN:
             if getattr(row, name):
                 lines.append(f"{name} = {json.dumps(getattr(row, name), ensure_ascii=False)}")
-        for name in ("runs", "remarks"):
-            if getattr(row, name):
-                lines.append(f"{name} = {json.dumps(list(getattr(row, name)), ensure_ascii=False)}")
         lines += ["", "[result.values]"]
         for column, values in row.values.items():
             shown = ", ".join("nan" if v != v else str(round(float(v), 4)) for v in values)

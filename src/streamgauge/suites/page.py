@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamgauge.suites import comparing, published
-from streamgauge.suites.comparing import Cell, difference_text, ours_text
+from streamgauge.suites.comparing import Cell, cell_texts
 from streamgauge.suites.measured import RESULTS, Measured, recorded
-from streamgauge.suites.published import Plotted, PublishedTable
+from streamgauge.suites.published import PublishedTable
 from streamgauge.suites.spec import Suite, load, names
 
 HEAD = """# The ledger
@@ -51,18 +51,21 @@ def ledger_page(results: Path = RESULTS) -> str:
 
 
 def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
-    lines = [
-        "| suite | published numbers | verified | not verified |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for suite in suites:
         judged = [c for c in cells[suite.name] if c.published is not None and not c.defined]
         verified = sum(cell.verdict == "verified" for cell in judged)
         if judged:
-            lines.append(
-                f"| {suite.name} | {len(judged)} | {verified} | {len(judged) - verified} |"
-            )
-    return "\n".join([*lines, ""])
+            rows.append([suite.name, len(judged), verified, len(judged) - verified])
+    return "\n".join(
+        [*_table(["suite", "published numbers", "verified", "not verified"], rows), ""]
+    )
+
+
+def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    first, *others = (f"| {' | '.join(map(str, row))} |" for row in (head, *rows))
+    return [first.replace("|  |", "| |"), "|---" * len(list(head)) + "|", *others]
 
 
 def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str:
@@ -77,19 +80,10 @@ def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str
         runs = ", ".join("one run" if n == 1 else f"{n} seeds" for n in sorted(filter(None, seeds)))
         heading = f"{part}: " if part else ""
         lines += ["", f"### {heading}{'; '.join(sources)} ({runs})", ""]
-        lines += ["| row | column | published | ours | seeds | difference | verdict |",
-                  "|---|---|---|---|---|---|---|"]  # fmt: skip
-        lines += [_line(cell) for cell in of_part]
+        texts = [cell_texts(cell) for cell in of_part]
+        lines += _table(texts[0], [row.values() for row in texts])
     lines += ["", *_origins(suite, measured)]
     return "\n".join(lines)
-
-
-def _line(cell: Cell) -> str:
-    number = cell.published.text if cell.published else "–"
-    seeds = str(cell.ours.seeds) if cell.ours else ""
-    verdict = ": ".join(t for t in (cell.verdict, cell.why) if t)
-    texts = [cell.row, cell.column, number, ours_text(cell), seeds, difference_text(cell), verdict]
-    return "| " + " | ".join(texts) + " |"
 
 
 def _origins(suite: Suite, measured: Iterable[Measured]) -> list[str]:
@@ -112,10 +106,11 @@ def _given(tables: Iterable[PublishedTable]) -> str:
     for table in tables:
         lines += [f"### {table.paper}, {table.table}", "", f"{table.about}.", ""]
         columns = list(dict.fromkeys(column for _, column in table.numbers))
-        lines += ["| | " + " | ".join(columns) + " |", "|---" * (1 + len(columns)) + "|"]
+        rows = []
         for row in dict.fromkeys(row for row, _ in table.numbers):
             numbers = (table.numbers.get((row, column)) for column in columns)
-            lines.append(f"| {row} | " + " | ".join(n.text if n else "" for n in numbers) + " |")
+            rows.append([row, *(number.text if number else "" for number in numbers)])
+        lines += _table(["", *columns], rows)
         verdict = (
             f"**verified**: {table.closed_form}."
             if table.closed_form
@@ -132,9 +127,7 @@ def _plotted() -> str:
         "What a paper shows as a curve without numbers **cannot be verified**: there is nothing to",
         "compare with but the picture. Ours is drawn by `streamgauge suite figures NAME`.",
         "",
-        "| paper | where | what | ours |",
-        "|---|---|---|---|",
     ]
-    curves: list[Plotted] = [p for table in published.tables().values() for p in table.plotted]
-    lines += [f"| {p.paper} | {p.where} | {p.what} | {p.suite}, {p.figure} |" for p in curves]
-    return "\n".join([*lines, ""])
+    curves = [p for table in published.tables().values() for p in table.plotted]
+    rows = [[p.paper, p.where, p.what, f"{p.suite}, {p.figure}"] for p in curves]
+    return "\n".join([*lines, *_table(["paper", "where", "what", "ours"], rows), ""])

@@ -13,7 +13,12 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
@@ -24,7 +29,6 @@ from streamgauge.models.features import device_named
 from streamgauge.running.evaluation import Due, Heldout
 from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import setting_types
 from streamgauge.streams import Stream
 from streamgauge.suites.finding import PlannedRow, StoredRuns, distinct
 from streamgauge.suites.spec import Row
@@ -51,14 +55,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Price:
-    """What one of it costs on this machine."""
+    """FLOPs and seconds, as an array of both, of one job, answer and preparation here."""
 
-    job_flops: float
-    job_seconds: float
-    answer_flops: float
-    answer_seconds: float
-    prepare_flops: float
-    prepare_seconds: float
+    job: NDArray[np.float64]
+    answer: NDArray[np.float64]
+    prepare: NDArray[np.float64]
     held_bytes: float
 
 
@@ -80,27 +81,42 @@ class Estimate:
     @property
     def flops(self) -> float:
         """Of one run."""
-        if self.price is None:
-            return math.nan
-        return self._sum(self.price.job_flops, self.price.answer_flops, self.price.prepare_flops)
+        return self._total[0]
 
     @property
     def seconds(self) -> float:
-        if self.price is None:
-            return math.nan
-        price = self.price
-        return self._sum(price.job_seconds, price.answer_seconds, price.prepare_seconds)
+        """Of one run."""
+        return self._total[1]
 
-    def _sum(self, job: float, answer: float, prepare: float) -> float:
-        work = self.work
-        return (
-            work.jobs * job + (work.answered + work.evaluated) * answer + work.trainings * prepare
-        )
+    @property
+    def _total(self) -> tuple[float, float]:
+        work, price = self.work, self.price
+        if price is None:
+            return math.nan, math.nan
+        answers = (work.answered + work.evaluated) * price.answer
+        flops, seconds = work.jobs * price.job + answers + work.trainings * price.prepare
+        return float(flops), float(seconds)
 
     @property
     def memory(self) -> float:
         """Bytes of data, of samples in memory, and of what the learner keeps beside them."""
         return self.work.data_bytes + (0.0 if self.price is None else self.price.held_bytes)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "row": self.row.title,
+            "complete": self.complete,
+            "missing": self.missing,
+            "to_run": self.to_run,
+            "steps": self.work.steps,
+            "jobs": self.work.jobs,
+            "answers": self.work.answered + self.work.evaluated,
+            "flops_a_run": self.flops,
+            "seconds_a_run": self.seconds,
+            "bytes": self.memory,
+            "basis": self.work.basis,
+        }
 
 
 def estimate(
@@ -124,7 +140,9 @@ def estimate(
         complete = len(by_seed.keys() & stored.complete.get(key, {}))
         begun = len(by_seed.keys() & stored.begun.get(key, {}))
         if planned_row.stream_key not in streams:
-            streams[planned_row.stream_key] = _stream_if_here(planned_row)
+            streams[planned_row.stream_key] = None
+            with suppress(StreamgaugeError):  # its data are not on this machine
+                streams[planned_row.stream_key] = planned_row.build_stream()
         stream = streams[planned_row.stream_key]
         work = _work(row, stream, planned_row.protocol)
         if not class_prepares(recipe.kind):
@@ -144,51 +162,32 @@ def estimate(
     return estimates
 
 
-def _stream_if_here(planned: PlannedRow) -> Stream | None:
-    try:
-        return planned.build_stream()
-    except StreamgaugeError:  # its data are not on this machine
-        return None
-
-
 def _work(row: Row, stream: Stream | None, protocol: Protocol) -> Work:
-    every = 0.0 if not protocol.predict else 1.0 + len(protocol.shifts)
-    cost = max(1.0, float(as_cost(protocol.cost)))
-    if stream is None:
-        size = row.size
+    if stream is not None:
+        steps, samples, data = len(stream), stream.samples, len(stream.source)
+        shape, basis = stream.spec.input_shape, "the stream itself"
+        evaluated, trainings = _evaluated(stream, protocol)
+    else:
+        size, every = row.size, protocol.evaluate
         if "steps" not in size:
             raise StreamgaugeError(
                 f"The data of the stream '{row.stream}' are not here, and the suite {row.suite} "
                 f"does not say how large it is."
             )
-        evaluated = int(size["evaluated"])
-        trainings = 0
-        if protocol.evaluate == "end":
-            trainings = 1
-        elif protocol.evaluate == "boundaries":
-            trainings = int(size.get("tasks", 20))
-        if protocol.evaluate in ("end", "never"):
-            evaluated = 0
-        elif isinstance(protocol.evaluate, int):  # the size is of evaluation after every step
-            evaluated //= protocol.evaluate
-        return Work(
-            steps=int(size["steps"]),
-            jobs=float(int(size["steps"]) / cost),
-            answered=int(every * size["samples"]),
-            evaluated=evaluated,
-            trainings=trainings,
-            data_bytes=float(size["samples"] * math.prod(size["shape"])),
-            basis="published sizes: the data are not here",
-        )
-    evaluated, evaluations = _evaluated(stream, protocol)
+        steps, samples, data = int(size["steps"]), size["samples"], size["samples"]
+        shape, basis = size["shape"], "published sizes: the data are not here"
+        trainings = {"end": 1, "boundaries": int(size.get("tasks", 20))}.get(str(every), 0)
+        evaluated = 0 if every in ("end", "never") else int(size["evaluated"])
+        if isinstance(every, int):  # the size is of evaluation after every step
+            evaluated //= every
     return Work(
-        steps=len(stream),
-        jobs=float(len(stream) / cost),
-        answered=int(every * stream.samples),
+        steps=steps,
+        jobs=float(steps / max(1.0, float(as_cost(protocol.cost)))),
+        answered=int((1.0 + len(protocol.shifts)) * samples) if protocol.predict else 0,
         evaluated=evaluated,
-        trainings=evaluations,
-        data_bytes=float(len(stream.source) * math.prod(stream.spec.input_shape)),
-        basis="the stream itself",
+        trainings=trainings,
+        data_bytes=float(data * math.prod(shape)),
+        basis=basis,
     )
 
 
@@ -237,29 +236,24 @@ def _price(
         bench.fill()
         timed = [(bench.time_answer(BLOCK), bench.time_job()) for _ in range(TIMED)]
         _, job_flops, answer_flops = bench.count_job()
-        prepare_flops, prepare_seconds = bench.prepare()
+        prepare = np.array(bench.prepare())
     except (StreamgaugeError, RuntimeError, ValueError) as problem:
         return f"cannot be measured: {str(problem).splitlines()[0]}"
-    whole = scale * area
+    answer_seconds, job_seconds = (statistics.median(times) for times in zip(*timed, strict=True))
     capacity = int(getattr(recipe.config, "memory", 0) or 0)
     small_capacity = max(1, int(getattr(small.config, "memory", 0) or 0))
     epochs = float(getattr(recipe.config, "epochs", 1) or 1)
-    prepared = area * epochs * capacity / small_capacity
     return Price(
-        job_flops=job_flops * whole,
-        job_seconds=statistics.median(job for _, job in timed) * whole,
-        answer_flops=answer_flops * area,
-        answer_seconds=statistics.median(answer for answer, _ in timed) * area,
-        prepare_flops=prepare_flops * prepared,
-        prepare_seconds=prepare_seconds * prepared,
+        job=scale * area * np.array([job_flops, job_seconds]),
+        answer=area * np.array([answer_flops, answer_seconds]),
+        prepare=area * epochs * capacity / small_capacity * prepare,
         held_bytes=capacity * (math.prod(shape) * area + 8.0),
     )
 
 
 def _smaller(recipe: Recipe, batch: int) -> tuple[Recipe, float]:
     """The same learner with fewer samples a job, all kinds of them in proportion."""
-    kind = catalogue.config_type_of(recipe.kind)
-    known = set() if kind is None else set(setting_types(kind))
+    known = recipe.known_settings
     scale = max(1.0, batch / MOST)
     given = {} if recipe.config is None else dict(vars(recipe.config))
     for name in ("recall", "candidates", "subset", "train_batch"):

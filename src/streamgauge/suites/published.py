@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from streamgauge.errors import StreamgaugeError, nearest
 
@@ -53,14 +52,13 @@ class Plotted:
     where: str
     what: str
     suite: str
-    figure: str  # of that suite, to compare by eye
+    figure: str = ""  # of that suite, to compare by eye
 
 
 @dataclass(frozen=True)
 class PublishedTable:
     """A table of a paper."""
 
-    name: str
     paper: str
     table: str
     about: str
@@ -112,19 +110,14 @@ def _read(file: Path) -> PublishedTable:
                     digits=getattr(cell[0], "digits", 0),
                 )
     return PublishedTable(
-        name=file.stem,
         paper=given["paper"],
         table=given["table"],
         about=given["about"],
         numbers=numbers,
         given=given.get("given", ""),
         closed_form=given.get("closed_form", ""),
-        plotted=tuple(_plotted(given["paper"], curve) for curve in given.get("plotted", ())),
+        plotted=tuple(Plotted(given["paper"], **curve) for curve in given.get("plotted", ())),
     )
-
-
-def _plotted(paper: str, curve: Mapping[str, Any]) -> Plotted:
-    return Plotted(paper, curve["where"], curve["what"], curve["suite"], curve.get("figure", ""))
 
 
 class _Printed(float):

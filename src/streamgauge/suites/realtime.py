@@ -25,11 +25,12 @@ from streamgauge.metrics import Comparison, Spread, compare, spread
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
 from streamgauge.pages.figures import figure, markers, ticks
 from streamgauge.record import Run
+from streamgauge.report.figures import online_answers
 from streamgauge.report.leaderboard import percent
 from streamgauge.running.plan import PlannedRun
 from streamgauge.suites import spec
 from streamgauge.suites.finding import find, plan_rows
-from streamgauge.suites.small import run_small
+from streamgauge.suites.running import run_small
 from streamgauge.suites.spec import Suite
 
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
@@ -149,7 +150,10 @@ def picture(speed: str, made: Made) -> Picture:
             raise StreamgaugeError(f"{run.path} is incomplete; resume it first.")
         runs.setdefault(planned.recipe.name, []).append(run)
         plans[planned.recipe.name] = planned
-    correct = {name: [_correct(Run(run.path)) for run in seeds] for name, seeds in runs.items()}
+    correct = {
+        name: [np.equal(*online_answers(Run(run.path))) for run in seeds]
+        for name, seeds in runs.items()
+    }
     level = {
         name: spread([float(seed.mean()) for seed in seeds]) for name, seeds in correct.items()
     }
@@ -234,12 +238,6 @@ def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
         rng = np.random.default_rng(0)
         orders = (rng.permutation(y) for _ in range(5000))
     return float(np.mean([abs(rank_correlation(x, order)) >= observed for order in orders]))
-
-
-def _correct(run: Run) -> NDArray[np.bool_]:
-    table = run.predictions
-    online = table["shift"] == 0
-    return np.asarray(table["prediction"][online] == table["label"][online])
 
 
 def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Doing what is missing of a suite."""
+"""Make the missing runs of a suite."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Unpack
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record import Run
+from streamgauge.report.terminal import Watcher
 from streamgauge.running.active_run import Progress
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors.dispatch import execute
@@ -15,7 +16,7 @@ from streamgauge.running.executors.sequential import Watch
 from streamgauge.running.plan import PlannedRun
 from streamgauge.settings import RUNS
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import distinct, find, gather, plan_rows
+from streamgauge.suites.finding import distinct, find, gather, parse_seeds, plan_rows
 from streamgauge.suites.spec import Row, Suite
 
 
@@ -72,3 +73,22 @@ def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
             )
         if not Path(weights[name]).exists():
             raise StreamgaugeError(f"There is no file {weights[name]} (--weights {name}).")
+
+
+def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[Run]:
+    """Every run of a suite with seeds 0 to `seeds` - 1, on one thread.
+
+    These networks are too small for a second thread to help, and if another program keeps a core
+    busy, two threads that wait for each other are fifty times slower than one.
+    """
+    with Watcher(quiet=quiet) as watcher:
+
+        def log(text: str) -> None:
+            # Of a suite without parts the watcher's line on each run is enough.
+            if len(suite.parts) > 1 or not text.startswith("["):
+                watcher.say(text)
+
+        execution = Execution(device="cpu", threads=1, log=log)
+        every_seed = parse_seeds(str(seeds))
+        watch = watcher.watch
+        return list(run(suite, seeds=every_seed, out=out, watch=watch, execution=execution))

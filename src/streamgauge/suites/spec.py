@@ -1,18 +1,19 @@
-"""A suite is data: a TOML file in this folder that lists learners, their stream, how they are
-measured, and the published tables to compare with.
+"""Suites: TOML files in this folder with learners, their stream, their protocol, and the published
+tables to compare with.
 
-    [stream] [protocol] [learner]   settings of every run; `learner` goes to those that have them
-    [[row]]   name, method ([ALIAS=]LEARNER[@PRESET]) and its own settings
-    [[part]]  a table, or a column of one: settings that differ, and which rows or rows of its own
-              (`same_rows` of another part; `by_row` for what differs in one of them)
-    [generated]   the stream and settings that replace the data with `--generated`
+    [stream] [protocol] [learner]   settings of every run; learners ignore `learner` settings that
+                                    they do not have
+    [[row]]   name, method ([ALIAS=]LEARNER[@PRESET]) and settings of one learner
+    [[part]]  a published table or a column of one: its settings, and names of rows, its own rows
+              or `same_rows` of another part; `by_row` has settings of single rows
+    [generated]   stream and settings that replace those of the real data with `--generated`
 
 Later settings override earlier ones: suite, part, row, then `generated` of each in the same order.
-Streams are the exception: a generated one takes no setting of the real one.
+Only a generated stream takes no setting of the real stream.
 
-A part with a `speed` of the stream has its rows at that speed, and ER++ and ER-- for each of them.
-There, `batches` are settings as multiples of the batch size, and `shares` are settings as shares of
-the samples that a method trains on.
+A part with a `speed` has its rows at that stream speed, and ER++ and ER-- for each of them. There,
+`batches` are settings as multiples of the batch size, and `shares` are settings as shares of the
+samples that a method trains on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.running.costs import as_speed, published
 from streamgauge.running.plan import Experiment, origin, plan
-from streamgauge.settings import as_plain, setting_types
+from streamgauge.settings import as_plain
 
 ROOM = Path(__file__).parent
 GROUPS = ("stream", "protocol", "learner")
@@ -51,7 +52,7 @@ DEFINED = "as defined"
 
 @dataclass(frozen=True)
 class Row:
-    """One learner in one part of a suite: what becomes one line of a table, over seeds."""
+    """One learner in one part of a suite: one line of a table, over all seeds."""
 
     suite: str
     part: str
@@ -60,17 +61,17 @@ class Row:
     stream: str
     settings: Mapping[str, Any]  # dotted names, as on the command line
     seeds: int
-    columns: Mapping[str, tuple[str, ...]]  # of the table -> the score, the first that a run has
+    columns: Mapping[str, tuple[str, ...]]  # column of the table -> scores; the first logged counts
     table: str = ""  # file of published numbers
     published: str = ""  # the row of that table
-    weights: str = ""  # name of the backbone it begins from
-    on: str = "stream"  # or "preparation": the part that is otherwise never scored, for tuning
-    defined: bool = False  # as the paper defines it, beside the row as its code did it
+    weights: str = ""  # name of the pretrained backbone
+    on: str = "stream"  # or "preparation": the part for tuning, which other runs never score
+    defined: bool = False  # as the paper defines the method, where the published code differs
     generated: bool = False
-    pretrain: Mapping[str, Any] = field(default_factory=dict)  # how the stand-in's backbone is made
-    size: Mapping[str, Any] = field(default_factory=dict)  # of the stream, where it is not here
+    pretrain: Mapping[str, Any] = field(default_factory=dict)  # settings of a generated backbone
+    size: Mapping[str, Any] = field(default_factory=dict)  # of a stream without local data
     note: str = ""
-    joint: Experiment | None = None  # of all rows of its part, where these are planned together
+    joint: Experiment | None = None  # of all rows of the part, if they are planned together
 
     @property
     def key(self) -> tuple[str, str]:
@@ -123,8 +124,8 @@ class Suite:
         return [row for row in self.rows if row.part == part]
 
     def choose(self, only: Sequence[str] = (), both: bool = False) -> list[Row]:
-        """The rows to run: those named (a row, a part, or PART: ROW), in the order of the file.
-        Rows as defined, where the published ones are not, come after all others, if `both`."""
+        """The rows to run, in the order of the file: all, or those named by row, part or PART: ROW.
+        Rows as defined come last, and only with `both` or by name."""
         known: dict[str, list[Row]] = {}
         for row in self.rows:
             for name in {row.title, row.name, row.part} - {""}:
@@ -149,7 +150,7 @@ class Suite:
 
 
 def names() -> list[str]:
-    """Every suite there is: a name is the name of a file."""
+    """The names of all suites, which are those of their files."""
     return sorted(file.stem for file in ROOM.glob("*.toml"))
 
 
@@ -187,8 +188,9 @@ def build(
             rows += _timed_rows(name, given, part, generated, settings or {})
         else:
             rows += _rows(name, given, part, generated)
-        for one in part.get("difference", ()):
-            differences.append(Difference(part["name"], **{"table": part.get("table", ""), **one}))
+        for pairing in part.get("difference", ()):
+            table = {"table": part.get("table", "")}
+            differences.append(Difference(part["name"], **table | pairing))
     return Suite(
         name=name,
         title=given["title"],
@@ -211,10 +213,11 @@ def _rows(
             raise StreamgaugeError(f"The suite {name} has no part '{part['same_rows']}'.")
         shared |= {row["name"]: row for row in other["row"]}
     wanted = part.get("rows", [] if "row" in part else list(shared))
-    for one in wanted:
-        if one not in shared:
-            raise StreamgaugeError(f"The suite {name} has no row '{one}'; {nearest(one, shared)}")
-    for row in [*(shared[one] for one in wanted), *part.get("row", ())]:
+    for row_name in wanted:
+        if row_name not in shared:
+            hint = nearest(row_name, shared)
+            raise StreamgaugeError(f"The suite {name} has no row '{row_name}'; {hint}")
+    for row in [*(shared[row_name] for row_name in wanted), *part.get("row", ())]:
         _check(row, _ROW, f"{name}, row {row.get('name', '?')}")
         yield _row(name, suite, part, row, generated)
         if "definition" in row:
@@ -303,8 +306,7 @@ def _row(
     differs = part.get("by_row", {}).get(row["name"].removesuffix(f", {DEFINED}"), {})
     layers = [suite, part, row, differs, definition or {}]
     stand_ins = [layer.get("generated", {}) for layer in (suite, part, row)] if generated else []
-    kind = catalogue.config_type_of(catalogue.learner(row["method"]).kind)
-    known = set() if kind is None else set(setting_types(kind))
+    known = catalogue.learner(row["method"]).known_settings
     merged: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for layer in [*layers, *stand_ins]:
         own = layer is row or layer is differs or layer is definition
@@ -340,7 +342,7 @@ def _row(
 
 
 def _backbone(*layers: Mapping[str, Any]) -> str:
-    """The first that names one; `none` is a name for none."""
+    """The backbone of the first layer that names one; empty for `none`."""
     name = next((str(layer["weights"]) for layer in layers if "weights" in layer), "none")
     return "" if name == "none" else name
 

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-import io
 import math
-import shutil
 from collections.abc import Iterable, Sequence
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Column
 
+from streamgauge.report.terminal import folding, right, text_table
+from streamgauge.running.job_cost import bytes_text
 from streamgauge.suites import spec
-from streamgauge.suites.comparing import Cell, difference_text, ours_text
+from streamgauge.suites.comparing import Cell, cell_texts
 from streamgauge.suites.planning import Estimate
 
 
-def list_text() -> str:
+def list_text(suites: Iterable[spec.Suite]) -> str:
     lines = []
-    for name in spec.names():
-        suite = spec.load(name)
+    for suite in suites:
         rows = [row for row in suite.rows if not row.defined]
         runs = sum(row.seeds for row in rows)
-        lines += [f"{name}  ({len(rows)} rows, {runs} runs)", f"    {suite.title}. {suite.what}"]
+        lines += [
+            f"{suite.name}  ({len(rows)} rows, {runs} runs)",
+            f"    {suite.title}. {suite.what}",
+        ]
     return "\n".join([*lines, "", "Each runs on generated data with --generated, in minutes."])
 
 
 def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> str:
-    table = _table()
-    for title in ("row", "seeds", "done"):
-        table.add_column(title, justify="left" if title == "row" else "right")
-    for title in ("steps", "jobs", "answers", "FLOP per run", "time per run", "memory"):
-        table.add_column(title, justify="right")
-    for estimate in estimates:
-        work = estimate.work
-        table.add_row(
-            *map(
-                Text,
-                [
-                    estimate.row.title,
-                    str(estimate.complete + estimate.missing),
-                    str(estimate.complete)
-                    + (f" + {estimate.begun} begun" if estimate.begun else ""),
-                    f"{work.steps:,}",
-                    f"{work.jobs:,.0f}",
-                    f"{work.answered + work.evaluated:,}",
-                    flop(estimate.flops),
-                    duration(estimate.seconds),
-                    size(estimate.memory),
-                ],
-            )
-        )
+    numbers = (
+        "seeds",
+        "done",
+        "steps",
+        "jobs",
+        "answers",
+        "FLOP per run",
+        "time per run",
+        "memory",
+    )
+    rows = [
+        [
+            estimate.row.title,
+            str(estimate.complete + estimate.missing),
+            str(estimate.complete) + (f" + {estimate.begun} begun" if estimate.begun else ""),
+            f"{estimate.work.steps:,}",
+            f"{estimate.work.jobs:,.0f}",
+            f"{estimate.work.answered + estimate.work.evaluated:,}",
+            flop(estimate.flops),
+            duration(estimate.seconds),
+            bytes_text(estimate.memory),
+        ]
+        for estimate in estimates
+    ]
     missing = sum(estimate.to_run for estimate in estimates)
     flops = math.fsum(e.to_run * e.flops for e in estimates if e.to_run)
     seconds = math.fsum(e.to_run * e.seconds for e in estimates if e.to_run)
     shared = sum(estimate.shared for estimate in estimates)
-    lines = [f"{suite.title}. {suite.what}", "", _as_text(table)]
+    lines = [f"{suite.title}. {suite.what}", "", _table(["row", *map(right, numbers)], rows)]
     if not missing:
         lines.append("All runs are complete: nothing to run.")
     elif math.isnan(flops):
@@ -86,33 +85,28 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     for part in dict.fromkeys(cell.part for cell in cells):
         of_part = [cell for cell in cells if cell.part == part and cell.title not in missing]
         compared = any(cell.published for cell in of_part)
-        table = _table()
-        table.add_column("row", overflow="fold")
-        table.add_column("column", overflow="fold")
-        if compared:
-            table.add_column("published", justify="right")
-        table.add_column("ours", justify="right")
-        table.add_column("seeds", justify="right")
-        if compared:
-            table.add_column("difference", justify="right")
-            table.add_column("verdict", overflow="fold")
-        last = ""
+        columns = {
+            "row": folding,
+            "column": folding,
+            "published": right,
+            "ours": right,
+            "seeds": right,
+            "difference": right,
+            "verdict": folding,
+        }
+        if not compared:
+            columns = {n: c for n, c in columns.items() if n in ("row", "column", "ours", "seeds")}
+        rows, last = [], ""
         for cell in of_part:
-            texts = [cell.row if cell.row != last else "", cell.column]
+            texts = cell_texts(cell) | {"seeds": str(cell.ours.seeds if cell.ours else 0)}
+            texts["row"] = cell.row if cell.row != last else ""
             last = cell.row
-            if compared:
-                texts.append(cell.published.text if cell.published else "–")
-            texts += [ours_text(cell), str(cell.ours.seeds if cell.ours else 0)]
-            if compared:
-                texts += [
-                    difference_text(cell),
-                    ": ".join(t for t in (cell.verdict, cell.why) if t),
-                ]
-            table.add_row(*map(Text, texts))
+            rows.append([texts[name] for name in columns])
+        table = _table([column(name) for name, column in columns.items()], rows)
         sources = dict.fromkeys(
             f"{c.published.paper}, {c.published.table}" for c in of_part if c.published
         )
-        parts += ["", *([part] if part else []), *sources, _as_text(table)]
+        parts += ["", *([part] if part else []), *sources, table]
     parts += ["", *_counts(cells)]
     if missing:
         arguments = f"{suite.name}{' --generated' if suite.generated else ''} --both"
@@ -137,20 +131,12 @@ def _counts(cells: Sequence[Cell]) -> list[str]:
 
 def _commands(cells: Iterable[Cell]) -> list[str]:
     lines = []
-    for (title, command), group in _grouped(cells).items():
-        first = group[0]
-        if first.runs:
-            lines.append(f"{title}: {command}")
-            lines.append(f"    runs {' '.join(first.runs)}")
-            lines += [f"    {remark}" for remark in first.remarks]
+    first = {(cell.title, cell.command): cell for cell in reversed(list(cells))}
+    for (title, command), cell in reversed(first.items()):
+        if cell.runs:
+            lines += [f"{title}: {command}", f"    runs {' '.join(cell.runs)}"]
+            lines += [f"    {remark}" for remark in cell.remarks]
     return lines
-
-
-def _grouped(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.title, cell.command), []).append(cell)
-    return groups
 
 
 def duration(seconds: float) -> str:
@@ -179,26 +165,11 @@ def flop(count: float) -> str:
     return f"{_short(count / 1e15)} PFLOP"
 
 
-def size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{_short(count)} TB"
-
-
 def _short(value: float) -> str:
     if math.isnan(value):
         return "?"
     return f"{value:.0f}" if value >= 75 else f"{value:.3g}"
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _as_text(table: Table) -> str:
-    stream = io.StringIO()
-    width = max(100, shutil.get_terminal_size((120, 24)).columns)
-    Console(file=stream, width=width, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+def _table(columns: Iterable[str | Column], rows: Iterable[Iterable[str]]) -> str:
+    return text_table(columns, rows, least_width=100, show_edge=True)

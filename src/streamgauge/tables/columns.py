@@ -69,6 +69,10 @@ def choose(
     streamgauge.errors.StreamgaugeError: Which column of a.csv is the label? It may be 'class' or
     'category': set --stream.label to one of them, or to none.
     """
+
+    def remedy(role: str, naming: str) -> str:
+        return naming if option else f"rename the right one to '{role}'"
+
     chosen = {}
     for role in roles:
         name = given.get(role)
@@ -81,21 +85,18 @@ def choose(
         fits = _likeliest(free, role)
         if len(fits) > 1:
             listed = ", ".join(f"'{name}'" for name in fits[:-1]) + f" or '{fits[-1]}'"
-            remedy = f"set {option}{role} to one of them, or to none."
             raise StreamgaugeError(
                 f"Which column of {table} is the {role}? It may be {listed}: "
-                + (remedy if option else f"rename the right one to '{role}'.")
+                f"{remedy(role, f'set {option}{role} to one of them, or to none')}."
             )
         if fits:
             chosen[role] = fits[0]
     for role in needed:
         if role not in chosen:
-            remedy = (
-                f"name it with {option}{role}" if option else f"rename the right one to '{role}'"
-            )
             raise StreamgaugeError(
-                f"No column of {table} looks like the {role}: {remedy}; the columns are"
-                f" {', '.join(columns) or 'none'}."
+                f"No column of {table} looks like the {role}: "
+                f"{remedy(role, f'name it with {option}{role}')}; the columns are "
+                f"{', '.join(columns) or 'none'}."
             )
     return {role: chosen[role] for role in roles if role in chosen}
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
+from streamgauge.tables.columns import choose, require
+from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable, JsonLines, TextTable
-from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable
+from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable, map_arrow
+from streamgauge.tables.values import numbers
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".data"), "text"),
@@ -41,6 +46,50 @@ def open_table(data: Any, name: str = "", header: bool | None = None) -> TableRe
     return _open_path(Path(data), name or str(data), header)
 
 
+class RoleTable:
+    """A table, and which of its columns is the label, the time and so on.
+
+    `given` names the column of a role, or ``"none"`` to leave it out; other roles are guessed from
+    the usual names, and `guessed` lists them. `extra` columns, for `extra_role`, must exist.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        name: str,
+        roles: Sequence[str],
+        given: Mapping[str, str | None],
+        needed: Sequence[str],
+        extra: Sequence[str],
+        extra_role: str,
+    ) -> None:
+        self.source = open_table(data, name)
+        self.name, names = self.source.name, self.source.names
+        self.roles = choose(names, roles, given, self.name, "--", needed)
+        self.guessed = [role for role in self.roles if not given.get(role)]
+        for column in extra:
+            require(names, column, extra_role, self.name)
+
+    def row_name(self, row: int) -> str:
+        """What messages call a row (counted from 0)."""
+        return self.source.row_name(row)
+
+    def rows(self, first: int, count: int) -> Rows:
+        """Some rows, to refuse those with missing cells."""
+        return Rows(count, self.name, lambda row: self.row_name(first + row))
+
+    def numbers(self, table: pa.Table, role: str, remedy: str) -> NDArray[np.float64]:
+        """The column of a role as numbers, NaN where missing; an error if it holds no numbers."""
+        name = self.roles[role]
+        values = numbers(table[name])
+        if values is None:
+            raise StreamgaugeError(
+                f"column '{name}' is taken as the {role} but holds no numbers: name another column "
+                f"with --{role}{remedy}"
+            )
+        return values
+
+
 def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
     if not path.exists():
         raise StreamgaugeError(f"there is no file {path}: check the path")
@@ -66,7 +115,7 @@ def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
         if kind == "parquet":
             return ParquetTable([path], name)
         if kind == "arrow":
-            return ArrowTable(_map_arrow(path), name)
+            return ArrowTable(map_arrow(path), name)
         return NpzTable(path, name) if kind == "npz" else JsonLines(path, name)
 
 
@@ -97,13 +146,3 @@ def _from_frame(data: Any) -> pa.Table:
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
     return frame.to_arrow()
-
-
-def _map_arrow(path: Path) -> pa.Table:
-    """An Arrow file or stream, memory-mapped."""
-    source = pa.memory_map(str(path))
-    try:
-        return pa.ipc.open_file(source).read_all()
-    except pa.ArrowInvalid:
-        source.seek(0)
-        return pa.ipc.open_stream(source).read_all()

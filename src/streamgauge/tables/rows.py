@@ -44,7 +44,7 @@ class Rows:
             sentence = self.at(row, why) if isinstance(why, str) else why(row)
             sentence += f" So it is with {count} rows in all." if count > 1 else ""
             if self.on_bad:
-                sentence += " Mend it, or set --stream.on_bad skip to leave out bad rows."
+                sentence += " Repair it, or set --stream.on_bad skip to leave out bad rows."
             raise StreamgaugeError(sentence)
         self.left_out[kind] = self.left_out.get(kind, 0) + count
         self.good &= ~bad

@@ -175,6 +175,17 @@ class ArrayTable(TableReader):
         return array if array.ndim > 1 else None
 
 
+def map_arrow(path: Path) -> pa.Table:
+    """An Arrow file or stream, memory-mapped."""
+    with readable(f"The Arrow file '{path}'"):
+        source = pa.memory_map(str(path))
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source).read_all()
+
+
 def load_arrays(path: Path) -> Any:
     """An .npy file memory-mapped, or an .npz archive; never Python objects."""
     try:

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.settings import coerce, setting_types
+from streamgauge.settings import coerce
 
 EDGE = 0.02  # of a range: this near to one of its ends, the best may well lie beyond
 MOST_POINTS = 10_000  # of a grid
@@ -86,8 +85,7 @@ def read(searches: Iterable[str] | Mapping[str, str], recipe: Recipe) -> Space:
     """
     if isinstance(searches, Mapping):
         searches = [f"{name}={what}" for name, what in searches.items()]
-    kind = catalogue.config_type_of(recipe.kind)
-    known = {} if kind is None else setting_types(kind)
+    known = recipe.known_settings
     space: Space = {}
     for text in searches:
         name, equals, what = text.partition("=")

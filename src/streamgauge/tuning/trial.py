@@ -164,21 +164,16 @@ def silent(sentence: str) -> None:
     """The log of a trial's run."""
 
 
-def attempt(
-    task: Task,
-    report: Report = go_on,
-    stream: Stream | None = None,
-    store: FolderStore | None = None,
-) -> Result:
-    """Make a trial, or go on with it, to its end. `stream` is the part that it sees, where that is
-    built already."""
-    trial = Trial(task, report, stream, store)
+def attempt(task: Task, *options: Any, **named: Any) -> Result:
+    """Make a trial, or resume it, to its end; options are those of `Trial`."""
+    trial = Trial(task, *options, **named)
     run_to_completion(trial)
     return trial.result()
 
 
 class Trial:
-    """A trial, step by step, so that several can take turns on a GPU."""
+    """A trial, step by step, so that several can take turns on a GPU. `stream` is the part that the
+    trial sees, if it is built already."""
 
     def __init__(
         self,
@@ -201,17 +196,9 @@ class Trial:
         """From the state of its run folder; no steps follow where the run is complete, or where
         these settings cannot start."""
         try:
-            planned = self.task.planned_run()
-            self.run = ActiveRun(
-                self.stream,
-                planned.recipe,
-                replace(self.task.execution, log=silent),
-                protocol=planned.protocol,
-                seed=planned.learner_seed,
-                out=self.task.out,
-                origin=planned.origin,
-                notes=planned.notes,
-                store=self.store,
+            planned, execution = self.task.planned_run(), replace(self.task.execution, log=silent)
+            self.run = ActiveRun.of(
+                planned, self.stream, execution, out=self.task.out, store=self.store
             )
             self.run.open()
         except StreamgaugeError as error:

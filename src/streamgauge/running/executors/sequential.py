@@ -48,18 +48,5 @@ def activate(
         stream = streams.stream_of(planned_run)
         progress = None if watch is None else watch(planned_run, stream)
         prepared = planned_run.prepared(Path(out))
-        yield (
-            planned_run,
-            ActiveRun(
-                stream,
-                prepared.recipe,
-                execution,
-                protocol=prepared.protocol,
-                seed=prepared.learner_seed,
-                out=out,
-                origin=prepared.origin,
-                notes=prepared.notes,
-                progress=progress,
-                store=store,
-            ),
-        )
+        options = {"out": out, "progress": progress, "store": store}
+        yield planned_run, ActiveRun.of(prepared, stream, execution, **options)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from streamgauge.errors import StreamgaugeError
 
@@ -116,16 +117,26 @@ class Files:
                     shutil.copyfileobj(part, out)
 
 
+def md5(data: Any) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 def md5_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def refuse_leaving(name: str, where: Path | str) -> None:
-    """Raise an error if a path from an archive or a list leaves its folder."""
+def leaves_folder(name: str) -> bool:
+    """Whether a path is absolute or goes up, on any operating system."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":"):
+    return path.is_absolute() or ".." in path.parts or "\0" in name or name[1:2] == ":"
+
+
+def refuse_leaving(name: str, where: Path | str) -> str:
+    """The path; an error if it comes from an archive or a list and leaves its folder."""
+    if leaves_folder(name):
         raise StreamgaugeError(f"{where} is refused: the path '{name}' in it leaves its folder.")
+    return name
 
 
 def inside(root: Path, name: str) -> Path:

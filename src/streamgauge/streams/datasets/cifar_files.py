@@ -6,11 +6,10 @@ red, all green, all blue, row by row. Whatever the form, these records are what 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.archive import Files, md5
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 from streamgauge.streams.datasets.safe_pickle import read_pickle
+from streamgauge.streams.images.image_source import import_pillow
 
 Records = NDArray[np.uint8]
 _PIXELS = 3 * 32 * 32
@@ -39,10 +39,7 @@ def reader(train: Sequence[str], test: str, labels: Sequence[str], names: Sequen
         return None
 
     def _contents(records: dict[str, Records], form: str) -> Contents:
-        checksums = {
-            part: hashlib.md5(records[part].data, usedforsecurity=False).hexdigest()
-            for part in parts
-        }
+        checksums = {part: md5(records[part].data) for part in parts}
         streamed = sum(len(records[part]) for part in train)
         whole = np.concatenate([records[part] for part in parts])
         width = len(labels)
@@ -139,14 +136,9 @@ def _mosaics(
 
 
 def _tiles(data: bytes, name: str, where: Path) -> Records:
+    pillow = import_pillow("mosaics")
     try:
-        from PIL import Image
-    except ImportError:
-        raise StreamgaugeError(
-            "Reading mosaics needs a package: pip install 'streamgauge[images]'."
-        ) from None
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
+        with pillow.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
             pixels = np.asarray(opened.convert("RGB"))
     except Exception as error:  # a decoder may raise anything for broken bytes
         raise StreamgaugeError(f"{name} in {where} cannot be read as a picture: {error}.") from None
@@ -197,23 +189,8 @@ def _joined(columns: Sequence[NDArray[Any]], pixels: Records, what: str) -> Reco
     return np.concatenate([*(c.astype(np.uint8)[:, None] for c in columns), pixels], axis=1)
 
 
-def toronto(name: str) -> tuple[str, ...]:
-    """URLs of the authors' files: the old one, and the one it redirects to."""
-    return (
-        f"https://www.cs.toronto.edu/~kriz/{name}",
-        f"https://cave.cs.toronto.edu/kriz/{name}",
-    )
-
-
 _FORMS = {
     "binary": _binary,
     "python (read without running it)": _python,
     "lossless mosaics": _mosaics,
-}
-
-FACTS: Mapping[str, str] = {
-    "licence": "none stated; offered by its authors for research, who ask to be cited",
-    "citation": "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images."
-    " Technical report, University of Toronto.",
-    "home": "https://www.cs.toronto.edu/~kriz/cifar.html",
 }

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.files import replace_synced, write_text
 from streamgauge.streams.datasets.archive import Files, md5_of
 from streamgauge.streams.datasets.download import Progress, download
-from streamgauge.streams.source import Array, ArraySource, IntArray
+from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 
 _STREAMS = Path(__file__).parents[1]
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -87,6 +87,8 @@ class DataSet:
     checksums: Mapping[str, str] = field(default_factory=dict)
     by_hand: str = ""  # how to get it, if it cannot be downloaded by a program
 
+    TEXTS: ClassVar = ("title", "revision", "licence", "citation", "home", "forms")
+
     @property
     def how_to_get(self) -> str:
         if self.remotes:
@@ -110,22 +112,28 @@ def data_folder(given: Path | None = None) -> Path:
 
 
 @cache
-def _files() -> dict[str, Path]:
-    """The modules with a `DATA`, by name."""
+def _packages() -> dict[str, str]:
+    """The package or module below `streams` that has each data set, by name."""
+    from streamgauge.streams.datasets.published import published
+
     files = [f for folder in ("datasets", "named") for f in (_STREAMS / folder).glob("[a-z]*.py")]
-    return {file.stem: file for file in files if "\nDATA = " in file.read_text()}
+    own = {file.stem: file.parent.name for file in files if "\nDATA = " in file.read_text()}
+    return own | dict.fromkeys(published(), "datasets.published")
 
 
 def names() -> list[str]:
     """The names of all data sets."""
-    return sorted(_files())
+    return sorted(_packages())
 
 
 def find(name: str) -> DataSet:
-    if name not in _files():
+    if name not in _packages():
         raise StreamgaugeError(f"There is no data set '{name}'; {nearest(name, names())}")
-    folder = _files()[name].parent.name
-    data: DataSet = importlib.import_module(f"streamgauge.streams.{folder}.{name}").DATA
+    package = f"streamgauge.streams.{_packages()[name]}"
+    if package.endswith(".published"):
+        data: DataSet = getattr(importlib.import_module(package), name).DATA
+    else:
+        data = importlib.import_module(f"{package}.{name}").DATA
     return data
 
 
@@ -197,8 +205,8 @@ def array_md5(file: Path) -> str:
     """MD5 of the values of a stored array, without the file header."""
     mapped = np.load(file, mmap_mode="r", allow_pickle=False)
     digest = hashlib.md5(usedforsecurity=False)
-    for start in range(0, len(mapped), step := max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
-        digest.update(np.ascontiguousarray(mapped[start : start + step]).data)
+    for part in pieces(len(mapped), max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
+        digest.update(np.ascontiguousarray(mapped[part]).data)
     return digest.hexdigest()
 
 
@@ -296,12 +304,7 @@ def describe(data: DataSet, folder: Path | None = None) -> dict[str, Any]:
     """The facts of a data set and of its stored copy, for `list` and `info`."""
     facts: dict[str, Any] = {
         "name": data.name,
-        "title": data.title,
-        "revision": data.revision,
-        "licence": data.licence,
-        "citation": data.citation,
-        "home": data.home,
-        "forms": data.forms,
+        **{key: getattr(data, key) for key in DataSet.TEXTS},
         "get": data.how_to_get,
         "files": [vars(remote) for remote in data.remotes],
         "checksums": dict(data.checksums),

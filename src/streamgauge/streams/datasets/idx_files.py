@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,21 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader, Remote
+from streamgauge.streams.datasets.archive import Files, md5
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Reader
 
 TRAIN, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 PARTS = (TRAIN, TRAIN_LABELS, TEST, TEST_LABELS)
-FORMS = "the four idx files (train-images-idx3-ubyte and so on), with or without .gz, also in a zip"
-
-
-def remotes(sites: Sequence[str], files: Sequence[tuple[str, int]]) -> tuple[Remote, ...]:
-    """URLs of the four files, given the MD5 and megabytes of each in the order of `PARTS`."""
-    return tuple(
-        Remote(f"{part}.gz", tuple(f"{site}{part}.gz" for site in sites), md5, megabytes)
-        for part, (md5, megabytes) in zip(PARTS, files, strict=True)
-    )
 
 
 def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
@@ -68,10 +58,7 @@ def reader(names: Sequence[str]) -> Reader:
                 )
         x = np.concatenate([parts[TRAIN], parts[TEST]])[:, None]
         label = np.concatenate([parts[TRAIN_LABELS], parts[TEST_LABELS]])
-        checksums = {
-            part: hashlib.md5(raw[name], usedforsecurity=False).hexdigest()
-            for part, name in paths.items()
-        }
+        checksums = {part: md5(raw[name]) for part, name in paths.items()}
         return Contents(
             {"x": x, "label": label}, "idx files", len(names), names, checksums, len(parts[TRAIN])
         )

@@ -30,7 +30,6 @@ from streamgauge.tables.values import Vocabulary
 
 PREPARATION, STREAM, HELD_OUT, TEST = range(4)
 _PARTS = {"pretrain": PREPARATION, "train": STREAM, "test": HELD_OUT}
-_MAPPED = ("_names", "_ends")
 _LOOKED_FOR = 64  # images that are looked for, to find the folder that holds them
 
 
@@ -55,25 +54,18 @@ class Photos:
 
 
 class PathItems:
-    """Bytes of image files below a folder, by number. Their names lie in the stored data set and
-    are mapped from there; to another process goes only where that is."""
+    """Bytes of image files below a folder, by number. The names are mapped from the stored data
+    set, so pickling sends only its path."""
 
     def __init__(self, stored: Path, root: str, strip: str, put: str, known: str) -> None:
         self.stored = stored
         self.root, self.strip, self.put = root, strip, put
         self.fingerprint = known
-        self._open()
+        self._names: Array = np.load(stored / "paths.npy", mmap_mode="r")
+        self._ends: Array = np.load(stored / "path_ends.npy", mmap_mode="r")
 
-    def _open(self) -> None:
-        self._names: Array = np.load(self.stored / "paths.npy", mmap_mode="r")
-        self._ends: Array = np.load(self.stored / "path_ends.npy", mmap_mode="r")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _MAPPED}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PathItems, (self.stored, self.root, self.strip, self.put, self.fingerprint)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -122,11 +114,11 @@ def photo_stream(data: DataSet, config: Config, name: str) -> Stream:
         for what, kind in (("held_out", HELD_OUT), ("test", TEST)):
             chosen = part[every.index] == kind
             if chosen.any():
-                home = None if every.task is None else every.task[chosen]
-                place = every.position[chosen]
-                if "time" not in source.columns and home is None:  # drawn evenly over the stream
-                    place = np.arange(len(place)) * plain.samples // len(place)
-                splits[what] = Split(every.index[chosen], place, home, what == "test")
+                split = replace(every.where(chosen), at_boundaries=what == "test")
+                if "time" not in source.columns and split.task is None:  # evenly over the stream
+                    even = np.arange(len(split)) * plain.samples // len(split)
+                    split = replace(split, position=even)
+                splits[what] = split
     prepared = np.flatnonzero(part == PREPARATION)
     if "time" in source.columns:
         prepared = prepared[np.argsort(source.columns["time"][prepared], kind="stable")]

@@ -91,7 +91,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(data: bytes, what: str) -> Any:
-    """The value in a pickle; text of Python 2 comes out as bytes. `what` names it in errors.
+    """The value in a pickle; text of Python 2 is returned as bytes. `what` names it in errors.
 
     >>> read_pickle(pickle.dumps({"a": np.arange(3)}), "this")["a"].tolist()
     [0, 1, 2]

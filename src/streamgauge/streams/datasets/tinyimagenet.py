@@ -15,6 +15,7 @@ from streamgauge.streams.datasets.data_set import (
     Remote,
     archive_verified,
 )
+from streamgauge.streams.images.image_source import BadImage, Decoding
 
 _REMOTES = (
     Remote(
@@ -57,8 +58,7 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
             f"{files.path} has {len(train)} training images below train/ and {len(test)} labelled"
             " ones below val/: it is not complete."
         )
-    from streamgauge.streams.images.image_source import BadImage, decode
-
+    decoding = Decoding()
     x = np.lib.format.open_memmap(
         scratch / "x.npy", mode="w+", dtype=np.uint8, shape=(len(listed), 3, 64, 64)
     )
@@ -67,7 +67,7 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
         contents = files.read(names)
         for row, name in enumerate(names, start):
             try:
-                x[row] = decode(contents[name], 64, name=name)
+                decoding.decode(contents[name], 64, name, out=x[row])
             except BadImage as error:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
         request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))

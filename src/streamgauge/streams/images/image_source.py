@@ -11,14 +11,23 @@ import hashlib
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.streams.source import Array, IntArray, Spec, as_labels, as_named_column
+from streamgauge.errors import StreamgaugeError
+from streamgauge.settings import check_choices, coerce
+from streamgauge.streams.source import (
+    Array,
+    IntArray,
+    Spec,
+    as_labels,
+    as_named_column,
+    hash_array,
+)
 
 if TYPE_CHECKING:
     from PIL import Image as Pillow
@@ -73,20 +82,89 @@ class Items(Protocol):
     def __getitem__(self, number: int, /) -> bytes: ...
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """How an encoded image becomes pixels; `decode` explains each setting."""
+
+    how: How = "crop"
+    alpha: Alpha = "white"
+    colour: Colour = "convert"
+    claim: Claim = "refuse"
+    max_pixels: int = MAX_PIXELS
+    draft: bool = True
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def decode(
+        self,
+        data: bytes,
+        size: int | tuple[int, int],
+        name: str | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """The pixels of an image; see the function `decode`."""
+        high, wide = _sides(size)
+        pixels = np.asarray(self._image(data, high, wide, name)).transpose(2, 0, 1)
+        if out is None:
+            return np.ascontiguousarray(pixels)
+        out[...] = pixels
+        return out
+
+    def _image(self, data: bytes, high: int, wide: int, name: str | None) -> Pillow.Image:
+        pillow = import_pillow()
+        if len(data) == 0:
+            raise BadImage("It is empty: the file has zero bytes.", "empty")
+        try:
+            image = pillow.open(io.BytesIO(data), formats=FORMATS)
+        except pillow.DecompressionBombError:
+            raise _bomb(self.max_pixels) from None
+        except pillow.UnidentifiedImageError:
+            raise _unknown(data) from None
+        except MemoryError:
+            raise
+        except Exception as error:  # a decoder raises anything when the bytes are broken
+            raise _damaged(error) from None
+        kind = "JPEG" if image.format == "MPO" else image.format  # MPO: several JPEGs in one
+        if self.claim == "refuse":
+            _refuse_claim(name, kind)
+        if image.width * image.height > self.max_pixels:
+            raise _bomb(self.max_pixels, image.size)
+        try:
+            return self._pixels(image, kind, high, wide)
+        except (BadImage, MemoryError):
+            raise
+        except Exception as error:
+            raise _damaged(error) from None
+
+    def _pixels(self, image: Pillow.Image, kind: str | None, high: int, wide: int) -> Pillow.Image:
+        pillow = import_pillow()
+        if kind != "JPEG":
+            image.load()  # first: the orientation may be stored after the pixels
+        turn = _orientation(image)
+        across = (high, wide) if turn >= 5 else (wide, high)
+        if kind == "JPEG":
+            if self.draft:
+                image.draft("RGB", _least(image.size, across, self.how))
+            image.load()
+        image = _as_rgb(image, self.alpha, self.colour)
+        box = _box(image.size, across, self.how)
+        if image.size != across or box != (0, 0, *across):
+            image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
+        return image.transpose(_turns(pillow)[turn]) if turn > 1 else image
+
+
 def decode(
     data: bytes,
     size: int | tuple[int, int],
     how: How = "crop",
     *,
     name: str | None = None,
-    alpha: Alpha = "white",
-    colour: Colour = "convert",
-    claim: Claim = "refuse",
-    max_pixels: int = MAX_PIXELS,
-    draft: bool = True,
     out: Bytes | None = None,
+    **settings: Any,
 ) -> Bytes:
-    """Decode an image to uint8 [3, H, W]; `size` is H = W, or (H, W).
+    """Decode an image to uint8 [3, H, W]; `size` is H = W, or (H, W); `settings` are those of
+    `Decoding`.
 
     `how` = "crop": the largest centred crop of the target's aspect ratio, scaled to `size` (shorter
     side to `size`, then centre crop); "stretch": the whole image, without its aspect ratio. Scaling
@@ -110,73 +188,13 @@ def decode(
     Traceback (most recent call last):
     streamgauge.streams.images.image_source.BadImage: It is damaged or truncated, ...
     """
-    high, wide = _sides(size)
-    image = _pixels(data, high, wide, how, name, alpha, colour, claim, max_pixels, draft)
-    pixels = np.asarray(image).transpose(2, 0, 1)
-    if out is None:
-        return np.ascontiguousarray(pixels)
-    out[...] = pixels
-    return out
-
-
-def _pixels(
-    data: bytes,
-    high: int,
-    wide: int,
-    how: How,
-    name: str | None,
-    alpha: Alpha,
-    colour: Colour,
-    claim: Claim,
-    max_pixels: int,
-    draft: bool,
-) -> Pillow.Image:
-    pillow = _pillow()
-    if len(data) == 0:
-        raise BadImage("It is empty: the file has zero bytes.", "empty")
-    try:
-        image = pillow.open(io.BytesIO(data), formats=FORMATS)
-    except pillow.DecompressionBombError:
-        raise _bomb(max_pixels) from None
-    except pillow.UnidentifiedImageError:
-        raise _unknown(data) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # a decoder that is fed broken bytes raises whatever it likes
-        raise _damaged(error) from None
-    kind = "JPEG" if image.format == "MPO" else image.format  # MPO: several JPEGs in one
-    _refuse_claim(name, kind, claim)
-    if image.width * image.height > max_pixels:
-        raise _bomb(max_pixels, image.size)
-    try:
-        turn = 1
-        if kind == "JPEG":
-            turn = _orientation(image)
-            if draft:
-                across = (high, wide) if turn >= 5 else (wide, high)
-                image.draft("RGB", _least(image.size, across, how))
-            image.load()
-        else:  # the orientation may stand behind the pixels
-            image.load()
-            turn = _orientation(image)
-        image = _as_rgb(image, alpha, colour)
-        across = (high, wide) if turn >= 5 else (wide, high)
-        box = _box(image.size, across, how)
-        if image.size != across or box != (0, 0, *across):
-            image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
-        if turn > 1:
-            image = image.transpose(_turns(pillow)[turn])
-    except (BadImage, MemoryError):
-        raise
-    except Exception as error:
-        raise _damaged(error) from None
-    return image
+    return Decoding(how, **settings).decode(data, size, name, out)
 
 
 def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
     high, wide = (size, size) if isinstance(size, int) else size
     if high < 1 or wide < 1:
-        raise StreamgaugeError(f"Images have one pixel a side or more, not {size}.")
+        raise StreamgaugeError(f"Images have one pixel per side or more, not {size}.")
     return int(high), int(wide)
 
 
@@ -205,7 +223,7 @@ def _orientation(image: Pillow.Image) -> int:
         return 1  # nothing to look through: a twentieth of the time that decoding takes
     try:
         turn = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged notes beside good pixels: as every viewer does, leave it upright
+    except Exception:  # damaged metadata, good pixels: leave it upright, as every viewer does
         return 1
     return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
 
@@ -233,7 +251,7 @@ def _as_rgb(image: Pillow.Image, alpha: Alpha, colour: Colour) -> Pillow.Image:
         return _on_background(image, alpha)
     if mode.startswith("I;16"):  # Pillow's own conversion would cut values off at 255
         upper = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
-        return cast("Pillow.Image", _pillow().fromarray(upper).convert("RGB"))
+        return cast("Pillow.Image", import_pillow().fromarray(upper).convert("RGB"))
     if mode not in _PLAIN:
         raise BadImage(
             f"Its pixels are of the kind '{mode}', for which there is no rule to make RGB of.",
@@ -248,15 +266,13 @@ def _on_background(image: Pillow.Image, alpha: Alpha) -> Pillow.Image:
     if alpha == "drop" and image.mode in ("RGB", "RGBA", "L", "LA", "P"):
         return image.convert("RGBA").convert("RGB")
     layered = image.convert("RGBA")
-    ground = _pillow().new("RGBA", layered.size, "black" if alpha == "black" else "white")
+    ground = import_pillow().new("RGBA", layered.size, "black" if alpha == "black" else "white")
     ground.alpha_composite(layered)
     return cast("Pillow.Image", ground.convert("RGB"))
 
 
-def _refuse_claim(name: str | None, kind: str | None, claim: Claim) -> None:
-    if name is None or claim == "ignore":
-        return
-    suffix = name[name.rfind(".") :].lower() if "." in name else ""
+def _refuse_claim(name: str | None, kind: str | None) -> None:
+    suffix = name[name.rfind(".") :].lower() if name and "." in name else ""
     if SUFFIXES.get(suffix, kind) != kind:
         raise BadImage(f"Its name says {SUFFIXES[suffix]} but it is a {kind} file.", "misnamed")
 
@@ -279,17 +295,60 @@ def _damaged(error: Exception) -> BadImage:
     return BadImage(f"It is damaged or truncated, and decoding it ends with: {why}.")
 
 
-def _pillow() -> Any:
+def import_pillow(purpose: str = "images") -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise StreamgaugeError(
-            "Reading images needs a package: pip install 'streamgauge[images]'."
+            f"Reading {purpose} needs a package: pip install 'streamgauge[images]'."
         ) from None
     return Image
 
 
-class ImageSource:
+class EncodedImages:
+    """Reading for sources of encoded images, which are decoded when they are read."""
+
+    spec: Spec
+    decoding: Decoding
+    remedy = "Repair or remove it, or set on_bad to 'skip' to leave such images out and count them."
+
+    def encoded(self, index: int) -> bytes:
+        """The stored bytes of a sample."""
+        raise NotImplementedError
+
+    def _image_name(self, index: int) -> str | None:
+        """The name of a sample's image, where images have names."""
+        return None
+
+    def decoded(self, index: int, out: Bytes | None = None) -> Bytes:
+        """The pixels [3, H, W] of one sample; raises `BadImage`."""
+        _, high, wide = self.spec.input_shape
+        return self.decoding.decode(self.encoded(index), (high, wide), self._image_name(index), out)
+
+    def read(self, index: IntArray) -> Array:
+        out = np.empty((len(index), *self.spec.input_shape), np.uint8)
+        self.read_into(index, out)
+        return out
+
+    def read_into(self, index: IntArray, out: Array) -> None:
+        """Decode samples into the first rows of an array, each sample once."""
+        rows: dict[int, int] = {}  # padding repeats samples
+        for row, sample in enumerate(np.asarray(index).tolist()):
+            if sample in rows:
+                out[row] = out[rows[sample]]
+                continue
+            rows[sample] = row
+            try:
+                self.decoded(sample, out[row])
+            except BadImage as error:
+                name = self._image_name(sample)
+                which = f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
+                raise StreamgaugeError(
+                    f"The image {which} cannot be used. {error.reason} {self.remedy}"
+                ) from None
+
+
+class ImageSource(EncodedImages):
     """A source over encoded images, decoded when they are read.
 
     `items[i]` are the bytes of image i (see `Items`); labels and columns are arrays, memory-mapped
@@ -328,26 +387,11 @@ class ImageSource:
         progress: Callable[[int, int], None] | None = None,
         **columns: Array,
     ) -> None:
-        for setting, value, choices in (
-            ("how", how, How),
-            ("alpha", alpha, Alpha),
-            ("colour", colour, Colour),
-            ("claim", claim, Claim),
-            ("on_bad", on_bad, OnBad),
-        ):
-            known = choices.__args__  # type: ignore[attr-defined]
-            if value not in known:
-                raise StreamgaugeError(f"{setting} cannot be {value!r}; {nearest(value, known)}")
-        _pillow()  # a missing Pillow is reported now, not during a run
+        self.decoding = Decoding(how, alpha, colour, claim, max_pixels, draft)
+        self.settings: dict[str, Any] = dict(vars(self.decoding))
+        coerce(on_bad, OnBad, "on_bad")
+        import_pillow()  # a missing Pillow is reported now, not during a run
         self.items = items
-        self.settings: dict[str, Any] = {
-            "how": how,
-            "alpha": alpha,
-            "colour": colour,
-            "claim": claim,
-            "max_pixels": max_pixels,
-            "draft": draft,
-        }
         if len(items) != len(label):
             raise StreamgaugeError(f"There are {len(items)} images but {len(label)} labels.")
         self.label, self.class_names, classes = as_labels(label, classes, class_names)
@@ -376,34 +420,14 @@ class ImageSource:
         return int(index) if self._kept is None else int(self._kept[index])
 
     def name(self, index: int) -> str | None:
-        """The name of a sample, if its items have names."""
-        return _name(self.items, self.number(index))
+        """The name that the items have for this sample, where they have names."""
+        name = getattr(self.items, "name", None)
+        return str(name(self.number(index))) if callable(name) else None
+
+    _image_name = name
 
     def encoded(self, index: int) -> bytes:
-        """The stored bytes of a sample."""
         return self.items[self.number(index)]
-
-    def decoded(self, index: int) -> Bytes:
-        """The pixels [3, H, W] of one sample; raises `BadImage`."""
-        return decode(
-            self.encoded(index),
-            (self.spec.input_shape[1], self.spec.input_shape[2]),
-            name=self.name(index),
-            **self.settings,
-        )
-
-    def read(self, index: IntArray) -> Bytes:
-        unique, row_of = np.unique(np.asarray(index), return_inverse=True)  # decode each once
-        pixels = np.empty((len(unique), *self.spec.input_shape), np.uint8)
-        for row, sample in enumerate(unique.tolist()):
-            try:
-                pixels[row] = self.decoded(sample)
-            except BadImage as error:
-                raise StreamgaugeError(
-                    f"The image {self._called(sample)} cannot be used. {error.reason} Repair or"
-                    " remove it, or set on_bad to 'skip' to leave such images out and count them."
-                ) from None
-        return pixels[row_of]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -421,13 +445,8 @@ class ImageSource:
         if self._kept is not None:
             parts["kept"] = self._kept
         for name, part in parts.items():
-            digest.update(f"{name}{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).data)
+            hash_array(digest, name, part)
         return digest.hexdigest()
-
-    def _called(self, sample: int) -> str:
-        name = self.name(sample)
-        return f"of sample {sample}" if name is None else f"'{name}' (sample {sample})"
 
     def _leave_out_bad(self, progress: Callable[[int, int], None] | None) -> None:
         good = np.ones(len(self.items), bool)
@@ -447,8 +466,3 @@ class ImageSource:
             self._kept = np.flatnonzero(good)
             self.label = self.label[self._kept]
             self.columns = {name: column[self._kept] for name, column in self.columns.items()}
-
-
-def _name(items: Any, number: int) -> str | None:
-    name = getattr(items, "name", None)
-    return str(name(number)) if callable(name) else None

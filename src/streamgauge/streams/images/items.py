@@ -1,24 +1,27 @@
-"""Encoded images by number: files, a column of a table, or members of tar files.
+"""Encoded images by number: files, a column of a table, members of tar files.
 
-Each class has `len`, `[i] -> bytes`, `name(i)`, a cheap `fingerprint`, and can be pickled: files
-are opened again after unpickling. No class keeps a Python object per sample.
+Each class has `len`, `[i] -> bytes`, `name(i)` and a cheap `fingerprint`, and can be pickled:
+files are opened again after unpickling. None of them has a Python object per sample.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import IntArray
+from streamgauge.streams.images.image_source import Items
+from streamgauge.streams.source import IntArray, hash_array
+from streamgauge.tables.base import readable
+from streamgauge.tables.typed import map_arrow
 
 
 def texts(values: Any) -> pa.Array:
@@ -28,6 +31,12 @@ def texts(values: Any) -> pa.Array:
     if not isinstance(values, pa.Array):
         values = pa.array(values, pa.large_string())
     return values.cast(pa.large_string())
+
+
+class StoredImages(Items, Protocol):
+    """Encoded images of which some can be chosen."""
+
+    def take(self, kept: IntArray) -> Items: ...
 
 
 class FileItems:
@@ -46,19 +55,16 @@ class FileItems:
     def __len__(self) -> int:
         return len(self.names)
 
+    def take(self, kept: IntArray) -> FileItems:
+        return FileItems(self.folder, self.names.take(pa.array(kept)), self.sizes[kept])
+
     def name(self, number: int) -> str:
         return str(self.names[number].as_py())
 
     def __getitem__(self, number: int) -> bytes:
         path = os.path.join(self.folder, self.name(number))
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except OSError as error:
-            raise StreamgaugeError(
-                f"The file '{path}' cannot be read: {error.strerror}: bring it back, or open the"
-                " data anew."
-            ) from None
+        with readable(f"The file '{path}'"), open(path, "rb") as file:
+            return file.read()
 
     @property
     def sizes(self) -> IntArray:
@@ -72,11 +78,35 @@ class FileItems:
         return _hash_of(self.names, self.sizes)
 
 
+class OpenFiles:
+    """Shards that are read at offsets, by number; the last ones used stay open."""
+
+    OPEN = 64
+
+    def __init__(self, path_of: Callable[[int], str | Path]) -> None:
+        self._path_of = path_of
+        self._open: dict[int, int] = {}
+
+    def __del__(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+    def descriptor(self, number: int) -> int:
+        descriptor = self._open.pop(number, None)
+        if descriptor is None:
+            path = self._path_of(number)
+            with readable(f"The shard '{path}'"):
+                descriptor = os.open(path, os.O_RDONLY)
+            if len(self._open) >= self.OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[number] = descriptor
+        return descriptor
+
+
 class TarItems:
     """Members of uncompressed tar files.
 
-    The fingerprint is a hash of the names of the shards and the names, offsets and sizes of
-    members.
+    The fingerprint is of the shards' names and of the members' names, offsets and sizes.
     """
 
     def __init__(
@@ -90,169 +120,140 @@ class TarItems:
         self.shards = [os.fspath(path) for path in shards]
         self.shard, self.offset, self.size = shard, offset, size
         self.names = texts(names)
-        self._open: dict[int, int] = {}
+        self._files = OpenFiles(self.shards.__getitem__)
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TarItems, (self.shards, self.shard, self.offset, self.size, self.names)
+
+    def take(self, kept: IntArray) -> TarItems:
+        where = self.shard[kept], self.offset[kept], self.size[kept]
+        return TarItems(self.shards, *where, self.names.take(pa.array(kept)))
 
     def name(self, number: int) -> str:
         return f"{Path(self.shards[self.shard[number]]).name}/{self.names[number].as_py()}"
 
     def __getitem__(self, number: int) -> bytes:
-        which = int(self.shard[number])
-        if which not in self._open:
-            try:
-                self._open[which] = os.open(self.shards[which], os.O_RDONLY)
-            except OSError as error:
-                raise StreamgaugeError(
-                    f"The shard '{self.shards[which]}' cannot be read: {error.strerror}."
-                ) from None
-        return os.pread(self._open[which], int(self.size[number]), int(self.offset[number]))
+        shard = self._files.descriptor(int(self.shard[number]))
+        return os.pread(shard, int(self.size[number]), int(self.offset[number]))
 
     @cached_property
     def fingerprint(self) -> str:
         shards = [Path(path).name for path in self.shards]
         return _hash_of(texts(shards), self.names, self.shard, self.offset, self.size)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_open": {}}
 
-    def __del__(self) -> None:
-        for handle in getattr(self, "_open", {}).values():
-            os.close(handle)
+class ColumnItems(ABC):
+    """Some rows of a column of bytes, or of structs with a field `bytes`, in files of a table.
 
-
-class ArrowItems:
-    """A column of bytes in memory-mapped Arrow files (a Hugging Face folder).
-
-    `column` has bytes, or structs with a field `bytes`. The fingerprint is a hash of the names and
-    sizes of the files, of three samples of 64 KiB of each, and of the selected rows.
+    The fingerprint is of the files' names, sizes and three samples of 64 KiB of each, and of the
+    rows.
     """
 
     def __init__(self, files: Sequence[str | Path], column: str, rows: IntArray) -> None:
         self.files = [os.fspath(path) for path in files]
         self.column, self.rows = column, rows
-        self._chunks: tuple[IntArray, list[Any], list[Any] | None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def name(self, number: int) -> str:
-        self._load()
-        assert self._chunks is not None
-        starts, _, paths = self._chunks
-        chunk, row = _place(starts, int(self.rows[number]))
-        path = None if paths is None else paths[chunk][row].as_py()
-        return str(path) if path else f"row {int(self.rows[number]) + 1:,}"
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.files, self.column, self.rows)
 
-    def __getitem__(self, number: int) -> bytes:
-        self._load()
-        assert self._chunks is not None
-        starts, chunks, _ = self._chunks
-        chunk, row = _place(starts, int(self.rows[number]))
-        return bytes(chunks[chunk][row].as_py() or b"")
+    def take(self, kept: IntArray) -> Self:
+        return type(self)(self.files, self.column, self.rows[kept])
 
-    def _load(self) -> None:
-        if self._chunks is not None:
-            return
-        whole = pa.concat_tables([arrow_table(path) for path in self.files])[self.column]
-        paths = None
-        chunks = whole.chunks
-        if pa.types.is_struct(whole.type):
-            if whole.type.get_field_index("path") >= 0:
-                paths = [chunk.field("path") for chunk in chunks]
-            chunks = [chunk.field("bytes") for chunk in chunks]
-        starts = np.cumsum([0, *map(len, chunks)])
-        self._chunks = starts, chunks, paths
+    @abstractmethod
+    def _lengths(self) -> list[int]:
+        """The number of rows of each chunk of the column."""
+
+    @abstractmethod
+    def _chunk(self, number: int) -> pa.Array: ...
 
     @cached_property
-    def fingerprint(self) -> str:
-        return _hash_of(texts([_sample_of(path) for path in self.files]), self.rows)
+    def _starts(self) -> IntArray:
+        return np.cumsum([0, *self._lengths()])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_chunks": None}
-
-
-class ParquetItems:
-    """A column of bytes in Parquet files.
-
-    Whole row groups are decompressed, and the last two are cached: fast for a stream in the order
-    of the file, slow for replay of random samples; pack the data for that. The fingerprint is like
-    that of `ArrowItems`.
-    """
-
-    KEPT = 2
-
-    def __init__(self, files: Sequence[str | Path], column: str, rows: IntArray) -> None:
-        self.files = [os.fspath(path) for path in files]
-        self.column, self.rows = column, rows
-        self._groups: tuple[IntArray, list[tuple[int, int]]] | None = None
-        self._read: dict[int, Any] = {}
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def _cell(self, number: int, field: str) -> Any:
+        row = int(self.rows[number])
+        chunk = int(np.searchsorted(self._starts, row, "right")) - 1
+        values = self._chunk(chunk)
+        if pa.types.is_struct(values.type):
+            if values.type.get_field_index(field) < 0:
+                return None
+            values = values.field(field)
+        elif field != "bytes":
+            return None
+        return values[row - int(self._starts[chunk])].as_py()
 
     def name(self, number: int) -> str:
         return f"row {int(self.rows[number]) + 1:,}"
 
     def __getitem__(self, number: int) -> bytes:
-        if self._groups is None:
-            counts, groups = [0], []
-            for which, path in enumerate(self.files):
-                about = pq.read_metadata(path)
-                for group in range(about.num_row_groups):
-                    counts.append(about.row_group(group).num_rows)
-                    groups.append((which, group))
-            self._groups = np.cumsum(counts), groups
-        starts, places = self._groups
-        group, row = _place(starts, int(self.rows[number]))
-        if group not in self._read:
-            which, inside = places[group]
-            try:
-                with pq.ParquetFile(self.files[which]) as file:
-                    column = file.read_row_group(inside, columns=[self.column])[self.column]
-            except (pa.ArrowException, OSError) as error:
-                why = (str(error).splitlines() or [type(error).__name__])[0]
-                raise StreamgaugeError(
-                    f"The Parquet file '{self.files[which]}' is damaged ({why}): get it anew."
-                ) from None
-            values = column.combine_chunks()
-            if isinstance(values, pa.ChunkedArray):
-                values = values.chunk(0)
-            if pa.types.is_struct(values.type):
-                values = values.field("bytes")
-            if len(self._read) >= self.KEPT:
-                del self._read[next(iter(self._read))]
-            self._read[group] = values
-        return bytes(self._read[group][row].as_py() or b"")
+        return bytes(self._cell(number, "bytes") or b"")
 
     @cached_property
     def fingerprint(self) -> str:
         return _hash_of(texts([_sample_of(path) for path in self.files]), self.rows)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_groups": None, "_read": {}}
+
+class ArrowItems(ColumnItems):
+    """A column in Arrow files (a Hugging Face folder), mapped into memory."""
+
+    @cached_property
+    def _chunks(self) -> list[pa.Array]:
+        tables = [map_arrow(Path(path)) for path in self.files]
+        chunks: list[pa.Array] = pa.concat_tables(tables)[self.column].chunks
+        return chunks
+
+    def _lengths(self) -> list[int]:
+        return [len(chunk) for chunk in self._chunks]
+
+    def _chunk(self, number: int) -> pa.Array:
+        return self._chunks[number]
+
+    def name(self, number: int) -> str:
+        return str(self._cell(number, "path") or super().name(number))
 
 
-def arrow_table(path: str) -> pa.Table:
-    """A memory-mapped Arrow file, in stream or file format."""
-    try:
-        mapped = pa.memory_map(path)
-        try:
-            return pa.ipc.open_stream(mapped).read_all()
-        except pa.ArrowInvalid:
-            mapped.seek(0)
-            return pa.ipc.open_file(mapped).read_all()
-    except (pa.ArrowException, OSError) as error:
-        why = str(error).splitlines()[0]
-        raise StreamgaugeError(
-            f"The Arrow file '{path}' is damaged or cut off ({why}): get it anew."
-        ) from None
+class ParquetItems(ColumnItems):
+    """A column in Parquet files.
 
+    Whole row groups are decompressed, and the last two are cached: fast for a stream in the order
+    of the file, slow for replay of random samples; pack the data for that.
+    """
 
-def _place(starts: IntArray, row: int) -> tuple[int, int]:
-    chunk = int(np.searchsorted(starts, row, "right")) - 1
-    return chunk, row - int(starts[chunk])
+    CACHED = 2
+
+    @cached_property
+    def _groups(self) -> list[tuple[str, int, int]]:
+        """The file, number and length of every row group."""
+        return [
+            (path, group, about.row_group(group).num_rows)
+            for path in self.files
+            for about in [pq.read_metadata(path)]
+            for group in range(about.num_row_groups)
+        ]
+
+    @cached_property
+    def _cache(self) -> dict[int, pa.Array]:
+        return {}
+
+    def _lengths(self) -> list[int]:
+        return [length for _, _, length in self._groups]
+
+    def _chunk(self, number: int) -> pa.Array:
+        if number not in self._cache:
+            path, group, _ = self._groups[number]
+            with readable(f"The Parquet file '{path}'"), pq.ParquetFile(path) as file:
+                column = file.read_row_group(group, columns=[self.column])[self.column]
+            values = column.combine_chunks()
+            if len(self._cache) >= self.CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[number] = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+        return self._cache[number]
 
 
 def _sample_of(path: str, most: int = 1 << 16) -> str:
@@ -280,6 +281,5 @@ def _hash_of(*parts: Any) -> str:
             if letters is not None:
                 digest.update(memoryview(letters)[int(ends[0]) : int(ends[-1])])
         else:
-            digest.update(f"{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).data)
+            hash_array(digest, "", part)
     return digest.hexdigest()

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.source import IntArray
+from streamgauge.streams.source import IntArray, pieces
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -40,11 +40,6 @@ def words(seed: int, purpose: int) -> np.random.PCG64:
     return np.random.PCG64(np.random.SeedSequence([seed, purpose]))
 
 
-def pieces(count: int, size: int = 1 << 18) -> Iterator[slice]:
-    """0..count in slices, to bound the memory of intermediate arrays."""
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
 def weights(count: int, skew: float) -> IntArray:
     """Long-tailed whole-number weights, 2^20 / (1 + skew · rank): 0 is uniform, 1 is Zipf's law.
 
@@ -54,7 +49,7 @@ def weights(count: int, skew: float) -> IntArray:
     if count < 1:
         raise StreamgaugeError(f"There must be at least one class or user; there are {count}.")
     if not 0 <= skew <= 1000:
-        raise StreamgaugeError(f"skew must lie between 0 (uniform) and 1000, not at {skew}.")
+        raise StreamgaugeError(f"skew must be between 0 (uniform) and 1000, not {skew}.")
     line = np.floor(2.0**20 / (1.0 + skew * np.arange(count)))
     weight: IntArray = np.maximum(line, 1).astype(np.int64)
     return weight
@@ -182,6 +177,37 @@ class Chain:
         while self.best_blind_accuracy(far) >= bar:
             far *= 2
         return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < bar)
+
+
+class ClosedForms(NamedTuple):
+    """What is known of a label process, as functions of a stream's settings."""
+
+    blind_accuracy_truth: Callable[..., float]  # (config, shift=0, step=1)
+    unlimited_history_truth: Callable[[Any], float]
+    true_shift: Callable[..., int]  # (config, margin=0.005)
+    blind_shift: Callable[..., int]  # (config, margin=0.005)
+
+
+def closed_forms(truth: Callable[[Any], Chain]) -> ClosedForms:
+    """The methods of `Chain` of the same names, for settings instead of a chain.
+
+    >>> from streamgauge.streams.named import albums, markov
+    >>> sticky = markov.Config(classes=4, rho=0.8)
+    >>> round(markov.blind_accuracy_truth(sticky, shift=1), 12)  # .25 + .75 · .64
+    0.73
+    >>> markov.true_shift(markov.Config(classes=2, rho=0.5), margin=0.1)  # .5 · .5^3 < .1
+    2
+    >>> [round(albums.blind_accuracy_truth(albums.Config(), step=step), 3) for step in (1, 10)]
+    [0.89, 0.576]
+    >>> albums.true_shift(albums.Config()), albums.blind_shift(albums.Config())
+    (38, 14)
+    """
+    return ClosedForms(
+        lambda config, shift=0, step=1: truth(config).blind_accuracy(shift, step),
+        lambda config: truth(config).unlimited_history,
+        lambda config, margin=0.005: truth(config).true_shift(margin),
+        lambda config, margin=0.005: truth(config).blind_shift(margin),
+    )
 
 
 def scenes(bits: np.random.PCG64, count: int, size: int) -> Bytes:

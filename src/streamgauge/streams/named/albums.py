@@ -20,7 +20,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.named import _generate as generate
 from streamgauge.streams.named._generate import Bytes, Floats
-from streamgauge.streams.source import Array, ArraySource, IntArray
+from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 # Which draws a generator is for.
@@ -48,7 +48,7 @@ class Config(Arrangement):
     drift: float = 0.5  # share of a scene that changes over the stream
     key_frames: int = 5  # patterns that the changing share passes through
     places: bool = True  # columns latitude and longitude
-    size: int = 16  # pixels a side; 0 for a stream without images
+    size: int = 16  # pixels per side; 0 for a stream without images
 
 
 def build(config: Config) -> Stream:
@@ -92,35 +92,9 @@ def truth(config: Config) -> generate.Chain:
     )
 
 
-def blind_accuracy_truth(config: Config, shift: int = 0, step: int = 1) -> float:
-    """Expected accuracy of repeating the last known label, where nothing is held out.
-
-    pi + (1 − pi) (1 − 1/album_length)^(shift + 1), averaged over the places in a step.
-
-    >>> config = Config()
-    >>> [round(blind_accuracy_truth(config, step=step), 3) for step in (1, 10)]
-    [0.89, 0.576]
-    """
-    return truth(config).blind_accuracy(shift, step)
-
-
-def unlimited_history_truth(config: Config) -> float:
-    """What the mode of all labels so far tends to: the frequency of the commonest place."""
-    return truth(config).unlimited_history
-
-
-def true_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift at which the last label's excess over independence is below the margin."""
-    return truth(config).true_shift(margin)
-
-
-def blind_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift from which on labels alone are no better than the commonest place.
-
-    >>> true_shift(Config()), blind_shift(Config())
-    (38, 14)
-    """
-    return truth(config).blind_shift(margin)
+blind_accuracy_truth, unlimited_history_truth, true_shift, blind_shift = generate.closed_forms(
+    truth
+)
 
 
 def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:
@@ -278,7 +252,7 @@ def _times(config: Config, fresh: Array) -> IntArray:
     bits = generate.words(config.seed, _GAPS)
     time = np.empty(config.length, np.int64)
     now = _EPOCH
-    for part in generate.pieces(config.length):
+    for part in pieces(config.length):
         raw = bits.random_raw(part.stop - part.start)
         gap = np.where(fresh[part], 900 + raw % np.uint64(107_100), 1 + raw % np.uint64(120))
         time[part] = now + np.cumsum(gap.astype(np.int64))
@@ -290,7 +264,7 @@ def _places(config: Config, label: IntArray) -> tuple[Array, Array]:
     """Each place's centre, and up to a twentieth of a degree around it."""
     bits, centre = generate.words(config.seed, _JITTER), class_centres(config)
     where = np.empty((2, config.length), np.float32)
-    for part in generate.pieces(config.length):
+    for part in pieces(config.length):
         raw = bits.random_raw(2 * (part.stop - part.start)).reshape(-1, 2)
         jitter = ((raw % np.uint64(100_001)).astype(np.int64) - 50_000) / 1e6
         where[:, part] = (centre[label[part]] + jitter).T
@@ -339,8 +313,8 @@ def _check(config: Config) -> None:
         )
     for setting, share in (("off_topic", config.off_topic), ("drift", config.drift)):
         if not 0 <= share <= 1:
-            raise StreamgaugeError(f"{setting} must lie between 0 and 1, not at {share}.")
+            raise StreamgaugeError(f"{setting} must be between 0 and 1, not {share}.")
     if config.key_frames < 1:
         raise StreamgaugeError(f"There must be one key frame or more, not {config.key_frames}.")
     if config.size < 0:
-        raise StreamgaugeError(f"Images have 0 or more pixels a side, not {config.size}.")
+        raise StreamgaugeError(f"Images have 0 or more pixels per side, not {config.size}.")

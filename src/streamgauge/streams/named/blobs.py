@@ -15,7 +15,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.named import _generate as generate
 from streamgauge.streams.named._generate import Bytes
-from streamgauge.streams.source import Array, ArraySource, IntArray
+from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 _SCENES, _NOISE, _CASTS = range(300, 303)  # which draws a generator is for
@@ -31,7 +31,7 @@ class Config(Arrangement):
     held_out_by: Literal["time", "task", "random"] = "task"
     classes: int = 10
     per_class: int = 200  # samples of each class
-    size: int = 8  # pixels a side
+    size: int = 8  # pixels per side
     domains: int = 1  # colour casts that samples come in, in equal parts
 
 
@@ -45,7 +45,7 @@ def build(config: Config) -> Stream:
     scene = prototypes(config)
     bits = generate.words(config.seed, _NOISE)
     x = np.empty((count, 3, config.size, config.size), np.uint8)
-    for part in generate.pieces(count, 4096):
+    for part in pieces(count, 4096):
         grain = generate.noise(bits, part.stop - part.start, config.size)
         x[part] = scene[label[part]] + cast[part, :, None, None] + grain  # modulo 256
     columns: dict[str, Array] = {}
@@ -93,6 +93,6 @@ def _check(config: Config) -> None:
             f"The stream is empty: {config.classes} classes of {config.per_class} samples."
         )
     if config.size < 1:
-        raise StreamgaugeError(f"Images have one pixel a side or more, not {config.size}.")
+        raise StreamgaugeError(f"Images have one pixel per side or more, not {config.size}.")
     if not 1 <= config.domains <= 27:
         raise StreamgaugeError(f"There are from 1 to 27 domains, not {config.domains}.")

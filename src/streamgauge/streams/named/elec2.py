@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
+from streamgauge.streams.datasets.archive import Files, md5
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
 from streamgauge.streams.named.splits import arrange_stored
-from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
 from streamgauge.tables.roles import feature_matrix
@@ -61,18 +59,11 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
             "ARFF" if isinstance(reader, ArffTable) else "a CSV",
             2,
             ["down", "up"],
-            {
-                "features": _md5(exact.astype("<i4")),
-                "labels": _md5(label),
-            },
+            {"features": md5(np.ascontiguousarray(exact.astype("<i4"))), "labels": md5(label)},
         )
     if broken is not None:
         raise broken
     return None
-
-
-def _md5(values: Array) -> str:
-    return hashlib.md5(np.ascontiguousarray(values).data, usedforsecurity=False).hexdigest()
 
 
 DATA = DataSet(

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.named import _generate as generate
-from streamgauge.streams.source import ArraySource, IntArray
+from streamgauge.streams.source import ArraySource, IntArray, pieces
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 _MOVES, _CLASSES = 100, 101  # which draws a generator is for
@@ -44,35 +44,9 @@ def truth(config: Config) -> generate.Chain:
     )
 
 
-def blind_accuracy_truth(config: Config, shift: int = 0, step: int = 1) -> float:
-    """Expected accuracy of repeating the last known label, `shift` samples ahead.
-
-    pi + (1 − pi) rho^(shift + 1) sample by sample, where pi is the sum of squared class
-    frequencies; with `step` samples revealed at once the mean over the places in a step.
-
-    >>> round(blind_accuracy_truth(Config(classes=4, rho=0.8), shift=1), 12)  # .25 + .75 · .64
-    0.73
-    """
-    return truth(config).blind_accuracy(shift, step)
-
-
-def unlimited_history_truth(config: Config) -> float:
-    """What the mode of all labels so far tends to: the frequency of the commonest class."""
-    return truth(config).unlimited_history
-
-
-def true_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift at which (1 − pi) rho^(shift + 1) lies below the margin.
-
-    >>> true_shift(Config(classes=2, rho=0.5), margin=0.1)  # .5 · .5^3 is the first below .1
-    2
-    """
-    return truth(config).true_shift(margin)
-
-
-def blind_shift(config: Config, margin: float = 0.005) -> int:
-    """The smallest shift from which on labels alone are no better than the commonest class."""
-    return truth(config).blind_shift(margin)
+blind_accuracy_truth, unlimited_history_truth, true_shift, blind_shift = generate.closed_forms(
+    truth
+)
 
 
 def _labels(config: Config) -> IntArray:
@@ -83,7 +57,7 @@ def _labels(config: Config) -> IntArray:
     choices = generate.words(config.seed, _CLASSES)
     label = np.empty(config.length, generate.smallest_type(config.classes))
     last = 0
-    for part in generate.pieces(config.length):
+    for part in pieces(config.length):
         number = np.cumsum(fresh[part])
         drawn = generate.draw(choices.random_raw(int(number[-1])), weight)
         label[part] = np.append(last, drawn)[number]

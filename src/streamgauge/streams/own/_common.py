@@ -1,10 +1,10 @@
-"""What the streams over one's own data share: settings, bad rows, columns of a table, splits."""
+"""What the streams of your own data share: settings, bad rows, columns of a table, splits."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,28 +14,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.datasets.archive import leaves_folder
 from streamgauge.streams.images.image_source import ImageSource, Items
-from streamgauge.streams.images.items import FileItems, texts
+from streamgauge.streams.images.items import FileItems, StoredImages, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe
 from streamgauge.tables.roles import code_labels, read_columns
-from streamgauge.tables.rows import Flags, Rows, counted, row_number
+from streamgauge.tables.rows import Flags, Rows, counted
 from streamgauge.tables.values import clean_text
 
 TRAIN = ("train", "training", "trn")
 TEST = ("test", "testing", "tst", "eval", "evaluation")
 VALIDATION = ("val", "valid", "validation", "dev")
+SPLITS = (*TRAIN, *TEST, *VALIDATION)
 ROLES = ("label", "time", "user", "latitude", "longitude", "domain", "split", "id")
+_IMAGE_SETTINGS = ("size", "how", "alpha", "colour", "claim", "max_pixels", "on_bad")
 TEXT = ("label", "user", "domain", "split", "id")  # roles whose cells keep their spelling
 
 
 @dataclass(frozen=True)
 class Images(Arrangement):
-    """Settings of every stream over one's own images."""
+    """Settings of every stream of your own images."""
 
-    path: str = ""  # where the data lie
-    size: int = 64  # pixels a side that images are brought to
+    path: str = ""  # of the data
+    size: int = 64  # pixels per side that images are resized to
     how: Literal["crop", "stretch"] = "crop"  # the centred square, or all of it out of proportion
     alpha: Literal["white", "black", "drop", "refuse"] = "white"  # behind transparent parts
     colour: Literal["convert", "refuse"] = "convert"  # of images that are not RGB
@@ -57,53 +60,41 @@ class Columns(Images):
     longitude: str = ""
     domain: str = ""
     split: str = ""
-    id: str = ""  # where there is one, it may not come twice
+    id: str = ""  # unique, where there is one
     labels: Literal["auto", "numbers", "names"] = "auto"  # keep numbers, or number what is there
     names: str = ""  # text file of class names, one a line; other labels are unknown
-
-
-@dataclass
-class Table:
-    """One's own samples as columns, before anything is known of them."""
-
-    where: str  # as errors call it
-    columns: pa.Table
-    class_names: Sequence[str] | None = None  # of the label's numbers, where the data say so
-    row_name: Callable[[int], str] = row_number
 
 
 def table_stream(
     name: str,
     config: Columns,
-    table: Table,
-    inputs: Callable[[Rows], Callable[[IntArray], Items | Array]],
-    image: str = "",
+    columns: pa.Table,
+    rows: Rows,
+    inputs: StoredImages | Array,
+    input_column: str = "",
+    class_names: Sequence[str] | None = None,
 ) -> Stream:
-    """A stream of a table. `inputs(rows)` refuses rows whose inputs cannot be, and gives a function
-    from the rows kept to their images, or to an array; `image` is the column they come from."""
+    """A stream of a table, given the inputs of all rows. Rows whose inputs are unusable were
+    refused before; `class_names` name the numbers in the label column, where they are known."""
     given = {role: str(getattr(config, role)) for role in ROLES}
-    free = [column for column in table.columns.column_names if column != image]
-    chosen = choose(free, ROLES, given, table.where, needed=["label"])
-    rows = Rows(len(table.columns), table.where, table.row_name, config.on_bad)
-    column = {role: clean_text(table.columns[chosen[role]])[0] for role in TEXT if role in chosen}
-    make = inputs(rows)
-    label, class_names, remark = labels_of(column["label"], config, table, rows)
-    columns = read_columns(table.columns, chosen, rows)
-    if "id" in column:
-        refuse_repeated(column["id"], "id", rows)
-    split = splits_of(column.get("split"), config, rows)
-    left = [column for column in free if column not in chosen.values()]
-    if image:
-        chosen = {"image": image, **chosen}
+    free = [column for column in columns.column_names if column != input_column]
+    chosen = choose(free, ROLES, given, rows.table, needed=["label"])
+    text = {role: clean_text(columns[chosen[role]])[0] for role in TEXT if role in chosen}
+    label, class_names, remark = labels_of(text["label"], config, class_names, rows)
+    values = read_columns(columns, chosen, rows)
+    if "id" in text:
+        refuse_repeated(text["id"], "id", rows)
+    split = splits_of(text.get("split"), config, rows)
+    unused = [column for column in free if column not in chosen.values()]
+    if input_column:
+        chosen = {"image": input_column, **chosen}
         given["image"] = str(getattr(config, "image", ""))
-    announce(f"{table.where}: {describe(chosen, given, left)}{remark}{split.line}")
-    kept = np.flatnonzero(rows.good & ~split.unused)
-    rows.kept()  # says so where nothing is left
-    if len(kept) == 0:
-        raise StreamgaugeError(f"No row of {table.where} is in a split that is streamed.")
-    columns = {role: values[kept] for role, values in columns.items()}
-    refuse_backwards(columns, config, rows, kept, split.is_test[kept])
-    source = source_of(make(kept), label[kept], class_names, columns, config)
+    announce(f"{rows.table}: {describe(chosen, given, unused)}{remark}{split.line}")
+    kept = split.used(rows)
+    values = {role: column[kept] for role, column in values.items()}
+    refuse_backwards(values, config, rows, kept, split.is_test[kept])
+    some = inputs[kept] if isinstance(inputs, np.ndarray) else inputs.take(kept)
+    source = source_of(some, label[kept], class_names, values, config)
     return finish(name, config, source, split.is_test[kept], rows, {"columns": chosen})
 
 
@@ -111,7 +102,7 @@ def source_of(
     inputs: Items | Array,
     label: IntArray,
     class_names: Sequence[str] | None,
-    columns: Mapping[str, Array],
+    columns: Mapping[str, Any],
     config: Images,
 ) -> Source:
     classes = None if class_names is None else len(class_names)
@@ -120,16 +111,10 @@ def source_of(
     return ImageSource(
         inputs,
         label,
-        size=config.size,
         classes=classes,
         class_names=class_names,
-        how=config.how,
-        alpha=config.alpha,
-        colour=config.colour,
-        claim=config.claim,
-        max_pixels=config.max_pixels,
-        on_bad=config.on_bad,
-        **columns,  # type: ignore[arg-type]
+        **{name: getattr(config, name) for name in _IMAGE_SETTINGS},
+        **columns,
     )
 
 
@@ -141,7 +126,7 @@ def finish(
     rows: Rows,
     notes: Mapping[str, Any],
 ) -> Stream:
-    """The stream of a source, with what was counted said and kept."""
+    """The stream of a source; what was left out is printed and stored in its notes."""
     left_out = dict(rows.left_out)
     if isinstance(source, ImageSource) and source.bad:
         kept = np.ones(len(is_test), bool)
@@ -153,7 +138,7 @@ def finish(
         total = sum(left_out.values())
         announce(f"{rows.table}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
-    for where in ("path", "root", "names"):  # a run is to be taken up again from any folder
+    for where in ("path", "root", "names"):  # so that a run can be resumed from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
             settings[where] = str(Path(settings[where]).expanduser().resolve())
     return arrange(
@@ -167,11 +152,11 @@ def finish(
 
 
 def labels_of(
-    column: pa.ChunkedArray, config: Columns, table: Table, rows: Rows
+    column: pa.ChunkedArray, config: Columns, class_names: Sequence[str] | None, rows: Rows
 ) -> tuple[IntArray, Sequence[str] | None, str]:
     """Labels, names of classes, and a remark for the line that is shown. Empty text, nothing, and
     negative numbers are missing labels."""
-    known = _read_names(config.names) if config.names else table.class_names
+    known = _read_names(config.names) if config.names else class_names
     by_name = config.labels == "names" and bool(config.names)
     numbering = config.labels if known is None or by_name else "auto"
     label, names = code_labels(column, rows, numbering, known)
@@ -217,9 +202,7 @@ def refuse_backwards(
 
 def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -> None:
     """The first row with a value is kept; those after it are bad."""
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if pa.types.is_dictionary(whole.type):
-        whole = whole.dictionary_decode()
+    whole = texts(values)
     code = np.asarray(pc.fill_null(whole.dictionary_encode().indices, -1))
     consider = np.flatnonzero(rows.good & (code >= 0))
     _, first = np.unique(code[consider], return_index=True)
@@ -235,9 +218,28 @@ def refuse_repeated(values: pa.ChunkedArray | pa.Array, what: str, rows: Rows) -
 
 @dataclass
 class Splits:
+    """Which rows are evaluated on, which are not used, and a sentence that says so."""
+
     is_test: Flags
     unused: Flags
-    line: str
+    line: str = ""
+
+    def used(self, rows: Rows) -> IntArray:
+        """The numbers of the usable rows that are in a split."""
+        kept = rows.kept()
+        kept = kept[~self.unused[kept]]
+        if len(kept) == 0:
+            raise StreamgaugeError(f"No row of {rows.table} is in a split that is streamed.")
+        return kept
+
+
+def split_by_file(table: pa.Table, name: str, splits: Sequence[str], counts: Any) -> pa.Table:
+    """Append the split of each row as a column, given the split and the row count of each file."""
+    if not any(splits):
+        return table
+    file = pa.array(np.repeat(np.arange(len(splits), dtype=np.int32), counts))
+    column = pa.DictionaryArray.from_arrays(file, pa.array(splits)).dictionary_decode()
+    return table.append_column(name, column)
 
 
 def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits:
@@ -249,11 +251,8 @@ def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits
     if column is None:
         if config.train or config.test not in ("", "none"):
             raise StreamgaugeError(f"{rows.table} has no splits: leave out train and test.")
-        return Splits(none, none.copy(), "")
-    values = column.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    coded = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
+        return Splits(none, none.copy())
+    coded = pc.fill_null(texts(column), "").dictionary_encode()
     there = [str(name) for name in coded.dictionary.to_pylist()]
     train = _chosen(config.train, there, "train") or _like(there, TRAIN)
     test: list[str] = []
@@ -294,8 +293,8 @@ def _like(there: Sequence[str], words: Sequence[str]) -> list[str]:
     return [name for name in there if name.strip().lower() in words]
 
 
-def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], Items]:
-    """Images in files below a folder; refuses paths that leave it, are missing, or come twice.
+def file_items(folder: Path, paths: Any, rows: Rows) -> FileItems:
+    """Images in files below a folder; refuses paths that leave it, are missing, or are repeated.
 
     A path is relative to the folder, or absolute and inside it, without `..`; a link must end
     inside it."""
@@ -311,13 +310,9 @@ def file_inputs(folder: Path, paths: Any, rows: Rows) -> Callable[[IntArray], It
             kind,
             lambda row, w=what: rows.at(row, w.format(given[row], folder)),  # type: ignore[misc]
         )
-    packed = texts(names)
-    refuse_repeated(packed, "path", rows)
-
-    def make(kept: IntArray) -> Items:
-        return FileItems(root, packed.take(pa.array(kept)), sizes[kept])
-
-    return make
+    items = FileItems(root, names, sizes)
+    refuse_repeated(items.names, "path", rows)
+    return items
 
 
 _STATES = {
@@ -333,8 +328,7 @@ def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, i
         return path, 1, 0
     if os.path.isabs(path):
         path = os.path.relpath(path, root) if path.startswith(root + os.sep) else path
-    parts = path.replace("\\", "/").split("/")
-    if os.path.isabs(path) or ".." in parts or "\0" in path or path[1:2] == ":":
+    if leaves_folder(path):
         return path, 2, 0
     path = os.path.normpath(path)
     full = os.path.join(root, path)
@@ -357,7 +351,7 @@ def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, i
 
 def need_path(config: Any, stream: str) -> Path:
     if not config.path:
-        raise StreamgaugeError(f"Say where the data lie: --stream {stream} --stream.path PATH.")
+        raise StreamgaugeError(f"Name the data: --stream {stream} --stream.path PATH.")
     path = Path(config.path).expanduser()
     if not path.exists():
         raise StreamgaugeError(f"There is nothing at '{path}': check --stream.path.")

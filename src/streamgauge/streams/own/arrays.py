@@ -2,7 +2,7 @@
 
 Arrays are found by name: x, y, and time, user, domain, latitude, longitude, split where there are
 any; x_train, y_train, x_test, y_test make an official test set. `.npy` files are mapped into
-memory. Bytes with channels last are brought to channels first, and it is said.
+memory. Bytes with channels last are transposed to channels first, with a message.
 """
 
 from __future__ import annotations
@@ -55,36 +55,34 @@ def build(config: Config) -> Stream:
     if path.suffix == ".npy":
         given["x"], given["label"] = arrays
     paired = _train_and_test(arrays, given)
-    is_test = np.zeros(0, bool)
     if paired:
         x, y, x_test, y_test = paired.arrays
         is_test = np.arange(len(x) + len(x_test)) >= len(x)
         chosen = {"x": "x_train, x_test", "label": "y_train, y_test"}
-        found: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
+        columns: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
         left = [name for name in arrays if name not in paired.names]
     else:
         chosen = choose(list(arrays), _ROLES, given, where, needed=_ROLES[:2])
-        found = {role: arrays[name] for role, name in chosen.items()}
+        columns = {role: arrays[name] for role, name in chosen.items()}
         left = [name for name in arrays if name not in chosen.values()]
-    _refuse_unequal(found, chosen, where)
-    inputs, remark = _channels_first(found.pop("x"), config, where)
-    label = found.pop("label")
-    rows, kept = Rows(len(label), where), np.arange(len(label))
-    split = found.pop("split", None)
-    line = ""
-    if split is not None:
-        parts = _own.splits_of(pa.chunked_array([[str(v) for v in split]]), config, rows)
-        is_test, line = parts.is_test, parts.line
-        if parts.unused.any():
-            kept = np.flatnonzero(~parts.unused)
-            inputs, label, is_test = inputs[kept], label[kept], is_test[kept]
-            found = {role: values[kept] for role, values in found.items()}
-    if not len(is_test):
-        is_test = np.zeros(len(label), bool)
-    announce(f"{where}: {describe(chosen, given, left)}{remark}{line}")
+        is_test = np.zeros(len(columns["label"]) if columns["label"].ndim else 0, bool)
+    _refuse_unequal(columns, chosen, where)
+    inputs, remark = _channels_first(columns.pop("x"), config, where)
+    label = columns.pop("label")
+    rows = Rows(len(label), where)
+    split = _own.Splits(is_test, np.zeros(len(label), bool))
+    if "split" in columns:
+        names = pa.chunked_array([[str(value) for value in columns.pop("split")]])
+        split = _own.splits_of(names, config, rows)
+    kept = split.used(rows)
+    if len(kept) < len(label):
+        inputs, label = inputs[kept], label[kept]
+        columns = {role: values[kept] for role, values in columns.items()}
+    is_test = split.is_test[kept]
+    announce(f"{where}: {describe(chosen, given, left)}{remark}{split.line}")
     if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
         label = label[:, 0]
-    source = ArraySource(inputs, label, classes=config.classes or None, **found)  # type: ignore[arg-type]
+    source = ArraySource(inputs, label, classes=config.classes or None, **columns)  # type: ignore[arg-type]
     _own.refuse_backwards(source.columns, config, rows, kept, is_test)
     return _own.finish("arrays", config, source, is_test, rows, {"columns": chosen})
 
@@ -103,25 +101,25 @@ def _train_and_test(arrays: Mapping[str, Array], given: Mapping[str, str]) -> _P
     return _Paired(names, [arrays[name] for name in names])
 
 
-def _refuse_unequal(found: Mapping[str, Array], chosen: Mapping[str, str], where: str) -> None:
-    """Every array has an entry a sample."""
-    counts = {role: array.shape[0] if array.ndim else None for role, array in found.items()}
+def _refuse_unequal(columns: Mapping[str, Array], chosen: Mapping[str, str], where: str) -> None:
+    """Every array must have one entry per sample."""
+    counts = {role: array.shape[0] if array.ndim else None for role, array in columns.items()}
     for role, count in counts.items():
         if count is None or count != counts["x"]:
             entries = "one value" if count is None else f"{count:,} entries"
             raise StreamgaugeError(
                 f"The array '{chosen[role]}' in {where} (the {role}) has {entries}, and"
-                f" '{chosen['x']}' (the x) {counts['x'] or 0:,}: there must be one a sample."
+                f" '{chosen['x']}' (the x) {counts['x'] or 0:,}: there must be one per sample."
             )
 
 
-def _joined(one: Array, other: Array) -> Array:
-    if one.shape[1:] != other.shape[1:]:
+def _joined(train: Array, test: Array) -> Array:
+    if train.shape[1:] != test.shape[1:]:
         raise StreamgaugeError(
-            f"Training and test arrays have samples of shapes {one.shape[1:]} and"
-            f" {other.shape[1:]}."
+            f"Training and test arrays have samples of shapes {train.shape[1:]} and"
+            f" {test.shape[1:]}."
         )
-    return np.concatenate([one, other])
+    return np.concatenate([train, test])
 
 
 def _channels_first(x: Array, config: Config, where: str) -> tuple[Array, str]:

@@ -62,25 +62,19 @@ def build(config: Config) -> Stream:
         flat,
         "file in no class",
         lambda row: (
-            f"'{names[row]}' lies in no class folder of '{root}', as {layout}/photo.jpg would."
+            f"'{names[row]}' is in no class folder of '{root}', as {layout}/photo.jpg would."
         ),
     )
-    make = _own.file_inputs(root, names, rows)
-    place = {level: number for number, level in enumerate(above)}
+    items = _own.file_items(root, names, rows)
     column = {
-        level: pa.chunked_array([[p[at] if len(p) > at else "" for p in parts]])
-        for level, at in place.items()
+        level: pa.chunked_array([[part[at] if len(part) > at else "" for part in parts]])
+        for at, level in enumerate(above)
     }
     split = _own.splits_of(column.get("split"), config, rows)
-    kept = rows.kept()
-    kept = kept[~split.unused[kept]]
-    if len(kept) == 0:
-        raise StreamgaugeError(f"No image below '{root}' is in a split that is streamed.")
-    every = np.array([p[place["class"]] if len(p) > place["class"] else "" for p in parts])
-    classes, label = np.unique(every[kept], return_inverse=True)
-    columns = {}
-    if "domain" in place:
-        columns["domain"] = np.array([p[place["domain"]] for p in parts])[kept]
+    kept = split.used(rows)
+    level = {name: np.array(values.to_pylist())[kept] for name, values in column.items()}
+    classes, label = np.unique(level["class"], return_inverse=True)
+    columns = {"domain": level["domain"]} if "domain" in level else {}
     ignored = f" {others} other files were not looked at." if others else ""
     ignored += f" {len(links)} links to folders were not followed." if links else ""
     announce(
@@ -88,14 +82,14 @@ def build(config: Config) -> Stream:
         f" {config.size} x {config.size}.{split.line}{ignored}"
     )
     source = _own.source_of(
-        make(kept), label.astype(np.int64), [str(c) for c in classes], columns, config
+        items.take(kept), label.astype(np.int64), [str(c) for c in classes], columns, config
     )
     notes = {"layout": layout, "other_files": others, "linked_folders": len(links)}
     return _own.finish("folder", config, source, split.is_test[kept], rows, notes)
 
 
 def _images_below(root: Path) -> tuple[list[str], int, list[str]]:
-    """Paths of images, sorted, with slashes; how many files there are beside them; and links to
+    """Paths of images, sorted, with slashes; the number of other files; and links to
     folders, which may lead anywhere, or round in circles."""
     names, links, others = [], [], 0
     for folder, inner, files in os.walk(root):  # does not follow links to folders
@@ -126,18 +120,17 @@ def _layout(config: Config, root: Path, names: list[str]) -> str:
     top = sorted({name.split("/")[0] for name in names if "/" in name})
     if not top:
         raise StreamgaugeError(
-            f"The images lie in '{root}' itself, so nothing says their classes: put them in one"
-            " folder a class, or use --stream manifest with a table."
+            f"The images are in '{root}' itself, so nothing says their classes: put them in one"
+            " folder per class, or use --stream manifest with a table."
         )
     if config.train or config.test not in ("", "none"):
         return "split/class"
-    words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
-    splits = [name for name in top if name.lower() in words]
+    splits = [name for name in top if name.lower() in _own.SPLITS]
     if not splits:
         return "class"
     if len(splits) == len(top) and any(name.lower() in _own.TRAIN for name in top):
         return "split/class"
     raise StreamgaugeError(
-        f"'{splits[0]}' below '{root}' may be a split or a class, beside {', '.join(top[:6])}: set"
+        f"'{splits[0]}' below '{root}' may be a split or a class, next to {', '.join(top[:6])}: set"
         " --stream.layout to class or split/class."
     )

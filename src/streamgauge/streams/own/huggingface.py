@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,15 @@ import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import replace_synced, temporary_path
-from streamgauge.streams.images.image_source import Items
-from streamgauge.streams.images.items import ArrowItems, ParquetItems, arrow_table
+from streamgauge.streams.datasets.archive import refuse_leaving
+from streamgauge.streams.images.items import ArrowItems, ParquetItems, StoredImages
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.own.manifest import is_bytes
-from streamgauge.streams.source import Array, IntArray
+from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import choose
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.typed import ParquetTable
-
-_SPLIT = "split by folder"  # the column made of the names of splits
+from streamgauge.tables.typed import ParquetTable, map_arrow
 
 
 @dataclass(frozen=True)
@@ -62,61 +59,46 @@ def build(config: Config) -> Stream:
     arrow = files[0].suffix == ".arrow"
     where = f"'{path.name}'"
     reader = None if arrow else ParquetTable(files, where)
-    schema = arrow_table(str(files[0])).schema if reader is None else reader.schema
+    schema = map_arrow(files[0]).schema if reader is None else reader.schema
     features = parts[0].features or _features(schema)
     column = _input_column(config, schema, where)
     rest = [name for name in schema.names if name != column]
     images = is_bytes(schema.field(column).type)
     if reader is None:
-        tables = [arrow_table(str(file)).select(rest if images else schema.names) for file in files]
+        tables = [map_arrow(file).select(rest if images else schema.names) for file in files]
         counts = np.array([len(table) for table in tables])
         columns = pa.concat_tables(tables, promote_options="permissive")
     else:
         counts = np.array(reader.counts)
         columns = reader.read(rest if images else schema.names)
-    if len(parts) > 1 or parts[0].split:
-        names = [part.split for part in parts for _ in part.files]
-        places = pa.array(np.repeat(np.arange(len(names)), counts).astype(np.int32))
-        columns = columns.append_column(
-            _SPLIT, pa.DictionaryArray.from_arrays(places, pa.array(names)).dictionary_decode()
-        )
+    splits = [part.split for part in parts for _ in part.files]
+    columns = _own.split_by_file(columns, "split by folder", splits, counts)
     label = choose([*rest], ["label"], {"label": config.label}, where).get("label", "")
     about = features.get(label) or {}
     known = about.get("names") if about.get("_type") == "ClassLabel" else None
-    table = _own.Table(where, columns, known)
-    find = _images(files, column, arrow) if images else _vectors(columns, column)
-    return _own.table_stream("huggingface", config, table, find, column)
+    rows = Rows(len(columns), where, on_bad=config.on_bad)
+    inputs: StoredImages | Array
+    if images:
+        kind = ArrowItems if arrow else ParquetItems
+        inputs = kind(files, column, np.arange(len(columns)))
+    else:
+        inputs = _vectors(columns[column].combine_chunks(), column, rows)
+    return _own.table_stream("huggingface", config, columns, rows, inputs, column, known)
 
 
-def _images(
-    files: Sequence[Path], column: str, arrow: bool
-) -> Callable[[Rows], Callable[[IntArray], Items | Array]]:
-    kind = ArrowItems if arrow else ParquetItems
-    return lambda rows: lambda kept: kind(files, column, kept)
-
-
-def _vectors(
-    columns: pa.Table, column: str
-) -> Callable[[Rows], Callable[[IntArray], Items | Array]]:
-    """A list of numbers a row, all of one length, as embeddings are."""
-
-    def make(rows: Rows) -> Callable[[IntArray], Items | Array]:
-        values = columns[column].combine_chunks()
-        lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
-        size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
-        rows.refuse(
-            lengths != size,
-            "input of another length",
-            lambda row: rows.at(row, f"has {lengths[row]} numbers in '{column}', not {size}."),
-        )
-
-        def taken(kept: IntArray) -> Array:
-            flat = values.take(pa.array(kept)).flatten()
-            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(kept), size)
-
-        return taken
-
-    return make
+def _vectors(values: pa.Array, column: str, rows: Rows) -> Array:
+    """A list of numbers per row, all of one length, as embeddings are; zeros in refused rows."""
+    lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
+    size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
+    rows.refuse(
+        lengths != size,
+        "input of another length",
+        lambda row: rows.at(row, f"has {lengths[row]} numbers in '{column}', not {size}."),
+    )
+    good = values.filter(pa.array(lengths == size)).flatten().to_numpy(zero_copy_only=False)
+    x = np.zeros((len(values), size), good.dtype)
+    x[lengths == size] = good.reshape(int((lengths == size).sum()), size)
+    return x
 
 
 def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
@@ -147,7 +129,7 @@ def _parts(path: Path) -> list[_Part]:
     """The splits in a folder, in the order that the data set has them."""
     if (path / "dataset_dict.json").is_file():
         splits = _json(path / "dataset_dict.json").get("splits", [])
-        return [_saved(path / _inside(name, path), name) for name in splits]
+        return [_saved(path / refuse_leaving(name, path), name) for name in splits]
     if (path / "state.json").is_file():
         return [_saved(path, "")]
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -156,15 +138,15 @@ def _parts(path: Path) -> list[_Part]:
             f"'{path}' is no Hugging Face data set: there is no dataset_dict.json, state.json or"
             " .parquet file in it."
         )
-    found: dict[str, _Part] = {}
+    parts: dict[str, _Part] = {}
     for file in files:  # hub repositories name them train-00000-of-00004.parquet
         match = re.match(r"([A-Za-z_]+?)(?:-\d+.*)?\.parquet$", file.name)
         split = match.group(1) if match else ""
-        if split.lower() not in (*_own.TRAIN, *_own.TEST, *_own.VALIDATION):
+        if split.lower() not in _own.SPLITS:
             split = file.parent.name if file.parent != path else ""
-            split = split if split.lower() in (*_own.TRAIN, *_own.TEST, *_own.VALIDATION) else ""
-        found.setdefault(split, _Part(split, [], {})).files.append(file)
-    return list(found.values())
+            split = split if split.lower() in _own.SPLITS else ""
+        parts.setdefault(split, _Part(split, [], {})).files.append(file)
+    return list(parts.values())
 
 
 def _saved(folder: Path, split: str) -> _Part:
@@ -173,39 +155,34 @@ def _saved(folder: Path, split: str) -> _Part:
         raise StreamgaugeError(
             f"'{folder}' is stored with an order of its own: save it again after flatten_indices()."
         )
-    files = [folder / _inside(part["filename"], folder) for part in state.get("_data_files", [])]
+    listed = [part["filename"] for part in state.get("_data_files", [])]
+    files = [folder / refuse_leaving(name, folder) for name in listed]
     for file in files:
         if not file.is_file():
-            raise StreamgaugeError(f"The data set lacks its file '{file}': get it anew.")
+            raise StreamgaugeError(f"The data set lacks its file '{file}': get it again.")
     if not files:
         raise StreamgaugeError(f"'{folder}' names no data files in its state.json.")
     return _Part(split, files, info.get("features") or {})
-
-
-def _inside(name: str, folder: Path) -> str:
-    if Path(name).is_absolute() or ".." in Path(name).parts or "\\" in name:
-        raise StreamgaugeError(f"'{folder}' names the file '{name}', which leaves its folder.")
-    return name
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
     """Parquet files of the hub carry the description in their schema."""
     try:
         text = (schema.metadata or {}).get(b"huggingface", b"{}")
-        found: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
+        features: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
     except (ValueError, AttributeError):
         return {}
-    return found
+    return features
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise StreamgaugeError(f"'{file}' cannot be read: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise StreamgaugeError(f"'{file}' is not what a Hugging Face data set has there.")
-    return found
+    return content
 
 
 def _from_hub(config: Config) -> Path:

@@ -6,18 +6,16 @@ shown. In the order `given`, times may not go backwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.images.image_source import Items
-from streamgauge.streams.images.items import ParquetItems
+from streamgauge.streams.images.items import ParquetItems, StoredImages
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import NAMES, choose
 from streamgauge.tables.read import open_table, table_format
@@ -25,12 +23,10 @@ from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable
 from streamgauge.tables.values import is_text
 
-Inputs = Callable[[Rows], Callable[[IntArray], Items | Array]]
-
 
 @dataclass(frozen=True)
 class Config(_own.Columns):
-    """Settings of a table with an image a row."""
+    """Settings of a table with one image per row."""
 
     image: str = ""  # the column with paths or bytes; "" guesses
     root: str = ""  # the folder that paths begin at; "" is that of the table
@@ -51,35 +47,35 @@ def build(config: Config) -> Stream:
     columns: Any = None if stored else reader.read(text=text)
     schema = stored.schema if stored else columns.schema
     column = _image_column(config, schema, where)
-    inputs: Inputs
+    inputs: StoredImages
     if is_text(schema.field(column).type):
         columns = reader.read(text=text) if stored else columns
-        inputs = _files(config, path, columns, column)
+        rows = Rows(len(columns), where, reader.row_name, config.on_bad)
+        inputs = _own.file_items(_folder(config, path), columns[column], rows)
     elif stored:
         columns = reader.read([name for name in schema.names if name != column])
-        files = stored.files
-        inputs = lambda rows: lambda kept: ParquetItems(files, column, kept)  # noqa: E731
+        rows = Rows(len(columns), where, reader.row_name, config.on_bad)
+        inputs = ParquetItems(stored.files, column, np.arange(len(columns)))
     else:
         raise StreamgaugeError(
             f"The column '{column}' of {where} holds no paths: set --stream.image."
         )
-    table = _own.Table(where, columns, row_name=reader.row_name)
-    return _own.table_stream("manifest", config, table, inputs, column)
+    return _own.table_stream("manifest", config, columns, rows, inputs, column)
 
 
-def _files(config: Config, path: Path, columns: pa.Table, column: str) -> Inputs:
+def _folder(config: Config, path: Path) -> Path:
+    """The folder that paths are relative to."""
     folder = Path(config.root).expanduser() if config.root else path
-    folder = folder if folder.is_dir() else folder.parent
-    if config.root and not Path(config.root).expanduser().is_dir():
+    if config.root and not folder.is_dir():
         raise StreamgaugeError(f"There is no folder '{config.root}': check --stream.root.")
-    return lambda rows: _own.file_inputs(folder, columns[column], rows)
+    return folder if folder.is_dir() else folder.parent
 
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Bytes, or a struct with a field of them, as Hugging Face stores images."""
     if pa.types.is_struct(kind):
-        place = kind.get_field_index("bytes")
-        return place >= 0 and is_bytes(kind.field(place).type)
+        at = kind.get_field_index("bytes")
+        return at >= 0 and is_bytes(kind.field(at).type)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
@@ -88,21 +84,21 @@ def _image_column(config: Config, schema: pa.Schema, where: str) -> str:
         return choose(schema.names, ["image"], {"image": config.image}, where)["image"]
     binary = [name for name in schema.names if is_bytes(schema.field(name).type)]
     if binary:
-        found = choose(binary, ["bytes"], {}, where).get("bytes")
-        if found is None and len(binary) == 1:
-            found = binary[0]
-        if found is None:
+        column = choose(binary, ["bytes"], {}, where).get("bytes")
+        if column is None and len(binary) == 1:
+            column = binary[0]
+        if column is None:
             raise StreamgaugeError(
                 f"Which column of {where} is the image? It may be {', '.join(binary)}: set"
                 " --stream.image to one of them."
             )
-        return found
+        return column
     text = [name for name in schema.names if is_text(schema.field(name).type)]
-    found = choose(text, ["path"], {}, where).get("path")
-    if found is None:
+    column = choose(text, ["path"], {}, where).get("path")
+    if column is None:
         raise StreamgaugeError(
             f"No column of {where} looks like the path of an image (such as"
             f" {', '.join(NAMES['path'][0].split()[:4])}): set --stream.image to one of"
             f" {', '.join(schema.names)}."
         )
-    return found
+    return column

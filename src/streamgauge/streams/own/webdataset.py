@@ -1,7 +1,7 @@
-"""WebDataset tar shards of your own: photo.jpg beside photo.cls or photo.json, seekable.
+"""WebDataset tar shards of your own: photo.jpg with photo.cls or photo.json, seekable.
 
-Where every image lies is looked up once and kept beside each shard (`shard.tar.index`), if that
-folder can be written to. Labels are in .cls, or in a field of .json, which may also have time,
+The offset of every image is looked up once and stored next to each shard (`shard.tar.index`), if
+that folder is writable. Labels are in .cls, or in a field of .json, which may also have time,
 user, latitude, longitude. Nothing is unpacked to disk.
 """
 
@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_atomic
+from streamgauge.streams.datasets.archive import leaves_folder
 from streamgauge.streams.images.image_source import SUFFIXES
-from streamgauge.streams.images.items import TarItems, texts
+from streamgauge.streams.images.items import TarItems
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.source import Array, IntArray
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import announce
 from streamgauge.tables.rows import Rows
@@ -67,7 +67,7 @@ def build(config: Config) -> Stream:
             cut.append(shard)
     if cut and config.on_bad == "fatal":
         raise StreamgaugeError(
-            f"The shard '{cut[0]}' is cut off: get it anew, or set --stream.on_bad skip to use"
+            f"The shard '{cut[0]}' is cut off: get it again, or set --stream.on_bad skip to use"
             " the samples before the cut."
         )
     where = f"'{path.name}'"
@@ -79,33 +79,23 @@ def build(config: Config) -> Stream:
     shard_of = np.repeat(np.arange(len(shards)), [len(part) for part in parts])
     columns = _fields(index, where)
     splits = [_split_of(shard, path) for shard in shards]
-    if any(splits):
-        places = pa.array(shard_of.astype(np.int32))
-        by_shard = pa.DictionaryArray.from_arrays(places, pa.array(splits))
-        columns = columns.append_column("split by shard", by_shard.dictionary_decode())
+    counts = [len(part) for part in parts]
+    columns = _own.split_by_file(columns, "split by shard", splits, counts)
 
-    def inputs(rows: Rows) -> Any:
-        problem = index["problem"].combine_chunks()
-        for kind in [kind for kind in problem.unique().to_pylist() if kind]:
-            rows.refuse(
-                np.asarray(pc.fill_null(pc.equal(problem, kind), False)),
-                kind,
-                lambda row, k=kind: (  # type: ignore[misc]
-                    f"'{index['name'][row].as_py()}' in '{shards[shard_of[row]].name}' is bad: {k}."
-                ),
-            )
-        _own.refuse_repeated(index["key"], "key", rows)
-        offset, size = (index[name].to_numpy() for name in ("offset", "size"))
-        names = texts(index["name"])
-
-        def make(kept: IntArray) -> TarItems | Array:
-            return TarItems(
-                shards, shard_of[kept], offset[kept], size[kept], names.take(pa.array(kept))
-            )
-
-        return make
-
-    stream = _own.table_stream("webdataset", config, _own.Table(where, columns), inputs)
+    rows = Rows(len(index), where, on_bad=config.on_bad)
+    problem = index["problem"].combine_chunks()
+    for kind in [kind for kind in problem.unique().to_pylist() if kind]:
+        rows.refuse(
+            np.asarray(pc.fill_null(pc.equal(problem, kind), False)),
+            kind,
+            lambda row, k=kind: (  # type: ignore[misc]
+                f"'{index['name'][row].as_py()}' in '{shards[shard_of[row]].name}' is bad: {k}."
+            ),
+        )
+    _own.refuse_repeated(index["key"], "key", rows)
+    offset, size = (index[name].to_numpy() for name in ("offset", "size"))
+    items = TarItems(shards, shard_of, offset, size, index["name"])
+    stream = _own.table_stream("webdataset", config, columns, rows, items)
     return replace(stream, notes={**stream.notes, "cut_off_shards": len(cut)})
 
 
@@ -139,17 +129,16 @@ def _fields(index: pa.Table, where: str) -> pa.Table:
 
 
 def _split_of(shard: Path, root: Path) -> str:
-    words = (*_own.TRAIN, *_own.TEST, *_own.VALIDATION)
     around = [shard.parent.name.lower()] if shard.parent != root else []
     for text in (*around, shard.stem.lower().replace("_", "-").split("-")[0]):
-        if text in words:
+        if text in _own.SPLITS:
             return text
     return ""
 
 
 def shard_index(shard: Path) -> tuple[pa.Table, bool]:
-    """Where the images of a shard lie, and whether the shard is whole. Looked up once: the index
-    beside the shard is used while the shard's size and time of change are those it was made for."""
+    """Offsets of the images in a shard, and whether the shard is whole. Looked up once: the index
+    file next to the shard is used while the shard's size and modification time are the same."""
     about = shard.stat()
     state = f"{about.st_size} {about.st_mtime_ns}".encode()
     file = shard.with_name(shard.name + ".index")
@@ -160,7 +149,7 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
             if meta.get(b"version") == _VERSION and meta.get(b"shard") == state:
                 return stored, meta.get(b"whole") == b"yes"
         except (pa.ArrowException, OSError):
-            pass  # damaged: made anew
+            pass  # damaged: made again
     index, whole = _look_through(shard)
     index = index.replace_schema_metadata(
         {"version": _VERSION, "shard": state, "whole": "yes" if whole else "no"}
@@ -172,13 +161,13 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
 
 
 def _look_through(shard: Path) -> tuple[pa.Table, bool]:
-    found: dict[str, list[Any]] = {name: [] for name in _INDEX.names}
+    columns: dict[str, list[Any]] = {name: [] for name in _INDEX.names}
     sample: dict[str, Any] = {}
 
     def put() -> None:
         if "name" in sample:
             for name in _INDEX.names:
-                found[name].append(sample.get(name))
+                columns[name].append(sample.get(name))
         sample.clear()
 
     whole = True
@@ -196,10 +185,10 @@ def _look_through(shard: Path) -> tuple[pa.Table, bool]:
                 _take(tar, member, suffix.lower(), sample)
             end = tar.offset
     except tarfile.TarError as error:
-        if not found["key"] and not sample:
+        if not columns["key"] and not sample:
             raise StreamgaugeError(
                 f"'{shard}' is not a plain .tar file ({error}): unpack it if it is compressed, or"
-                " get it anew."
+                " get it again."
             ) from None
         whole = False
     if whole:
@@ -211,7 +200,7 @@ def _look_through(shard: Path) -> tuple[pa.Table, bool]:
     if "offset" in sample and sample["offset"] + sample["size"] > length:
         sample.clear()
     put()
-    return pa.table(found, schema=_INDEX), whole
+    return pa.table(columns, schema=_INDEX), whole
 
 
 def _take(
@@ -220,7 +209,7 @@ def _take(
     image = f".{suffix}" in SUFFIXES
     if not image and suffix not in ("cls", "json"):
         return
-    if member.name.startswith("/") or ".." in member.name.split("/"):
+    if leaves_folder(member.name):
         sample["problem"] = "path that leaves the folder"
     elif not member.isreg():
         sample["problem"] = "link or device"

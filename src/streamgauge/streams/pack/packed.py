@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial as partial_call
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.streams.images.image_source import Decoding, EncodedImages
+from streamgauge.streams.images.items import OpenFiles
 from streamgauge.streams.source import Array, IntArray, Spec
 from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 VERSION = 1
-OPEN_FILES = 64  # limit of open shard files
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,11 @@ def complete(config: Config) -> Config:
     return replace(config, **{k: v for k, v in defaults.items() if getattr(config, k) is None})
 
 
-class PackedSource:
+class PackedSource(EncodedImages):
     """A source over a packed folder. Opening reads a few small files; each sample is read with one
     seek."""
+
+    remedy = "Check the folder with `streamgauge data info FOLDER --verify`."
 
     def __init__(
         self, path: str | Path, size: int = 0, first: int = 0, partial: bool = False
@@ -88,9 +91,8 @@ class PackedSource:
         request, about = _facts(self.path, partial)
         self.request = request
         self.form: str = request["form"]
-        self.settings: Mapping[str, Any] = request[
-            "decode"
-        ]  # of decoding images, for packing again
+        self.settings: Mapping[str, Any] = request["decode"]  # of images, to pack them again
+        self.decoding = Decoding(**self.settings)
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
@@ -125,7 +127,7 @@ class PackedSource:
         self._type = np.dtype(request["dtype"])
         self._each = int(np.prod(shape, dtype=np.int64)) * self._type.itemsize
         self._offset: IntArray | None = about["offset"]
-        self._files: OrderedDict[int, int] = OrderedDict()
+        self._files = OpenFiles(partial_call(shard_file, self.path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedSource, self._arguments
@@ -133,16 +135,11 @@ class PackedSource:
     def __len__(self) -> int:
         return len(self.label)
 
-    def __del__(self) -> None:
-        for file in getattr(self, "_files", {}).values():
-            os.close(file)
-
     def read(self, index: IntArray) -> Array:
         addresses = np.asarray(index, np.int64)
-        out = np.empty((len(addresses), *self.spec.input_shape), self._type)
         if self.encoded_images:
-            self.read_into(addresses, out)
-            return out
+            return super().read(addresses)
+        out = np.empty((len(addresses), *self.spec.input_shape), self._type)
         if out.nbytes == 0:
             return out
         # Consecutive samples of a shard are read together.
@@ -154,50 +151,27 @@ class PackedSource:
             number = int(shard[start])
             offset = int(addresses[start] - self._rows[number]) * self._each
             part = flat[start * self._each : end * self._each]
-            if os.preadv(self._file(number), [part], offset) != len(part):
+            if os.preadv(self._files.descriptor(number), [part], offset) != len(part):
                 raise self._truncated(number)
         return out
 
     def encoded(self, index: int) -> bytes:
-        """The stored bytes of an image."""
         assert self._offset is not None
         number = int(np.searchsorted(self._rows, index, side="right")) - 1
         begin = int(self._offset[index])
         length = int(self._offset[index + 1]) - begin
-        data = os.pread(self._file(number), length, begin - int(self._offset[self._rows[number]]))
+        data = os.pread(
+            self._files.descriptor(number), length, begin - int(self._offset[self._rows[number]])
+        )
         if len(data) != length:
             raise self._truncated(number)
         return data
 
     def read_into(self, index: IntArray, out: Array) -> None:
-        """Read samples into `out`, without another copy."""
-        if not self.encoded_images:
+        if self.encoded_images:
+            super().read_into(index, out)
+        else:
             out[: len(index)] = self.read(index)
-            return
-        from streamgauge.streams.images.image_source import decode
-
-        _, high, wide = self.spec.input_shape
-        row_of: dict[int, int] = {}  # a repeated sample is decoded once
-        for row, sample in enumerate(np.asarray(index).tolist()):
-            if sample in row_of:
-                out[row] = out[row_of[sample]]
-                continue
-            row_of[sample] = row
-            decode(self.encoded(sample), (high, wide), out=out[row], **self.settings)
-
-    def _file(self, number: int) -> int:
-        file = self._files.pop(number, None)
-        if file is None:
-            try:
-                file = os.open(shard_file(self.path, number), os.O_RDONLY)
-            except OSError as error:
-                raise StreamgaugeError(
-                    f"Shard {number} of {self.path} cannot be read: {error.strerror}."
-                ) from None
-            if len(self._files) >= OPEN_FILES:
-                os.close(self._files.popitem(last=False)[1])
-        self._files[number] = file
-        return file
 
     def _truncated(self, number: int) -> StreamgaugeError:
         return StreamgaugeError(
@@ -271,14 +245,7 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
         name: np.asarray(mapped(path / "columns" / f"{name}.npy")[:items][good])
         for name in request["columns"]
     }
-    test = None
-    if request["has_test"]:
-        listed = mapped(path / "columns" / "test-addresses.npy")
-        test = np.flatnonzero(np.isin(good, listed))
-    offset = None
-    if request["form"] != "array":
-        sizes = [np.load(sizes_file(path, number)) for number in range(len(shards))]
-        offset = np.concatenate(([0], np.cumsum(np.concatenate(sizes), dtype=np.int64)))
+    encoded = request["form"] != "array"
     digest = hashlib.blake2b(f"unfinished {request['source']}".encode(), digest_size=16)
     digest.update("".join(shard["checksum"] for shard in shards).encode())
     time = columns.get("time")
@@ -288,8 +255,8 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
         "columns": columns,
         "in_time_order": time is not None and bool(np.all(time[1:] >= time[:-1])),
         "fingerprint": digest.hexdigest(),
-        "offset": offset,
-        "test": test,
+        "offset": np.concatenate(list(offsets(path, len(shards)))) if encoded else None,
+        "test": kept_test(path, good) if request["has_test"] else None,
     }
 
 
@@ -299,6 +266,21 @@ def kept_items(shards: Sequence[Mapping[str, Any]], items: int) -> IntArray:
     for shard in shards:
         good[[item for item, *_ in shard["bad"]]] = False
     return np.flatnonzero(good)
+
+
+def kept_test(path: Path, good: IntArray) -> IntArray:
+    """The packed samples that are in the test set."""
+    return np.flatnonzero(np.isin(good, mapped(path / "columns" / "test-addresses.npy")))
+
+
+def offsets(path: Path, shards: int) -> Iterator[IntArray]:
+    """Where each image begins and the last ends, counted over all shards, shard by shard."""
+    end = 0
+    yield np.zeros(1, np.int64)
+    for number in range(shards):
+        ends = end + np.cumsum(np.load(sizes_file(path, number)), dtype=np.int64)
+        end = int(ends[-1]) if len(ends) else end
+        yield ends
 
 
 def rows_of(shards: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -328,7 +310,8 @@ def read_shard(path: Path, number: int) -> dict[str, Any] | None:
 def info(path: str | Path) -> dict[str, Any]:
     """The facts of a packed folder, complete or not."""
     path = Path(path)
-    request = _facts(path, partial=True)[0] if _begun(path) else _facts(path, partial=False)[0]
+    begun = read_shard(path, 0) is not None or (path / "about.json").exists()
+    request, _ = _facts(path, partial=begun)
     shards = [read_shard(path, number) for number in range(request["shards"])]
     present = [shard for shard in shards if shard is not None]
     bad: dict[str, int] = {}
@@ -353,10 +336,6 @@ def info(path: str | Path) -> dict[str, Any]:
         about = _json(path / "about.json")
         facts |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
     return facts
-
-
-def _begun(path: Path) -> bool:
-    return read_shard(path, 0) is not None or (path / "about.json").exists()
 
 
 def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> list[str]:

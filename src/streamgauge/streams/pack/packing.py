@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError
 from streamgauge.files import (
     LOCK,
     locked,
@@ -29,19 +29,23 @@ from streamgauge.files import (
     write_atomic,
     write_text,
 )
+from streamgauge.settings import check_choices, coerce
 from streamgauge.streams import order as orders
+from streamgauge.streams.images.image_source import BadImage, Decoding, import_pillow
 from streamgauge.streams.pack.packed import (
     VERSION,
     PackedSource,
     file_checksum,
     is_packed,
     kept_items,
+    kept_test,
+    offsets,
     read_shard,
     rows_of,
     shard_file,
     sizes_file,
 )
-from streamgauge.streams.source import Array, IntArray, Source
+from streamgauge.streams.source import Array, IntArray, Source, pieces
 from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.streams.workers import Failed, Workers, cores
@@ -63,10 +67,7 @@ class Packing:
     shard: int = 0  # samples per shard; 0: up to 4,096 images, or 64 MB of arrays
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise StreamgaugeError(
-                f"form cannot be {self.form!r}; {nearest(self.form, get_args(Form))}"
-            )
+        check_choices(self)
         if self.size < 0 or self.shard < 0 or not 1 <= self.quality <= 95:
             raise StreamgaugeError(
                 "size and shard must be 0 or more, quality between 1 and 95; they are "
@@ -94,8 +95,7 @@ def pack(
     out and lists them with the reason in `bad.csv`. `workers` is the number of processes (default:
     one per core; 0 or 1: this process alone); the result does not depend on it.
     """
-    if on_bad not in get_args(OnBad):
-        raise StreamgaugeError(f"on_bad cannot be {on_bad!r}; {nearest(on_bad, get_args(OnBad))}")
+    coerce(on_bad, OnBad, "on_bad")
     folder = Path(out)
     source: Source
     if isinstance(data, Stream):
@@ -267,20 +267,27 @@ def _shards(
         leftover.unlink()
     count = min(cores() if workers is None else workers, len(missing))
     packer = _Packer(folder, source, request, on_bad)
-    tracker = _Progress(progress, done, items)
+
+    def report(samples: int) -> None:
+        nonlocal done
+        done += samples
+        if progress is not None:
+            progress(done, items)
+
+    report(0)
     if count <= 1:
-        packer.report = tracker.add
+        packer.report = report
         for number in missing:
-            tracker.check(packer(number))
+            packer(number)
         return
     pool = Workers(count, packer)
     try:
-        _distribute(pool, missing, tracker)
+        _distribute(pool, missing, report)
     finally:
         pool.stop()
 
 
-def _distribute(pool: Workers, missing: list[int], tracker: _Progress) -> None:
+def _distribute(pool: Workers, missing: list[int], report: Callable[[int], None]) -> None:
     """Give each idle worker the next missing shard."""
     queue = iter(missing)
     busy = {}
@@ -290,7 +297,7 @@ def _distribute(pool: Workers, missing: list[int], tracker: _Progress) -> None:
     while busy:
         for worker, answer in pool.receive(list(busy), None):
             if isinstance(answer, int):
-                tracker.add(answer)
+                report(answer)
                 continue
             number = busy.pop(worker)
             if answer is None:
@@ -298,35 +305,14 @@ def _distribute(pool: Workers, missing: list[int], tracker: _Progress) -> None:
                     f"A worker process was killed at shard {number} (perhaps memory was full): run"
                     " the same command to go on."
                 )
-            tracker.check(answer)
+            if isinstance(answer, Failed):
+                raise StreamgaugeError(f"Packing stopped: {answer}")
+            if isinstance(answer, Exception):
+                raise answer
             number = next(queue, -1)
             if number >= 0:
                 busy[worker] = number
                 pool.send(worker, number)
-
-
-class _Progress:
-    """Reports progress, and raises the errors of workers."""
-
-    def __init__(self, progress: Callable[[int, int], None] | None, done: int, items: int) -> None:
-        self.progress, self.done, self.items = progress, done, items
-        self.add(0)
-
-    def add(self, samples: int) -> None:
-        self.done += samples
-        if self.progress is not None:
-            self.progress(self.done, self.items)
-
-    def check(self, answer: Any) -> None:
-        if isinstance(answer, Failed):
-            raise StreamgaugeError(f"Packing stopped: {answer}")
-        kind, value = answer
-        if kind == "bad":
-            raise _bad(*value)
-        if kind == "os":
-            raise OSError(*value)
-        if kind == "error":
-            raise StreamgaugeError(value)
 
 
 def _bad(item: int, name: str | None, kind: str, reason: str) -> StreamgaugeError:
@@ -346,19 +332,18 @@ class _Packer:
         self.folder, self.source, self.request, self.on_bad = folder, source, request, on_bad
         self.report: Callable[[int], None] | None = None
         self._parent = os.getpid()
+        self._decoding = Decoding(**request["decode"])
+        self._sides = tuple(request["input_shape"][1:])
 
-    def __call__(self, number: int) -> tuple[str, Any]:
+    def __call__(self, number: int) -> str:
         temporary = temporary_path(shard_file(self.folder, number))
         try:
-            return self._make(number, temporary)
-        except OSError as error:
-            return "os", (error.errno, error.strerror)
-        except StreamgaugeError as error:
-            return "error", str(error)
+            self._make(number, temporary)
         finally:
             temporary.unlink(missing_ok=True)
+        return "done"
 
-    def _make(self, number: int, temporary: Path) -> tuple[str, Any]:
+    def _make(self, number: int, temporary: Path) -> None:
         start = number * self.request["shard"]
         end = min(start + self.request["shard"], self.request["items"])
         digest = hashlib.blake2b(digest_size=16)
@@ -372,7 +357,7 @@ class _Packer:
                     digest.update(data)
                     sizes.append(len(data))
                 if bad and self.on_bad == "fatal":
-                    return "bad", bad[0]
+                    raise _bad(*bad[0])
                 if os.getpid() != self._parent and os.getppid() != self._parent:
                     raise StreamgaugeError("The parent process has ended.")
                 if self.report is not None:
@@ -387,7 +372,6 @@ class _Packer:
             "bad": bad,
         }
         write_text(shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
-        return "done", end - start
 
     def _block(
         self, start: int, end: int, bad: list[tuple[int, str | None, str, str]]
@@ -396,9 +380,7 @@ class _Packer:
         if not hasattr(self.source, "encoded") or not getattr(self.source, "encoded_images", True):
             rows = self.source.read(np.arange(start, end))
             if request["resize"]:
-                from streamgauge.streams.images.image_source import decode
-
-                rows = np.stack([decode(_as_ppm(r), request["input_shape"][1:]) for r in rows])
+                rows = np.stack([Decoding().decode(_as_ppm(row), self._sides) for row in rows])
             for row in rows:
                 yield (
                     _as_jpeg(row, request["quality"])
@@ -406,8 +388,6 @@ class _Packer:
                     else (np.ascontiguousarray(row).data.cast("B") if row.ndim else row.tobytes())
                 )
             return
-        from streamgauge.streams.images.image_source import BadImage, decode
-
         source: Any = self.source
         name_of = getattr(source, "name", None)
         for item in range(start, end):
@@ -415,8 +395,7 @@ class _Packer:
             try:
                 data = _read(source, item)
                 # Images of form `kept` are decoded, too, to find bad ones before a run does.
-                pixels = decode(data, tuple(request["input_shape"][1:]), name=name,
-                                **request["decode"])  # fmt: skip
+                pixels = self._decoding.decode(data, self._sides, name)
             except BadImage as error:
                 bad.append((item, name, error.kind, error.reason))
                 if self.on_bad == "fatal":
@@ -431,8 +410,6 @@ class _Packer:
 
 
 def _read(source: Any, item: int) -> bytes:
-    from streamgauge.streams.images.image_source import BadImage
-
     try:
         data: bytes = source.encoded(item)
     except OSError as error:
@@ -446,10 +423,9 @@ def _as_ppm(pixels: Array) -> bytes:
 
 
 def _as_jpeg(pixels: Array, quality: int) -> bytes:
-    from PIL import Image
-
+    pillow = import_pillow()
     file = io.BytesIO()
-    image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    image = pillow.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
     image.save(file, "JPEG", quality=quality)
     return file.getvalue()
 
@@ -480,15 +456,13 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         for name in request["columns"]:
             column = mapped(folder / "columns" / f"{name}.npy")
             _save_pieces(folder / "kept" / f"{name}.npy", column.dtype, samples,
-                         (column[p] for p in _pieces(good)))  # fmt: skip
+                         (column[good[part]] for part in pieces(samples)))  # fmt: skip
     if request["has_test"]:
-        test = mapped(folder / "columns" / "test-addresses.npy")
-        if bad:
-            test = np.searchsorted(good, test[np.isin(test, good)])
-        _save(folder / "test.npy", test)
+        listed = mapped(folder / "columns" / "test-addresses.npy")
+        _save(folder / "test.npy", kept_test(folder, good) if bad else listed)
     if request["form"] != "array":
         _save_pieces(folder / "offset.npy", np.dtype(np.int64), samples + 1,
-                     _offsets(folder, len(shards)))  # fmt: skip
+                     offsets(folder, len(shards)))  # fmt: skip
     files = [f"{folder_name}/{name}.npy" for name in request["columns"]]
     files += ["test.npy"] * request["has_test"] + ["offset.npy"] * (request["form"] != "array")
     checksums = {name: file_checksum(folder / name) for name in files}
@@ -523,34 +497,17 @@ def write_bad(folder: Path, bad: list[Any]) -> None:
     write_text(folder / "bad.csv", text.getvalue())
 
 
-def _offsets(folder: Path, shards: int) -> Iterator[IntArray]:
-    end = 0
-    yield np.zeros(1, np.int64)
-    for number in range(shards):
-        ends = end + np.cumsum(np.load(sizes_file(folder, number)), dtype=np.int64)
-        end = int(ends[-1]) if len(ends) else end
-        yield ends
-
-
-def _pieces(index: IntArray) -> Iterator[IntArray]:
-    return (index[start : start + orders.PIECE] for start in range(0, len(index), orders.PIECE))
-
-
 def _save(file: Path, values: Array) -> None:
-    _save_pieces(file, values.dtype, len(values), (values[p] for p in _slices(len(values))))
+    _save_pieces(file, values.dtype, len(values), (values[part] for part in pieces(len(values))))
 
 
-def _slices(count: int) -> Iterator[slice]:
-    return (slice(start, start + orders.PIECE) for start in range(0, count, orders.PIECE))
-
-
-def _save_pieces(file: Path, kind: np.dtype[Any], count: int, pieces: Iterator[Array]) -> None:
+def _save_pieces(file: Path, kind: np.dtype[Any], count: int, parts: Iterator[Array]) -> None:
     """Write a one-dimensional `.npy` file in pieces."""
     header = {"descr": kind.str, "fortran_order": False, "shape": (count,)}
-    with write_atomic(file) as part, part.open("wb") as opened:
+    with write_atomic(file) as temporary, temporary.open("wb") as opened:
         np.lib.format.write_array_header_1_0(opened, header)
-        for piece in pieces:
-            opened.write(np.ascontiguousarray(piece).data)
+        for values in parts:
+            opened.write(np.ascontiguousarray(values).data)
 
 
 def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> StreamgaugeError:
