@@ -6,7 +6,6 @@ Nothing here is a method; a method says how these parts change (see `replay/er.p
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from streamgauge import memory, models
 from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.parts.progress import Progress
 from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
 from streamgauge.learners.published import HasPublishedVariant
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 
-class Network(HasPublishedVariant):
+class Network(Checkpointed, HasPublishedVariant):
     """A model, its optimiser, a memory of addresses and a random generator of its own.
 
     The heavy parts of a step run through `executor` (see `base.py`); engines replace it.
     """
 
+    checkpointed = "model optimizer memory generator progress"
     eager = ""  # why steps cannot be recorded; empty: they can
     trained_labels: Tensor | None = None  # of the batch that was trained on last
 
@@ -49,7 +50,7 @@ class Network(HasPublishedVariant):
                 f"passes must be at least 1 and recall at least 0, not {config.passes} and "
                 f"{config.recall}."
             )
-        self.config, self.source, self.device = config, source, device
+        self.config, self.source, self.seed, self.device = config, source, seed, device
         self.model = self.build_model(spec, seed).to(device)
         models.suit(self.model, device, config.precision)
         self.optimizer = torch.optim.SGD(
@@ -67,6 +68,11 @@ class Network(HasPublishedVariant):
         self.progress = Progress()
         self.executor = Executor()
         self.scalars: dict[str, Any] = {}
+        self.set_up(spec)
+
+    def set_up(self, spec: Spec) -> None:
+        """What a method has besides: override it, and name in `checkpointed` what a checkpoint
+        stores of it."""
 
     def execute(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Run a heavy part of a step: a function of tensors and of plain values that decide which
@@ -155,33 +161,7 @@ class Network(HasPublishedVariant):
     def memory_bytes(self) -> int:
         return self.memory.nbytes()
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "memory": self.memory.state_dict(),
-            "generator": self.generator.get_state(),
-            "progress": self.progress.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.memory.load_state_dict(state["memory"])
-        restore(self.generator, state["generator"].cpu())
-        self.progress.load_state_dict(state["progress"])
-
 
 def addresses(draws: list[ReplayDraw]) -> Any:
     """The addresses of all draws, in one array."""
     return np.concatenate([part for draw in draws for part in draw.parts])
-
-
-def restore(generator: torch.Generator, state: Tensor) -> None:
-    """Set the state of a generator. States of other devices do not fit: there the generator gets a
-    seed that follows from the state."""
-    if state.shape == generator.get_state().shape:
-        generator.set_state(state)
-    else:
-        digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=7).digest()
-        generator.manual_seed(int.from_bytes(digest))

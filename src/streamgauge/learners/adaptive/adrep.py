@@ -16,7 +16,7 @@ from streamgauge.memory import Fifo
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,14 @@ class ADRep(er.ER):
 
     config: Config
     memory: Fifo | Window
+    checkpointed = "size sums compared"
     published = "adrep.PublishedADRep"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.unbounded = config.largest is None
-        self.size = config.memory
-        self.sums = torch.zeros(2, device=device)  # of accuracies: stream, replay
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.unbounded = self.config.largest is None
+        self.size = self.config.memory
+        self.sums = torch.zeros(2, device=self.device)  # of accuracies: stream, replay
         self.compared = 0
 
     def build_memory(self, seed: int) -> Fifo | Window:
@@ -85,12 +84,3 @@ class ADRep(er.ER):
 
     def resize(self) -> None:
         self.memory.resize(self.size)
-
-    def state_dict(self) -> dict[str, Any]:
-        own = {"size": self.size, "sums": self.sums, "compared": self.compared}
-        return {**super().state_dict(), **own}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.size, self.compared = state["size"], state["compared"]
-        self.sums.copy_(state["sums"])

@@ -16,7 +16,7 @@ from streamgauge.learners.replay import er
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,11 @@ class ERBatch(er.ER):
 
     config: Config
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        if config.train_batch is not None and config.train_batch < 1:
-            raise StreamgaugeError(f"train_batch is {config.train_batch}, but must be 1 or more.")
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        size = self.config.train_batch
+        if size is not None and size < 1:
+            raise StreamgaugeError(f"train_batch is {size}, but must be 1 or more.")
         self.waiting: Batch | None = None  # revealed, and too few for a gradient step
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:

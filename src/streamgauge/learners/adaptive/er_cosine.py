@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.learners.adaptive import er_batch
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import movable_sgd, set_rate, settle
+from streamgauge.learners.parts.rate import cosine, movable_sgd, set_rate
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,13 @@ class ERCosine(er_batch.ERBatch):
     batch of H steps: one cycle, down to 0. It must know how long the stream is."""
 
     config: Config
+    checkpointed = "horizon revealed"
     needs = frozenset({"horizon"})
     published = "er_cosine.PublishedERCosine"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.optimizer = movable_sgd(self.model.parameters(), self.config, self.config.lr)
         self.horizon, self.revealed = 1, 0
 
     def tell(self, horizon: int) -> None:
@@ -45,18 +42,10 @@ class ERCosine(er_batch.ERBatch):
         return min(t / self.horizon, 1.0)
 
     def rate(self, t: int) -> float:
-        return self.config.lr * (1 + cos(pi * self.done(t))) / 2
+        return cosine(self.config.lr, self.done(t))
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         rate = self.rate(self.revealed)
         set_rate(self.optimizer, rate)
         self.revealed += 1
         return {**super().learn(batch, predicted), "lr": rate}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "horizon": self.horizon, "revealed": self.revealed}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        settle(self.optimizer, self.device)
-        self.horizon, self.revealed = state["horizon"], state["revealed"]

@@ -15,7 +15,7 @@ from streamgauge.learners.replay import er
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,13 @@ class PoLRS(er.ER):
     around its rate and no momentum."""
 
     config: Config
+    checkpointed = "pool"
     published = "polrs.PublishedPoLRS"
     prefer_middle = True  # where hits are equal
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.pool = Population(self.model, config, self.prefer_middle)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.pool = Population(self.model, self.config, self.prefer_middle)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         if self.config.judge == "answers":
@@ -85,10 +84,3 @@ class PoLRS(er.ER):
 
     def update(self, loss: Tensor) -> None:
         self.pool.step(loss)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "pool": self.pool.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.pool.load_state_dict(state["pool"])

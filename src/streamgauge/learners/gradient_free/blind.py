@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.parts.checkpoint import Checkpointed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,11 +23,12 @@ class Config:
     window: int = 10  # labels that count
 
 
-class Blind:
+class Blind(Checkpointed):
     """EvalOCL's warning: on a stream whose labels repeat, this has a high online accuracy. Ties go
     to the label seen most recently."""
 
     answers_cheaply = True
+    checkpointed = "recent"
     sees_input = False
 
     def __init__(
@@ -50,9 +52,3 @@ class Blind:
         labels = np.concatenate([self.recent, batch.labels()])
         self.recent = labels[-self.window :]
         return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"recent": self.recent}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.recent = state["recent"]

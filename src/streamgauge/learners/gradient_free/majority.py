@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from streamgauge.learners.parts.checkpoint import Checkpointed
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 
-class Majority:
+class Majority(Checkpointed):
     """What is left for a blind classifier once labels no longer repeat."""
 
     answers_cheaply = True
+    checkpointed = "counts"
     sees_input = False
 
     def __init__(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> None:
@@ -29,9 +32,3 @@ class Majority:
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         self.counts.index_add_(0, batch.y, torch.ones_like(batch.y, dtype=self.counts.dtype))
         return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts.clone()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts = state["counts"].to(self.counts.device)

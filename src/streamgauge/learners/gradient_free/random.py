@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from streamgauge.learners.parts.checkpoint import Checkpointed
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -14,11 +16,12 @@ if TYPE_CHECKING:
     from streamgauge.streams import Gate, Spec
 
 
-class Random:
+class Random(Checkpointed):
     """Its expected accuracy is 1 / classes seen, whatever the labels do. The draw is a function of
     the seed, the number of batches learnt and the row, so that asking changes nothing."""
 
     answers_cheaply = True
+    checkpointed = "seen learnt"
     sees_input = False
 
     def __init__(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> None:
@@ -37,9 +40,3 @@ class Random:
         self.seen[batch.labels()] = True
         self.learnt += 1
         return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seen": self.seen.copy(), "learnt": self.learnt}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.seen, self.learnt = state["seen"].copy(), state["learnt"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.published import HasPublishedVariant
+from streamgauge.learners.parts.class_sums import ClassSums
 from streamgauge.models import features
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Config(features.Config):
     as_published: bool = False  # a class not seen yet has the mean 0, and may win
 
 
-class SLDA(HasPublishedVariant):
+class SLDA(ClassSums):
     """Hayes and Kanan 2020. For the sample x of class y that comes after n others,
 
         Sigma <- (n Sigma + n / (n + 1) (x − mu_y) (x − mu_y)ᵀ) / (n + 1),   then mu_y moves,
@@ -37,7 +37,6 @@ class SLDA(HasPublishedVariant):
     sample of a class is its mean, so it has no deviation to add; a class without a mean cannot win.
     """
 
-    answers_cheaply = True
     published = "slda.PublishedSLDA"
 
     def __init__(
@@ -45,13 +44,9 @@ class SLDA(HasPublishedVariant):
     ) -> None:
         if not 0 < config.shrinkage <= 1 or config.refresh < 1:
             raise StreamgaugeError("slda.shrinkage lies in (0, 1], slda.refresh is 1 or more.")
-        self.config = config
-        self.features = features.Backbone(spec, config, seed, device, source)
-        size, classes = self.features.size, spec.classes
-        self.sums, self.counts, self.scatter, self.weight, self.bias = (
-            torch.zeros(shape, dtype=torch.float64, device=device)
-            for shape in ((classes, size), (classes,), (size, size), (classes, size), (classes,))
-        )
+        super().__init__(spec, source, seed, device, config)
+        self.weight, self.bias = torch.zeros_like(self.sums), torch.zeros_like(self.counts)
+        self.scatter = self.sums.new_zeros(self.features.size, self.features.size)
         self.known = self.counts > 0  # classes in the classifier
         self.waiting = 0  # samples since the classifier was solved for
 
@@ -63,8 +58,7 @@ class SLDA(HasPublishedVariant):
         away = self.deviation(away, before)
         n = self.counts.sum() + torch.arange(len(y), device=x.device)
         self.scatter += (away * (n / (n + 1))[:, None]).T @ away
-        self.sums.index_add_(0, y, x)
-        self.counts.index_add_(0, y, torch.ones_like(y, dtype=torch.float64))
+        self.add(x, y)
         self.waiting += len(y)
         # Solved now, so that it does not depend on when `predict` is called.
         if self.waiting >= self.config.refresh > 1:
@@ -82,7 +76,7 @@ class SLDA(HasPublishedVariant):
         """Weights and bias from one Cholesky factor."""
         shrunk = self.scatter * (1 - self.config.shrinkage) / self.counts.sum().clamp(min=1)
         shrunk.diagonal().add_(self.config.shrinkage)
-        means = self.sums / self.counts.clamp(min=1)[:, None]
+        means = self.means()
         self.weight = torch.cholesky_solve(means.T, torch.linalg.cholesky_ex(shrunk)[0]).T
         self.bias = -(means * self.weight).sum(1) / 2
         self.known, self.waiting = self.counts > 0, 0
@@ -94,7 +88,7 @@ class SLDA(HasPublishedVariant):
         return (scores - scores.amax(1, keepdim=True)).float()  # large numbers, small differences
 
     def memory_bytes(self) -> int:
-        return self.sums.nbytes + self.counts.nbytes + self.scatter.nbytes
+        return super().memory_bytes() + self.scatter.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         if self.config.refresh == 1 and self.waiting:
@@ -103,5 +97,6 @@ class SLDA(HasPublishedVariant):
         return {"waiting": self.waiting, **arrays}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Not in place: `solve` may have run in inference mode, and layouts decide on rounding."""
         for name, value in state.items():
             setattr(self, name, value if name == "waiting" else value.to(self.sums.device))

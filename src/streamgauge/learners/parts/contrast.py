@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from streamgauge import models
 from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 NO_MEAN = torch.inf  # entries of a mean whose class has no sample
 NEVER = -1e4  # score of a class without a mean
@@ -35,8 +36,10 @@ class Projection(models.Head):
         return F.normalize(self.layers(features))
 
 
-class NearestMean:
+class NearestMean(Checkpointed):
     """Class means to compare features with."""
+
+    checkpointed = "means newest"
 
     def __init__(self, classes: int, width: int, device: torch.device) -> None:
         self.means = torch.full((classes, width), NO_MEAN, device=device)
@@ -55,27 +58,21 @@ class NearestMean:
         distance = torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")
         return (-distance).masked_fill(missing, NEVER)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"means": self.means, "newest": self.newest}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.means.copy_(state["means"])
-        self.newest.copy_(state["newest"])
-
 
 class MeanClassifier(er.ER):
     """A learner that answers by the nearest mean of the samples in its memory, features at unit
     length. Means are computed anew before an evaluation, and every `refresh` batches."""
 
     config: Any
+    checkpointed = "nearest age"
     means_class = NearestMean
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Any
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.nearest = self.means_class(spec.classes, self.model.feature_size, device)
-        self.age = config.refresh - 1  # batches since the means; so there are some after the first
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.nearest = self.means_class(spec.classes, self.model.feature_size, self.device)
+        self.age = (
+            self.config.refresh - 1
+        )  # batches since the means; so there are some after the first
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))
@@ -119,14 +116,6 @@ class MeanClassifier(er.ER):
 
     def cycle(self, batch: int) -> int:
         return int(self.config.refresh)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"nearest": self.nearest.state_dict(), "age": self.age}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.nearest.load_state_dict(state["nearest"])
-        self.age = state["age"]
 
 
 def class_means(blocks: Iterable[tuple[Tensor, Tensor]], like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.gradients import likeness
 from streamgauge.learners.replay import er
 from streamgauge.memory import Memory
 
@@ -55,6 +56,7 @@ class DeferredReplacement(er.ER):
     """Whether the batch stored last replaces anything is decided when the memory is next needed,
     so that no other run on the device has to wait. The network is what it was then."""
 
+    config: Any  # has `subset` and `subsets`
     memory: Slots
     undecided: Undecided | None = None
     replaced = 0  # samples since it was last logged
@@ -75,8 +77,24 @@ class DeferredReplacement(er.ER):
             self.exchange(late.index, late.label, score)
 
     def compare(self, x: Tensor, y: Tensor, others: Tensor) -> Array:
-        """The score of each sample."""
-        raise NotImplementedError
+        """The score of each sample: its largest cosine with the directions."""
+        cosines: Tensor = self.execute_extra(self.cosines, x, y, others)
+        return cosines.cpu().numpy()
+
+    def cosines(self, x: Tensor, y: Tensor, others: Tensor) -> Tensor:
+        self.model.eval()
+        return likeness(self.model, x, y, others)
+
+    def subsets(self) -> tuple[Tensor, Tensor]:
+        """Random parts of the memory, read at once: inputs [subsets, size, ...] and labels."""
+        stored, size = len(self.memory), min(self.config.subset, len(self.memory))
+        count = min(self.config.subsets, stored // size)
+        drawn = self.memory.rng.choice(stored, (count, size), replace=False)
+        read = self.read(self.memory.index[drawn.ravel()])
+        return read.x.view(*drawn.shape, *read.x.shape[1:]), read.y.view(drawn.shape)
+
+    def largest_draw(self) -> int:
+        return int(max(self.config.subset * self.config.subsets, self.config.recall))
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         """Put some of these samples in the place of stored ones, by their scores."""

@@ -30,6 +30,19 @@ def gradient(model: Model, x: Tensor, y: Tensor) -> Tensor:
     return flat(torch.autograd.grad(F.cross_entropy(model(x), y), weights))
 
 
+def evaluation_gradient(model: Model, x: Tensor, y: Tensor) -> Tensor:
+    """As `gradient`, in evaluation mode; the model is in training mode before and after."""
+    model.eval()
+    slope = gradient(model, x, y)
+    model.train()
+    return slope
+
+
+def scaled_to_one(x: Tensor) -> Tensor:
+    """Scaled so that the largest is 1; zeros stay zeros."""
+    return x / x.max().clamp(min=torch.finfo(x.dtype).tiny)
+
+
 def likeness(model: Model, x: Tensor, y: Tensor, directions: Tensor) -> Tensor:
     """[B]: the largest cosine of each sample's own gradient with `directions` [n, weights], which
     have length 1. A few samples at a time, as each has a gradient as long as the model; in float32,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.parts.gradients import flat
-from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
+from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate
 from streamgauge.learners.parts.sgd import forget_gradients
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from streamgauge.models import Model
 
 
-class Population:
+class Population(Checkpointed):
     """Three models at rates 2l, l and l/2, their hits, and which is best. The best is an index on
     the device, so that no step waits for it; only `recentre` does. All tensors are changed in
     place, for recorded steps."""
+
+    checkpointed = "hits best rates models optimizers"
 
     def __init__(self, model: Model, config: er.Config, prefer_middle: bool) -> None:
         device = next(model.parameters()).device
@@ -83,21 +86,3 @@ class Population:
         for number, factor in enumerate((2.0, 1.0, 0.5)):
             self.rates[number] = factor * middle
             set_rate(self.optimizers[number], factor * middle)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "hits": self.hits,
-            "best": self.best,
-            "rates": self.rates,
-            "models": [model.state_dict() for model in self.models],
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in ("hits", "best", "rates"):
-            getattr(self, name).copy_(state[name])
-        for model, own in zip(self.models, state["models"], strict=True):
-            model.load_state_dict(own)
-        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(own)
-            settle(optimizer, self.hits.device)

@@ -6,6 +6,7 @@ torch's plain step, so the last digit of a weight may differ (on a CPU: with mom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ def set_rate(optimizer: torch.optim.SGD, rate: float) -> None:
     """In place."""
     for group in optimizer.param_groups:
         group["lr"].fill_(rate)
+
+
+def cosine(high: float, done: float, low: float = 0.0) -> float:
+    """A rate that falls from `high` to `low` along a cosine while `done` goes from 0 to 1."""
+    return low + (high - low) * (1 + math.cos(math.pi * done)) / 2
 
 
 def forget_speed(optimizer: torch.optim.SGD) -> None:

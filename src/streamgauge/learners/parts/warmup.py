@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class WarmUp(er.ER):
-    """`config` has `warmup` and `refresh`; `progress.due` says when something is to be renewed."""
+    """`config` has `warmup` and `refresh`."""
 
     config: Any
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        if self.progress.due(self.config.warmup, self.config.refresh):
+            self.renew()
+        return super().learn(batch, predicted)
+
+    def renew(self) -> None:
+        """What is due after the warm-up, and every `refresh` batches from then on."""
 
     def variant(self) -> tuple[Any, ...]:
         return (self.progress.begun,)

@@ -6,26 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from streamgauge.learners.adaptive.adrep import ADRep, Config
+from streamgauge.learners.adaptive.adrep import ADRep
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.window import Window
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 class PublishedADRep(ADRep):
     """The accuracy on new samples is that of the scored answers, in evaluation mode; the memory is
     a window on everything seen, so that a wider one has old samples again at once."""
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         self.unbounded = True
-        self.answered = torch.zeros((), device=device)  # accuracy of the answers to this batch
+        self.answered = torch.zeros((), device=self.device)  # accuracy of the answers to this batch
 
     def build_memory(self, seed: int) -> Window:
         return Window(self.config.memory, seed)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.replay_batch import NONE, ReplayDraw, next_shuffled
 from streamgauge.learners.replay.derpp import DERpp
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge import models
     from streamgauge.streams import Spec
 
@@ -38,13 +33,5 @@ class PublishedDERpp(DERpp):
         slots, self.left = next_shuffled(self.left, self.config.recall, memory.slots(), memory.rng)
         return ReplayDraw((memory.index[slots],), slots)
 
-    def loss(self, batch: Batch, recalled: Batch) -> Tensor:
-        if len(self.slots) == 0:
-            return super().loss(batch, recalled)
-        logits = self.logits(self.view(torch.cat([batch.x, recalled.x])))
-        new, old = logits.tensor_split([len(batch.y)])
-        return self.combine(
-            F.cross_entropy(new, batch.y),
-            F.mse_loss(old, self.stored_logits[self.slots]),
-            F.cross_entropy(old, recalled.y),
-        )
+    def split_recalled(self, first: int) -> tuple[slice, slice]:
+        return slice(None), slice(None)

@@ -11,7 +11,6 @@ from streamgauge.learners.replay.er_lwf import ERLwF
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
 
 class PublishedERLwF(ERLwF):
@@ -20,16 +19,11 @@ class PublishedERLwF(ERLwF):
     the first task's, and always the ones that have just begun."""
 
     scaled = False
+    teacher_trains = True
 
     def tell(self, boundary: int, classes: NDArray[Any]) -> None:
         head = self.model.head
         coming = torch.from_numpy(classes).long().to(self.device)
         head.see(coming)
-        known = torch.zeros_like(head.seen) if self.teacher is None else self.known
         if boundary > 0:
-            self.keep_teacher(known | present(coming, len(head.seen)))
-
-    def keep_teacher(self, known: Tensor) -> None:
-        super().keep_teacher(known)
-        assert self.teacher is not None
-        self.teacher.train()
+            self.keep_teacher(self.known | present(coming, len(head.seen)))

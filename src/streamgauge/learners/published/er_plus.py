@@ -6,12 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.replay.er_plus import Config, ERPlus
+from streamgauge.learners.replay.er_plus import ERPlus
 
 if TYPE_CHECKING:
-    import torch
-
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 PATTERNS = {Fraction(4, 3): (2, 1, 1), Fraction(5, 2): (2, 3)}
 
@@ -19,10 +17,8 @@ PATTERNS = {Fraction(4, 3): (2, 1, 1), Fraction(5, 2): (2, 3)}
 class PublishedERPlus(ERPlus):
     """4/3 is 2, 1, 1 steps in turn, 5/2 is 2, 3; other fractions are not in that code."""
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         if self.pace.denominator > 1 and self.pace not in PATTERNS:
             known = " and ".join(map(str, PATTERNS))
             raise StreamgaugeError(

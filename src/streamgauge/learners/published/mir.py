@@ -22,24 +22,26 @@ from streamgauge.learners.parts.replay_batch import (
 from streamgauge.learners.replay.mir import MIR
 
 if TYPE_CHECKING:
-    from streamgauge.learners.replay.mir import Config
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 class PublishedMIR(MIR):
     """Probing under theta moves batch norm's statistics, in both codes."""
 
     moves_statistics = True
+    checkpointed = "before=previous_labels gradient=last_gradient"
+    previous_labels = NONE  # of the batch before (the survey's code)
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"before": NONE, "gradient": {}}
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.last_gradient: dict[str, torch.Tensor] = {}  # by name (the real-time paper's code)
 
 
 class SurveyMIR(PublishedMIR):
     """Candidates are of classes absent from the batch before, and none comes twice in the passes
     over a batch; the two mean losses are added."""
 
-    left = previous_labels = NONE  # candidates not drawn yet; labels of the batch before
+    left = NONE  # candidates not drawn yet
 
     def draw_passes(self, batch: Batch) -> list[ReplayDraw]:
         self.left = NONE
@@ -77,22 +79,13 @@ class SurveyMIR(PublishedMIR):
         recalled = sum(len(range(size)[size - config.recall :]) for size in sizes)  # as in `most`
         return (Affine(sum(sizes)), recalled * config.passes // draws)
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"before": self.previous_labels}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.previous_labels = state["before"]
-
 
 class RealTimeMIR(PublishedMIR):
     """g is the gradient of the step before, and new and recalled samples are forwarded together."""
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        # By name; changed in place for recorded steps. 0 before the first step, which is as none.
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        # Changed in place for recorded steps. 0 before the first step, which is as none.
         self.last_gradient = {
             name: torch.zeros_like(weight) for name, weight in self.model.named_parameters()
         }
@@ -109,11 +102,3 @@ class RealTimeMIR(PublishedMIR):
         super().update(loss)
         now = gradients(self.model)
         torch._foreach_copy_([self.last_gradient[name] for name in now], list(now.values()))
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"gradient": dict(self.last_gradient)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        for name, gradient in state["gradient"].items():
-            self.last_gradient[name].copy_(gradient)

@@ -19,6 +19,7 @@ class PublishedRAR(RAR):
     only when it is used up, away from the class farthest by logits, and cuts them to 0..1 although
     values are normalised."""
 
+    checkpointed = "left"
     left = NONE  # addresses of that order not drawn yet, kept while the memory changes
 
     def draw(self, batch: Batch) -> ReplayDraw:
@@ -49,10 +50,3 @@ class PublishedRAR(RAR):
     def work(self) -> tuple[Any, ...]:
         most = self.config.recall * self.config.passes
         return (*super().work(), min(len(self.left), most), min(len(self.memory), most))
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"left": self.left}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.left = state["left"]

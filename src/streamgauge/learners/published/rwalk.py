@@ -8,13 +8,12 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import flat
 from streamgauge.learners.parts.warmup import WarmUp
-from streamgauge.learners.replay.rwalk import Config, PathStep, RWalk
+from streamgauge.learners.replay.rwalk import PathStep, RWalk
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 class PublishedRWalk(RWalk):
@@ -23,31 +22,32 @@ class PublishedRWalk(RWalk):
     whole warm-up, a path begins one step after the last one ended, and g is taken before the step's
     own pass moves batch norm."""
 
+    checkpointed = "ended"
     ended = False  # whether the step before was the last of a path
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        if config.passes != 1:
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        passes = self.config.passes
+        if passes != 1:
             raise StreamgaugeError(
-                f"RWalk as published counts batches: take one pass over each, not {config.passes}."
+                f"RWalk as published counts batches: take one pass over each, not {passes}."
             )
         self.walk["start"].copy_(flat(self.weights))
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        config = self.config
-        self.progress.due(config.warmup, config.refresh)
         scalars = WarmUp.learn(self, batch, predicted)
         if self.progress.begun:
             self.ended = self.ends()
-            if self.steps == 0 or (self.steps + 1) % config.refresh == 0:
+            if self.steps == 0 or (self.steps + 1) % self.config.refresh == 0:
                 if self.steps == 0:
                     self.walk["kept_score"].copy_(self.walk["score"])
-                self.consolidate()
-                self.steps = (self.progress.batches - 1) * config.stride
+                super().renew()
+                self.steps = (self.progress.batches - 1) * self.config.stride
             self.steps += 1
         return scalars
+
+    def renew(self) -> None:
+        """Not before a step."""
 
     def ends(self) -> bool:
         """Whether this step is the last of a path."""
@@ -56,7 +56,7 @@ class PublishedRWalk(RWalk):
     def variant(self) -> tuple[Any, ...]:
         if not self.progress.begun:
             return ((),)
-        return ((PathStep(self.steps == 0, self.ended, self.ends()),),)
+        return ((PathStep(self.ended, self.ends(), first=self.steps == 0),),)
 
     def begin_pass(self, batch: Batch, recalled: Batch) -> None:
         super().begin_pass(batch, recalled)
@@ -65,10 +65,3 @@ class PublishedRWalk(RWalk):
 
     def gradient(self) -> Tensor:
         return self.slope
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "ended": self.ended}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.ended = state["ended"]

@@ -17,7 +17,7 @@ from streamgauge.streams.gate import to_device
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,13 @@ class DERpp(er.ER):
     """
 
     config: Config
+    checkpointed = "kept=stored_logits"
     published = "derpp.PublishedDERpp"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         # One row per slot, and a last row for samples that got no slot (slot -1).
-        self.stored_logits = torch.zeros(config.memory + 1, spec.classes, device=device)
+        self.stored_logits = torch.zeros(self.config.memory + 1, spec.classes, device=self.device)
 
     def draw(self, batch: Batch) -> ReplayDraw:
         """The first batch, of which the logits count, and the second, of which the labels count."""
@@ -56,20 +55,20 @@ class DERpp(er.ER):
         return replay.parts[0]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
-        first = len(self.slots)
-        if first == 0:
-            return F.cross_entropy(self.logits(self.view(batch.x)), batch.y)
         logits = self.logits(self.view(torch.cat([batch.x, recalled.x])))
         new, old = logits.tensor_split([len(batch.y)])
-        return self.combine(
-            F.cross_entropy(new, batch.y),
-            F.mse_loss(old[:first], self.stored_logits[self.slots]),
-            F.cross_entropy(old[first:], recalled.y[first:]),
-        )
-
-    def combine(self, new: Tensor, distance: Tensor, replayed: Tensor) -> Tensor:
+        loss = F.cross_entropy(new, batch.y)
+        if not len(self.slots):
+            return loss
+        first, second = self.split_recalled(len(self.slots))
+        distance = F.mse_loss(old[first], self.stored_logits[self.slots])
+        replayed = F.cross_entropy(old[second], recalled.y[second])
         self.scalars |= {"distance": distance.detach(), "replayed": replayed.detach()}
-        return new + self.config.alpha * distance + self.config.beta * replayed
+        return loss + self.config.alpha * distance + self.config.beta * replayed
+
+    def split_recalled(self, first: int) -> tuple[slice, slice]:
+        """The recalled samples whose logits count, and those whose labels count."""
+        return slice(first), slice(first, None)
 
     def logits(self, x: Tensor) -> Tensor:
         return self.model.head.scores(self.model.features(x))
@@ -85,10 +84,3 @@ class DERpp(er.ER):
 
     def memory_bytes(self) -> int:
         return super().memory_bytes() + self.stored_logits.nbytes
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"kept": self.stored_logits}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.stored_logits.copy_(state["kept"])

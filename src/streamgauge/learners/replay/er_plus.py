@@ -11,10 +11,9 @@ from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,12 @@ class ERPlus(er.ER):
     """Ghunaim et al. 2023: floor((i + 1) g) - floor(i g) gradient steps on the i-th trained batch,
     each with a new recall, so that any rational g is met exactly over time."""
 
+    config: Config
     published = "er_plus.PublishedERPlus"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.pace = as_cost(config.steps)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
+        self.pace = as_cost(self.config.steps)
 
     def steps_of(self, i: int) -> int:
         return floor((i + 1) * self.pace) - floor(i * self.pace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
+from streamgauge.learners.parts.rate import cosine, forget_speed, movable_sgd, set_rate
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,12 @@ class GDumb(er.ER):
     """
 
     config: Config
+    checkpointed = "stored trained"
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
-        self.seed = seed
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         self.stored = self.trained = 0  # samples seen by now, and by the last training
-        self.optimizer = movable_sgd(self.model.parameters(), config, config.lr)
+        self.optimizer = movable_sgd(self.model.parameters(), self.config, self.config.lr)
         self.first = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
@@ -66,12 +63,12 @@ class GDumb(er.ER):
         order = np.random.default_rng([self.seed, self.stored])
         self.model.load_state_dict(self.first)
         forget_speed(self.optimizer)
-        slots, batch = self.memory.slots(), self.config.batch
-        whole = max(len(slots) // batch, 1) * batch if self.config.drop_last else len(slots)
+        config, slots, batch = self.config, self.memory.slots(), self.config.batch
+        whole = max(len(slots) // batch, 1) * batch if config.drop_last else len(slots)
         self.model.head.see(torch.from_numpy(self.memory.label[slots]).to(self.device))
         self.model.train()
-        for epoch in range(self.config.epochs):
-            self._set_rate(epoch / self.config.epochs)
+        for epoch in range(config.epochs):
+            set_rate(self.optimizer, cosine(config.lr, epoch / config.epochs, config.lowest_lr))
             shuffled = self.memory.index[order.permutation(slots)][:whole]
             for start in range(0, len(shuffled), batch):
                 some = self.read(shuffled[start : start + batch])
@@ -83,15 +80,3 @@ class GDumb(er.ER):
     def fit(self, x: Tensor, y: Tensor) -> None:
         self.model.train()
         self.update(F.cross_entropy(self.scores(self.view(x)), y))
-
-    def _set_rate(self, done: float) -> None:
-        low, high = self.config.lowest_lr, self.config.lr
-        set_rate(self.optimizer, low + (high - low) * (1 + math.cos(math.pi * done)) / 2)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"stored": self.stored, "trained": self.trained}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.stored, self.trained = state["stored"], state["trained"]
-        settle(self.optimizer, self.device)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradient_memory import DeferredReplacement, Undecided
-from streamgauge.learners.parts.gradients import gradient, likeness
+from streamgauge.learners.parts.gradients import gradient
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
@@ -65,18 +65,12 @@ class GSS(DeferredReplacement):
         memory is full, the largest cosine of the batch's gradient with these."""
         self.model.eval()
         x = self.look(x)
-        others = self.directions(old_x, old_y)
+        parts = zip(old_x, old_y, strict=True)
+        others = torch.stack([gradient(self.model, self.look(a), b) for a, b in parts])
+        others = F.normalize(others)
         if not full:
             return x, others, None
         return x, others, (others @ F.normalize(gradient(self.model, x, y), dim=0)).max()
-
-    def compare(self, x: Tensor, y: Tensor, others: Tensor) -> Array:
-        cosines: Tensor = self.execute_extra(self.cosines, x, y, others)
-        return cosines.cpu().numpy()
-
-    def cosines(self, x: Tensor, y: Tensor, others: Tensor) -> Tensor:
-        self.model.eval()
-        return likeness(self.model, x, y, others)
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         rng, stored = self.memory.rng, self.memory.side["score"].astype(np.float64)
@@ -95,19 +89,3 @@ class GSS(DeferredReplacement):
     def look(self, x: Tensor) -> Tensor:
         """The view of a sample whose gradient counts."""
         return self.normalise(x)
-
-    def subsets(self) -> tuple[Tensor, Tensor]:
-        """Random parts of the memory, read at once: inputs [subsets, size, ...] and labels."""
-        stored, size = len(self.memory), min(self.config.subset, len(self.memory))
-        count = min(self.config.subsets, stored // size)
-        drawn = self.memory.rng.choice(stored, (count, size), replace=False)
-        read = self.read(self.memory.index[drawn.ravel()])
-        return read.x.view(*drawn.shape, *read.x.shape[1:]), read.y.view(drawn.shape)
-
-    def directions(self, x: Tensor, y: Tensor) -> Tensor:
-        """The gradient of each part, of length 1: [subsets, weights]."""
-        parts = zip(x, y, strict=True)
-        return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
-
-    def largest_draw(self) -> int:
-        return max(self.config.subset * self.config.subsets, self.config.recall)

@@ -84,11 +84,3 @@ class ReplayOnly(er.ER):
             allowed = old.to(self.device)[:, None] | present(batch.y, scores.shape[1])
             return restricted_cross_entropy(scores, recalled.y, allowed)
         return F.cross_entropy(scores, recalled.y)
-
-    def scores(self, x: Tensor) -> Tensor:
-        if self.config.train == "all":
-            return super().scores(x)
-        with torch.no_grad():
-            features = self.model.features(x)
-        scores: Tensor = self.model.head(features)
-        return scores

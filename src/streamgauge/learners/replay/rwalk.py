@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.gradients import flat, gradient
+from streamgauge.learners.parts.gradients import evaluation_gradient, flat, scaled_to_one
 from streamgauge.learners.parts.warmup import WarmUp
 from streamgauge.learners.replay import er
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from streamgauge.streams import Gate, Spec
+    from streamgauge.streams import Spec
 
 EPSILON = torch.finfo(torch.float32).eps
 
@@ -25,9 +25,9 @@ EPSILON = torch.finfo(torch.float32).eps
 class PathStep(NamedTuple):
     """What a gradient step is to the path it is part of."""
 
-    first: bool  # no Fisher information is known yet (as published)
     begins: bool
     ends: bool
+    first: bool = False  # no Fisher information is known yet (as published)
 
 
 @dataclass(frozen=True)
@@ -53,34 +53,30 @@ class RWalk(WarmUp):
     """
 
     config: Config
+    checkpointed = "walk steps"
     published = "rwalk.PublishedRWalk"
     path: Iterator[PathStep]  # of the gradient steps on this batch
 
-    def __init__(
-        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
-    ) -> None:
-        super().__init__(spec, source, seed, device, config)
+    def set_up(self, spec: Spec) -> None:
+        super().set_up(spec)
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
         names = ("fisher", "path", "start", "score", "kept_score", "penalty", "anchor")
         self.walk = {name: torch.zeros_like(flat(self.weights)) for name in names}
         self.steps = 0  # gradient steps since the warm-up
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        if self.progress.due(self.config.warmup, self.config.refresh):
-            self.consolidate()
         scalars = super().learn(batch, predicted)
         if self.progress.begun:
             self.steps += self.config.passes
         return scalars
 
-    def consolidate(self) -> None:
-        """In place, as all that follows, for recorded steps."""
+    def renew(self) -> None:
+        """Consolidate; in place, as all that follows, for recorded steps."""
         walk = self.walk
         walk["kept_score"].add_(walk["score"]).div_(2)
         walk["score"].zero_()
-        walk["penalty"].copy_(
-            scaled_to_one(walk["fisher"]) + scaled_to_one(walk["kept_score"].relu())
-        )
+        importance = scaled_to_one(walk["fisher"]) + scaled_to_one(walk["kept_score"].relu())
+        walk["penalty"].copy_(importance)
         walk["anchor"].copy_(flat(self.weights))
 
     def variant(self) -> tuple[Any, ...]:
@@ -89,7 +85,7 @@ class RWalk(WarmUp):
             return ((),)
         every = self.config.path_steps
         steps = range(self.steps, self.steps + self.config.passes)
-        return (tuple(PathStep(False, s % every == 0, (s + 1) % every == 0) for s in steps),)
+        return (tuple(PathStep(s % every == 0, (s + 1) % every == 0) for s in steps),)
 
     def train(self, *inputs: Any) -> dict[str, Any]:
         self.path = iter(inputs[-1])
@@ -107,11 +103,8 @@ class RWalk(WarmUp):
         self.path_step = next(self.path, None)
 
     def gradient(self) -> Tensor:
-        """Of the samples of this pass, in evaluation mode."""
-        self.model.eval()
-        slope = gradient(self.model, *self.now)
-        self.model.train()
-        return slope
+        """Of the samples of this pass."""
+        return evaluation_gradient(self.model, *self.now)
 
     def update(self, loss: Tensor) -> None:
         if self.path_step is None:
@@ -129,17 +122,3 @@ class RWalk(WarmUp):
         if self.path_step.ends:
             distance = 0.5 * walk["fisher"] * (after - walk["start"]).square()
             walk["score"].add_(walk["path"] / (distance + EPSILON))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "walk": dict(self.walk), "steps": self.steps}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        for name, vector in state["walk"].items():
-            self.walk[name].copy_(vector)
-        self.steps = state["steps"]
-
-
-def scaled_to_one(x: Tensor) -> Tensor:
-    """Scaled so that the largest is 1; zeros stay zeros."""
-    return x / x.max().clamp(min=torch.finfo(x.dtype).tiny)
