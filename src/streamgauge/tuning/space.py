@@ -79,6 +79,7 @@ Space = dict[str, Range | Choice]
 def read(searches: Iterable[str] | Mapping[str, str], recipe: Recipe) -> Space:
     """From `NAME.SETTING=WHAT`, `learner.SETTING=WHAT` or `SETTING=WHAT` to what is searched.
 
+    >>> from streamgauge import catalogue
     >>> space = read(["er.lr=log:0.001:0.1", "memory=100,500"], catalogue.learner("er"))
     >>> {name: str(searched) for name, searched in space.items()}
     {'lr': 'log:0.001:0.1', 'memory': '100,500'}
