@@ -10,6 +10,11 @@ class StreamgaugeError(Exception):
     """A problem that the user can fix, in one sentence. The command line exits with code 2."""
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; the name of its type if there is no message."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint: the closest of the known names, or a list of all.
 

@@ -3,14 +3,14 @@ successor. What is public is listed in `docs/versions.md`."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -153,6 +153,18 @@ def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable
     return decorate
 
 
+def _successor(name: str) -> tuple[str, str]:
+    """New path of an old module, and the attribute that it is there, if any; warns."""
+    path, _, attribute = MOVED[name.partition(".")[2]].partition(":")
+    successor = f"streamgauge.{path}.{attribute}".removesuffix(".")
+    warnings.warn(
+        f"{name} is now {successor}; the old path is removed in version 0.4.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return f"streamgauge.{path}", attribute
+
+
 class _Moved(MetaPathFinder, Loader):
     """Imports the new module and registers it under the old path as well."""
 
@@ -161,20 +173,19 @@ class _Moved(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if name.partition(".")[0] != "streamgauge" or name.partition(".")[2] not in MOVED:
             return None
-        return ModuleSpec(name, self)
+        return ModuleSpec(name, self, origin=f"{name.rpartition('.')[2]}.py")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        path, _, attribute = MOVED[spec.name.partition(".")[2]].partition(":")
-        successor = f"streamgauge.{path}.{attribute}".removesuffix(".")
-        warnings.warn(
-            f"{spec.name} is now {successor}; the old path is removed in version 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        module: ModuleType = importlib.import_module(f"streamgauge.{path}")
+        path, attribute = _successor(spec.name)
+        module: ModuleType = importlib.import_module(path)
         module = getattr(module, attribute) if attribute else module
         self._own_spec = module.__spec__
         return module
+
+    def get_code(self, name: str) -> CodeType | None:
+        """For `python -m OLD_PATH`."""
+        spec = importlib.util.find_spec(_successor(name)[0])
+        return None if spec is None else spec.loader.get_code(spec.name)  # type: ignore[union-attr]
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._own_spec  # the import system has replaced it

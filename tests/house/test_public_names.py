@@ -87,3 +87,10 @@ def test_a_log_is_audited_from_python_as_on_the_command_line(tmp_path: Path) -> 
     run = sg.run(sg.stream(np.eye(10)[label], label), "blind", out=tmp_path / "runs")
     whole = sg.audit_log(run.path).values
     assert whole == sg.audit_log(run.path / "log" / "predictions").values
+
+
+def test_an_old_module_path_runs_as_a_command() -> None:
+    words = [sys.executable, "-m", "streamgauge.reference", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout

@@ -308,7 +308,7 @@ def test_a_version_of_the_past_without_an_answer_is_no_reason_to_stop(tmp_path: 
     bare = Bare(tmp_path, shifts=(2,), keep=2)
     past = Spy(SPEC, None, 0, CPU)
     past.predict = lambda x: torch.full((1, 4), float("nan"))  # type: ignore[method-assign]
-    bare.service._snapshot_learner.build = lambda: past
+    bare.service._build = lambda: past
     for _ in range(4):
         bare.label(bare.sample())
     bare.service.advance()

@@ -91,22 +91,21 @@ def run(
         given["settings"] = {**given.get("settings", {}), **context.obj}
         given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
         learner = given["learners"]
-    settings = {**given.pop("settings", {}), **context.obj}
-    stream = stream or given.get("stream")
-    if stream is None:
+    folder = out or Path(given.pop("out", RUNS))
+    chosen = {
+        "stream": stream or None,
+        "learners": learner or None,
+        "seeds": seeds,
+        "speed": speed,
+        "budget": budget,
+        "gradient_steps": gradient_steps,
+        "baselines": baselines,
+        "settings": {**given.get("settings", {}), **context.obj},
+    }
+    given |= {name: value for name, value in chosen.items() if value is not None}
+    if given.get("stream") is None:
         raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
-    experiment = Experiment(
-        stream=stream,
-        learners=tuple(learner or given.get("learners", ())),
-        seeds=seeds if seeds is not None else given.get("seeds", 1),
-        settings=settings,
-        speed=given.get("speed") if speed is None else speed,
-        budget=given.get("budget") if budget is None else budget,
-        gradient_steps=given.get("gradient_steps") if gradient_steps is None else gradient_steps,
-        baselines=given.get("baselines", False) if baselines is None else baselines,
-        notes=given.get("notes", {}),
-    )
-    folder = out or Path(given.get("out", RUNS))
+    experiment = Experiment(**given | {"learners": tuple(given.get("learners", ()))})
     from streamgauge.report.compute import charged
     from streamgauge.report.terminal import Watcher, leaderboard_text
     from streamgauge.running.profile import Profile

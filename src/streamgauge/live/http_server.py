@@ -48,12 +48,8 @@ class JsonLines:
     def __init__(
         self, service: Service, source: BinaryIO, answers: BinaryIO, max_bytes: int
     ) -> None:
-        self._service, self._source, self._answers, self._max_bytes = (
-            service,
-            source,
-            answers,
-            max_bytes,
-        )
+        self._service, self._max_bytes = service, max_bytes
+        self._source, self._answers = source, answers
         self.ended = threading.Event()
         self.error: Exception | None = None  # an unexpected one, not a refusal
 
@@ -72,6 +68,9 @@ class JsonLines:
             self.error = error
         finally:
             self.ended.set()
+
+    def close(self) -> None:
+        """Nothing to do: the input and the output are the caller's."""
 
     def _line(self) -> bytes:
         try:
@@ -108,6 +107,7 @@ class HttpServer(ThreadingHTTPServer):
         self, service: Service, host: str, port: int, connections: int, max_bytes: int
     ) -> None:
         self.service, self.max_bytes = service, max_bytes
+        self.ended = threading.Event()
         self.error: Exception | None = None  # an unexpected one, not a refusal
         self._free_connections = threading.Semaphore(connections)
         self._connections = connections
@@ -123,6 +123,14 @@ class HttpServer(ThreadingHTTPServer):
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+    def run(self) -> None:
+        """Until it is closed."""
+        self.serve_forever(0.1)
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free_connections.acquire(blocking=False):
@@ -181,6 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(REASONS[refused.reason], refusal(refused))
         except Exception as error:
             self.server.error = self.server.error or error
+            self.server.ended.set()
             self._send(500, {"error": _short(error), "reason": "failed"})
 
     def _body(self, service: Service) -> bytes:

@@ -69,7 +69,7 @@ class Journal:
     def timed(self, part: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - start
+        self.add_seconds(part, time.perf_counter() - start)
 
     def add_seconds(self, part: str, seconds: float) -> None:
         self._seconds[part] = self._seconds.get(part, 0.0) + seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -47,6 +47,15 @@ class Setup:
     preparation: Ints = field(default_factory=lambda: NO_ADDRESSES)
     facts: Mapping[str, Any] = field(default_factory=dict)  # for the learner, before the first step
 
+    def build(self, recipe: Recipe, gate: Gate) -> LearnerAdapter:
+        """A new learner, with the facts that it is told before the first step."""
+        import torch
+
+        learner = recipe.build(self.spec, gate, self.seed, torch.device(self.device))
+        adapter = LearnerAdapter(learner)
+        adapter.tell_facts(**self.facts)
+        return adapter
+
 
 class LocalTrainer:
     """Trains in the thread that calls `train`."""
@@ -66,9 +75,8 @@ class LocalTrainer:
         self.device = torch.device(setup.device)
         warm_up(recipe, setup)
         self.gate = gate_for(setup.source, setup.preparation, self.device)
-        self.learner = recipe.build(setup.spec, self.gate, setup.seed, self.device)
-        self.adapter = LearnerAdapter(self.learner)
-        self.adapter.tell_facts(**setup.facts)
+        self.adapter = setup.build(recipe, self.gate)
+        self.learner = self.adapter.learner
         self.meter = Meter(self.adapter.work, self.adapter.sees_input)
         if state is not None:
             self.gate.label_due(known)
@@ -85,10 +93,9 @@ class LocalTrainer:
         self.gate.label_due(index)
         for facts in request.facts:
             self.adapter.tell_facts(**facts)
-        x = jobs.inputs(source, index, self.adapter, self.device)
-        batch = Batch(x, fetch_labels(source, index, self.device), index)
         scores = request.predicted
         predicted = None if scores is None else torch.from_numpy(scores).to(self.device)
+        batch = _batch(source, index, self.adapter, self.device)
         returned = jobs.train(self.learner, self.meter, batch, predicted)
         scalars = {name: float(value) for name, value in returned.items()}
         seconds = time.perf_counter() - began
@@ -98,6 +105,11 @@ class LocalTrainer:
             source.keep_only(kept)
         state = self.learner.state_dict()
         return Update(state, scalars, seconds, self.adapter.memory_bytes(), kept, self.meter.flops)
+
+
+def _batch(source: Source, index: Ints, adapter: LearnerAdapter, device: torch.device) -> Batch:
+    x = jobs.inputs(source, index, adapter, device)
+    return Batch(x, fetch_labels(source, index, device), index)
 
 
 def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
@@ -119,17 +131,14 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
     gate = Gate(source, np.arange(count), device)
     # A learner that fails on zeros starts cold; the data of the stream may well suit it.
     with contextlib.suppress(Exception):
-        learner = recipe.build(spec, gate, setup.seed, device)
-        adapter = LearnerAdapter(learner)
-        adapter.tell_facts(**setup.facts)
+        adapter = setup.build(recipe, gate)
         meter = Meter(adapter.work, adapter.sees_input)
         for number in range(times):
             index = np.arange(setup.batch) + number * setup.batch
-            x = jobs.inputs(source, index, adapter, device)
-            learner.predict(x)
-            batch = Batch(x, fetch_labels(source, index, device), index)
-            jobs.train(learner, meter, batch, None)
-            unpack(pack(learner.state_dict()))
+            batch = _batch(source, index, adapter, device)
+            adapter.learner.predict(batch.x)
+            jobs.train(adapter.learner, meter, batch, None)
+            unpack(pack(adapter.learner.state_dict()))
 
 
 def _dtype(source: Source) -> Any:
@@ -170,36 +179,37 @@ class _Tensor(NamedTuple):
 
 def pack(state: Any) -> bytes:
     """A state as bytes. Arrays are pickled ten times as fast as tensors."""
-    return pickle.dumps(_to_arrays(state), protocol=5)
+    return pickle.dumps(_converted(state, _to_array), protocol=5)
 
 
 def unpack(data: bytes) -> Any:
-    return _to_tensors(pickle.loads(data))
+    return _converted(pickle.loads(data), _to_tensor)
 
 
-def _to_arrays(value: Any) -> Any:
+def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Convert the leaves of nested dictionaries, lists and tuples."""
+    if isinstance(value, dict):
+        return {key: _converted(item, convert) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_converted(item, convert) for item in value)
+    return convert(value)
+
+
+def _to_array(value: Any) -> Any:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        try:
-            return _Tensor(value.numpy())
-        except (TypeError, RuntimeError):  # a type that NumPy does not have
-            return value
-    if isinstance(value, dict):
-        return {key: _to_arrays(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_to_arrays(item) for item in value)
-    return value
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    try:
+        return _Tensor(value.numpy())
+    except (TypeError, RuntimeError):  # a type that NumPy does not have
+        return value
 
 
-def _to_tensors(value: Any) -> Any:
+def _to_tensor(value: Any) -> Any:
     import torch
 
-    if isinstance(value, _Tensor):
-        return torch.from_numpy(np.require(value.array, requirements="W"))
-    if isinstance(value, dict):
-        return {key: _to_tensors(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_to_tensors(item) for item in value)
-    return value
+    if not isinstance(value, _Tensor):
+        return value
+    return torch.from_numpy(np.require(value.array, requirements="W"))

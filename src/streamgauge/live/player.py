@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from streamgauge.engine import Eager
 from streamgauge.engine.eager import as_table
-from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.live.dispatcher import Dispatcher, Finished, TrainingRequest
-from streamgauge.live.local_trainer import pack, unpack
-from streamgauge.live.snapshots import Due, SnapshotLearner, Snapshots, engine_of
+from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
+from streamgauge.live.snapshots import Answering, Snapshots
 from streamgauge.running import jobs
-from streamgauge.running.rows import append_predictions, append_training
+from streamgauge.running.rows import append_predictions
 from streamgauge.running.schedule import begins_task
 from streamgauge.streams import Gate, Stream
 
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from streamgauge.live.journal import Journal
 
 MAX_WAIT = 0.25  # seconds; a signal is noticed after this long at the latest
-MAX_DELAYED = 64  # answers of snapshots that may be delayed before some are left out
 
 
 class Clock(Protocol):
@@ -62,16 +58,10 @@ class WallClock:
         self._woken.clear()
 
 
-class _DelayedAnswer(NamedTuple):
-    step: int
-    due: Due
-
-
-class Player:
+class Player(Answering):
     """One pass over a stored stream. `advance` does what is due and returns when to call it again.
 
-    `build` makes a second learner, for snapshots. `late` is how many seconds after the end of the
-    stream's time it may go on answering.
+    `late` is how many seconds after the end of the stream's time it may go on answering.
     """
 
     def __init__(
@@ -89,24 +79,16 @@ class Player:
         late: float = 1.0,
         progress: Callable[[Any], None] | None = None,
     ) -> None:
-        self.stream, self.learner, self.gate, self.dispatcher = stream, learner, gate, dispatcher
-        self.journal, self.clock, self.rate, self.device = journal, clock, rate, device
-        self.snapshots, self.late = snapshots, late
-        self.step = self.right = self.asked = self.near_future_left_out = 0
+        classes = stream.spec.classes
+        super().__init__(learner, build, classes, dispatcher, journal, device, snapshots)
+        self.stream, self.gate, self.clock, self.rate = stream, gate, clock, rate
+        self.late = late
+        self.step = self.right = self.asked = 0
         self.latency: Any = 0.0  # of the last step's answers
         self.stopped = ""  # why it ended before the stream did
-        self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
-        self._adapter = LearnerAdapter(learner)
-        self._engine = engine_of(learner, stream.spec.classes)
-        self._snapshot_learner = SnapshotLearner(build, stream.spec.classes)
-        self._delayed: deque[_DelayedAnswer] = deque()
         self._progress = progress
         self.began = clock.now()
         self.ended = self.began  # when the last answer was given
-
-    @property
-    def version(self) -> int:
-        return self.dispatcher.version
 
     @property
     def end(self) -> Any:
@@ -165,13 +147,6 @@ class Player:
         state = {"version": self.version, "step": self.step, "learner": self.state}
         self.journal.commit(self.step, state, done, wait=wait)
 
-    def _apply(self, finished: Finished) -> None:
-        """From here on the new version answers."""
-        with self.journal.timed("apply"):
-            self.learner.load_state_dict(finished.update.state)
-        self.state = finished.update.state
-        append_finished(self.journal, finished)
-
     def _one_step(self) -> None:
         stream, step = self.stream, self.step
         index = stream.index(step)
@@ -196,11 +171,8 @@ class Player:
                 facts=(facts,) if facts else (),
             )
         )
-        for due in self.snapshots.begin(int(stream.starts[step]), self.version, self.state):
-            self._delayed.append(_DelayedAnswer(step, due))
-        while len(self._delayed) > MAX_DELAYED:  # a step may have added several
-            self._delayed.popleft()
-            self.near_future_left_out += 1
+        start = int(stream.starts[step])
+        self._delay(step, self.snapshots.begin(start, self.version, self.state))
         self.step += 1
         if self._progress is not None:
             self._progress(self)
@@ -220,14 +192,5 @@ class Player:
     def _answer_delayed(self) -> None:
         """Let a snapshot answer a step while there is nothing else to do. A snapshot does not
         change, so any time will do."""
-        step, due = self._delayed.popleft()
-        self._answer(step, self._snapshot_learner.load(due), due.version, due.age)
-
-
-def append_finished(journal: Journal, finished: Finished) -> None:
-    """The rows of a finished request; `job` in `timing` is the time from its start until its
-    version answers."""
-    request, update, version, seconds = finished
-    journal.add_seconds("learn", update.seconds)
-    append_training(journal.rows, request.step, version, update.scalars, update.flops, update.bytes)
-    journal.rows["timing"].append(1, step=request.step, part="job", seconds=float(seconds))
+        step, due, _ = self._delayed.popleft()
+        self._answer(step, self._load_snapshot(due), due.version, due.age)

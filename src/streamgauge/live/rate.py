@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from streamgauge.live.dispatcher import TrainingRequest
 from streamgauge.live.journal import Journal
 from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.stored_stream import LiveSession, on_signals, torch_threads
+from streamgauge.live.stored_stream import LiveSession, on_signals, repeated, torch_threads
 from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import RunWriter
@@ -102,10 +101,7 @@ def find_rate(
     clock = WallClock()
     with torch_threads(threads):
         session = LiveSession(stream, recipe, seed, device_named(device), threads)
-        with (
-            closing(start_trainer(trainer, recipe, session.setup, clock.wake, log)) as background,
-            background.when_ready(),
-        ):
+        with start_trainer(trainer, recipe, session.setup, clock.wake, log) as background:
             trials = _Trials(session, background, clock, trial, patience, log)
             began = time.perf_counter()
             trials.deadline = began + 0.3 * limit
@@ -128,17 +124,13 @@ def find_rate(
     return RateFound(predicting, training, stream.size, patience, tuple(trials.done), cut)
 
 
-def _always(rate: float) -> bool:
-    return True
-
-
 def search(
     run: Callable[[float], Trial],
     passed: Callable[[Trial], bool],
     reached: Callable[[Trial], float],
     guess: float,
     known: Sequence[Trial] = (),
-    allowed: Callable[[float], bool] = _always,
+    allowed: Callable[[float], bool] = lambda rate: True,
 ) -> float:
     """The highest rate that passed; NaN if none did.
 
@@ -174,7 +166,7 @@ def confirmed_rate(
     hold: Callable[[float], Trial],
     passed: Callable[[Trial], bool],
     rate: float,
-    allowed: Callable[[float], bool] = _always,
+    allowed: Callable[[float], bool] = lambda rate: True,
 ) -> float:
     """Nine tenths of the first rate that passes, from this one down by a fifth each time; NaN if
     none does.
@@ -306,22 +298,6 @@ class _Trials:
             f"(99 % within {1e3 * typical:.1f} ms), {100 * trained:.1f} % of the batches trained"
         )
         return trial
-
-
-def repeated(stream: Stream, samples: float) -> Stream:
-    """A stream of about `samples` samples that repeats another one. Only for timing."""
-    steps = len(stream)
-    lengths = np.diff(stream.starts)
-    rounds = int(samples // stream.samples) + 1
-    lengths = np.tile(lengths, rounds)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    count = max(1, int(np.searchsorted(starts[:-1], samples)))
-    return replace(
-        stream,
-        order=np.tile(stream.order, rounds)[: starts[count]],
-        starts=starts[: count + 1],
-        task=None if stream.task is None else np.resize(stream.task, rounds * steps)[:count],
-    )
 
 
 def _median_seconds(action: Callable[[], Any], times: int) -> float:

@@ -13,7 +13,7 @@ import binascii
 import hashlib
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
-from streamgauge.live.local_trainer import NO_ADDRESSES, pack, unpack
-from streamgauge.live.player import MAX_DELAYED, append_finished
-from streamgauge.live.snapshots import Due, SnapshotLearner, Snapshots, engine_of
+from streamgauge.live.local_trainer import NO_ADDRESSES
+from streamgauge.live.snapshots import MAX_DELAYED, Answering, Due, Snapshots
 from streamgauge.live.spool import NAME_BYTES, NONE, Spool
+from streamgauge.running import jobs
 from streamgauge.streams import Spec
+from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
     import torch
@@ -58,12 +58,6 @@ class Refused(Exception):
         self.reason = reason
 
 
-class _DelayedAnswer(NamedTuple):
-    sample: int
-    due: Due
-    column: int
-
-
 class Limits(NamedTuple):
     """Limits of the service."""
 
@@ -71,11 +65,8 @@ class Limits(NamedTuple):
     uncommitted: int = 512  # labels that are in the spool and not yet in the log
 
 
-class Service:
-    """One learner, one spool, one trainer. Every public method may be called from any thread.
-
-    `build` makes a second learner, for snapshots.
-    """
+class Service(Answering):
+    """One learner, one spool, one trainer. Every public method may be called from any thread."""
 
     def __init__(
         self,
@@ -96,28 +87,21 @@ class Service:
         today: Callable[[], float] = time.time,
         log: Callable[[str], None] = print,
     ) -> None:
-        self.spec, self.learner, self.dispatcher = spec, learner, dispatcher
-        self.journal, self.spool, self.device, self.batch = journal, spool, device, batch
-        self.snapshots = Snapshots((), 0) if snapshots is None else snapshots
+        snapshots = Snapshots((), 0) if snapshots is None else snapshots
+        super().__init__(learner, build, spec.classes, dispatcher, journal, device, snapshots)
+        self.spec, self.spool, self.batch = spec, spool, batch
         self.limits, self.users = limits or Limits(), users
         self.class_names = class_names
         self.refused: Counter[str] = Counter()
-        self.arrivals = self.labels = self.right = self.expired = self.near_future_left_out = 0
+        self.arrivals = self.labels = self.right = self.expired = 0
         self.addresses = NO_ADDRESSES  # that the trainer's learner may read
         self.stopping = False
         self.lock = threading.RLock()
-        self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
         self._number = {name: number for number, name in enumerate(class_names or ())}
-        self._waiting: OrderedDict[int, None] = (
-            OrderedDict()
-        )  # samples without a label, oldest first
+        self._waiting: OrderedDict[int, None] = OrderedDict()  # without a label, oldest first
         self._gathering: list[int] = []  # labelled samples of the next batch
         self._trained_step = -1  # the newest step whose training has ended
-        self._delayed: deque[_DelayedAnswer] = deque()
         self._due: list[Due] = []  # snapshots that answer this block of arrivals too
-        self._sees_input = LearnerAdapter(learner).sees_input
-        self._engine = engine_of(learner, spec.classes)
-        self._snapshot_learner = SnapshotLearner(build, spec.classes)
         self._now, self._today, self._log_message = now, today, log
 
     # Messages.
@@ -216,19 +200,16 @@ class Service:
             self.dispatcher.training_ended = True
             return
         self.dispatcher.dispatch(self._now())
-        if finished is None:
-            return
-        with self.journal.timed("apply"):
-            self.learner.load_state_dict(finished.update.state)
-        self.state, self.addresses = finished.update.state, finished.update.addresses
-        self._trained_step = finished.request.step
-        append_finished(self.journal, finished)
+        if finished is not None:
+            self._apply(finished)
+            self.addresses = finished.update.addresses
+            self._trained_step = finished.request.step
 
     def commit(self, done: bool = False, wait: bool = False) -> None:
         """Write the log up to the last label; samples without a label stay in the spool."""
         state = {
             "learner": self.state,
-            "version": self.dispatcher.version,
+            "version": self.version,
             "arrivals": self.arrivals,
             "expired": self.expired,
             "trained_step": self._trained_step,
@@ -305,11 +286,7 @@ class Service:
             oldest, _ = self._waiting.popitem(last=False)
             self.spool.drop(oldest)
             self.expired += 1
-        for column, due in enumerate(self._due):
-            self._delayed.append(_DelayedAnswer(number, due, column))
-        while len(self._delayed) > MAX_DELAYED * self.batch:
-            self._delayed.popleft()
-            self.near_future_left_out += 1
+        self._delay(number, self._due, MAX_DELAYED * self.batch)
         step = self.labels // self.batch
         self.journal.rows["timing"].append(
             1, step=step, part="latency", seconds=self._now() - received
@@ -325,10 +302,9 @@ class Service:
         return reply
 
     def _tensor(self, x: Any) -> Tensor:
-        import torch
-
-        shown = x if self._sees_input else np.empty((len(x), 0), np.float32)
-        return torch.from_numpy(shown).to(self.device)
+        if not self._adapter.sees_input:
+            return jobs.blank(len(x), self.device)
+        return to_device(x, self.device)
 
     def _answer_delayed(self) -> None:
         """Let a snapshot answer. The answer goes to the spool until the label arrives, or to the
@@ -336,7 +312,7 @@ class Service:
         sample, due, column = self._delayed.popleft()
         if sample not in self.spool.slot_of:
             return
-        engine = self._snapshot_learner.load(due)
+        engine = self._load_snapshot(due)
         slot = self.spool.slot_of[sample]
         try:
             answers = engine.answer(self._tensor(np.array(self.spool.inputs[slot : slot + 1])))
@@ -448,10 +424,7 @@ class Service:
             if name not in self.spool.names:
                 raise Refused("unknown", f"There is no sample with the id {fields['id']!r}.")
             return self.spool.names[name]
-        sample = fields["sample"]
-        if not isinstance(sample, int) or isinstance(sample, bool):
-            raise Refused("malformed", f"'sample' is the number from an answer, not {sample!r}.")
-        return sample
+        return _integer(fields["sample"], "'sample' is the number from an answer")
 
     def _class(self, label: Any) -> int:
         if isinstance(label, str):
@@ -459,11 +432,10 @@ class Service:
                 hint = nearest(label, self._number) if self._number else "give its number."
                 raise Refused("malformed", f"There is no class '{label}'; {hint}")
             return self._number[label]
-        if not isinstance(label, int) or isinstance(label, bool):
-            raise Refused("malformed", f"A label is the number of a class, not {label!r}.")
-        if not 0 <= label < self.spec.classes:
-            raise Refused("malformed", f"Label {label} lies outside 0..{self.spec.classes - 1}.")
-        return label
+        number = _integer(label, "A label is the number of a class")
+        if not 0 <= number < self.spec.classes:
+            raise Refused("malformed", f"Label {number} lies outside 0..{self.spec.classes - 1}.")
+        return number
 
     def _expect_label(self, sample: int) -> None:
         if sample in self._waiting:
@@ -491,12 +463,18 @@ def _fields(message: Any, required: list[str], known: Sequence[str]) -> dict[str
     return message
 
 
+def _integer(value: Any, expected: str, bits: int | None = None) -> int:
+    """A whole number of at most that many bits, with its sign."""
+    if type(value) is not int or (bits and not -(1 << bits - 1) <= value < 1 << bits - 1):
+        raise Refused("malformed", f"{expected}, not {value!r}.")
+    return value
+
+
 def _name(value: Any) -> bytes:
     if value is None:
         return b""
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise Refused("malformed", f"An id is text or a whole number, not {value!r}.")
-    name = _encoded(str(value), "An id")
+    text = value if isinstance(value, str) else _integer(value, "An id is text or a whole number")
+    name = _encoded(str(text), "An id")
     if not name or len(name) > NAME_BYTES or b"\0" in name:
         raise Refused("malformed", f"An id has 1 to {NAME_BYTES} bytes.")
     return name
@@ -514,9 +492,7 @@ def _user(value: Any) -> int:
     if isinstance(value, str):
         name = _encoded(value, "A user")
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 1
-    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
-        raise Refused("malformed", f"A user is text or a whole number, not {value!r}.")
-    return value
+    return _integer(value, "A user is text or a whole number", 64)
 
 
 def _from_base64(text: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
@@ -121,23 +121,14 @@ def serve(
         log(f"The spool has {slots} slots and takes up to {store.nbytes / 1e6:.0f} MB on disk.")
         setup = Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
         state = recorder.state
-        background = start_trainer(
-            trainer,
-            recipe,
-            setup,
-            clock.wake,
-            log,
-            None if state is None else state["learner"],
-            hang,
-        )
-        with closing(background):
-            background.wait_until_ready()
+        learnt = None if state is None else state["learner"]
+        with start_trainer(trainer, recipe, setup, clock.wake, log, learnt, hang) as background:
             warm_up(recipe, setup)
             gate = gate_for(SpoolSource(store, follow=True), NO_ADDRESSES, torch_device)
             service = Service(
                 spec,
-                recipe.build(spec, gate, seed, torch_device),
-                lambda: recipe.build(spec, gate, seed, torch_device),
+                setup.build(recipe, gate).learner,
+                lambda: setup.build(recipe, gate).learner,
                 Dispatcher(background),
                 journal,
                 store,
@@ -165,10 +156,12 @@ def serve(
 
             with on_signals(ended):
                 try:
-                    if port is None:
-                        _lines(service, spec, lines, answers, clock, stop)
-                    else:
-                        _http(service, spec, (host, port), connections, clock, stop, ready, log)
+                    with _transport(
+                        service, host, port, connections, lines, answers, ready, log
+                    ) as transport:
+                        while not (stop.is_set() or transport.ended.is_set()):
+                            service.advance()
+                            clock.wait(clock.now() + (0.001 if service.has_delayed else MAX_WAIT))
                 finally:
                     service.stop()
         if why:
@@ -179,56 +172,39 @@ def serve(
     return Run(path)
 
 
-def _lines(
+@contextmanager
+def _transport(
     service: Service,
-    spec: Spec,
+    host: str,
+    port: int | None,
+    connections: int,
     lines: BinaryIO | None,
     answers: BinaryIO | None,
-    clock: WallClock,
-    stop: threading.Event,
-) -> None:
-    max_bytes = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
-    # A copy of stdin: the interpreter cannot exit while a thread waits in `sys.stdin`.
-    lines = lines or os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    reader = JsonLines(service, lines, answers or sys.stdout.buffer, max_bytes)
-    threading.Thread(target=reader.run, name="streamgauge-lines", daemon=True).start()
-    _run_service(service, clock, lambda: stop.is_set() or reader.ended.is_set())
-    if reader.error is not None:
-        raise reader.error
-
-
-def _http(
-    service: Service,
-    spec: Spec,
-    address: tuple[str, int],
-    connections: int,
-    clock: WallClock,
-    stop: threading.Event,
     ready: Callable[[int], None] | None,
     log: Logger,
-) -> None:
-    max_bytes = largest_message(int(np.prod(spec.input_shape, dtype=np.int64)))
-    with HttpServer(service, *address, connections, max_bytes) as server:
-        threading.Thread(
-            target=server.serve_forever, args=(0.1,), name="streamgauge-http", daemon=True
-        ).start()
-        log(f"Serving on http://{address[0]}:{server.port} (/predict, /label, /status).")
-        if ready is not None:
-            ready(server.port)
-        try:
-            _run_service(service, clock, lambda: stop.is_set() or server.error is not None)
-        finally:
-            # Accepted messages are on disk before the connections are closed.
-            service.stop()
-            server.shutdown()
-        if server.error is not None:
-            raise server.error
-
-
-def _run_service(service: Service, clock: WallClock, ended: Callable[[], bool]) -> None:
-    while not ended():
-        service.advance()
-        clock.wait(clock.now() + (0.001 if service.has_delayed else MAX_WAIT))
+) -> Iterator[HttpServer | JsonLines]:
+    """A thread that passes messages to the service: from HTTP if there is a port, or from lines."""
+    max_bytes = largest_message(int(np.prod(service.spec.input_shape, dtype=np.int64)))
+    if port is None:
+        # A copy of stdin: the interpreter cannot exit while a thread waits in `sys.stdin`.
+        lines = lines or os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+        transport: HttpServer | JsonLines = JsonLines(
+            service, lines, answers or sys.stdout.buffer, max_bytes
+        )
+    else:
+        transport = HttpServer(service, host, port, connections, max_bytes)
+    threading.Thread(target=transport.run, name="streamgauge-messages", daemon=True).start()
+    try:
+        if isinstance(transport, HttpServer):
+            log(f"Serving on http://{host}:{transport.port} (/predict, /label, /status).")
+            if ready is not None:
+                ready(transport.port)
+        yield transport
+    finally:
+        service.stop()  # accepted messages are on disk before the connections are closed
+        transport.close()
+    if transport.error is not None:
+        raise transport.error
 
 
 def _check(
@@ -341,17 +317,12 @@ def _facts(
         before = json.loads((path / FACTS).read_text())
     except (OSError, ValueError):
         before = {}
-    status = service.status()
     return {
         "duration": before.get("duration", 0.0) + seconds,
         "arrivals": service.arrivals,
         "expired": service.expired,
-        "offered": service.dispatcher.offered,
-        "skipped": service.dispatcher.offered - service.dispatcher.finished,
-        "lost": service.dispatcher.lost,
-        "restarts": before.get("restarts", []) + background.restarts,
-        "refused": status["refused"],
-        "near_future_left_out": service.near_future_left_out,
+        **service.facts(before.get("restarts", []) + background.restarts),
+        "refused": dict(service.refused),
         "stopped": "",
     }
 

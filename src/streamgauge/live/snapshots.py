@@ -9,15 +9,24 @@ in stored data instead.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.live.dispatcher import Dispatcher, Finished
+from streamgauge.live.local_trainer import pack, unpack
+from streamgauge.running.rows import append_training
 
 if TYPE_CHECKING:
+    import torch
+
     from streamgauge.learners.base import Learner
+    from streamgauge.live.journal import Journal
+
+MAX_DELAYED = 64  # answers of snapshots that may be delayed before some are left out
 
 
 class Due(NamedTuple):
@@ -82,25 +91,84 @@ class Snapshots:
         return due
 
 
-class SnapshotLearner:
-    """A second learner that takes the states of snapshots; built at its first use."""
+class DelayedAnswer(NamedTuple):
+    item: int  # a step, or the number of a sample
+    due: Due
+    column: int  # number of `due` among the snapshots of this item
 
-    def __init__(self, build: Callable[[], Learner], classes: int) -> None:
-        self.build, self._classes = build, classes
-        self._engine: Eager | None = None
-        self._version = -1
 
-    def load(self, due: Due) -> Eager:
+class Answering:
+    """A learner that answers, the dispatcher that updates it, and snapshots of it.
+
+    `build` makes a second learner, for snapshots; it is called at its first use.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        build: Callable[[], Learner],
+        classes: int,
+        dispatcher: Dispatcher,
+        journal: Journal,
+        device: torch.device,
+        snapshots: Snapshots,
+    ) -> None:
+        self.learner, self.dispatcher, self.journal = learner, dispatcher, journal
+        self.device, self.snapshots = device, snapshots
+        self.near_future_left_out = 0
+        self.state: dict[str, Any] = unpack(pack(learner.state_dict()))
+        self._build, self._classes = build, classes
+        self._adapter = LearnerAdapter(learner)
+        self._engine = _engine(learner, classes)
+        self._snapshot_engine: Eager | None = None
+        self._snapshot_version = -1
+        self._delayed: deque[DelayedAnswer] = deque()
+
+    @property
+    def version(self) -> int:
+        return self.dispatcher.version
+
+    def facts(self, restarts: list[str]) -> dict[str, Any]:
+        """What `live.json` holds of every live run."""
+        return {
+            "offered": self.dispatcher.offered,
+            "skipped": self.dispatcher.offered - self.dispatcher.finished,
+            "lost": self.dispatcher.lost,
+            "restarts": restarts,
+            "near_future_left_out": self.near_future_left_out,
+        }
+
+    def _apply(self, finished: Finished) -> None:
+        """Answer with a new version from here on, and append the rows of its training; `job` in
+        `timing` is the time from the start of the request until its version answers."""
+        request, update, version, seconds = finished
+        with self.journal.timed("apply"):
+            self.learner.load_state_dict(update.state)
+        self.state = update.state
+        self.journal.add_seconds("learn", update.seconds)
+        rows = self.journal.rows
+        append_training(rows, request.step, version, update.scalars, update.flops, update.bytes)
+        rows["timing"].append(1, step=request.step, part="job", seconds=float(seconds))
+
+    def _delay(self, item: int, snapshots: list[Due], most: int = MAX_DELAYED) -> None:
+        """Let snapshots answer later; the oldest answers are left out if there are too many."""
+        for column, due in enumerate(snapshots):
+            self._delayed.append(DelayedAnswer(item, due, column))
+        while len(self._delayed) > most:
+            self._delayed.popleft()
+            self.near_future_left_out += 1
+
+    def _load_snapshot(self, due: Due) -> Eager:
         """The engine that answers with a snapshot."""
-        if self._engine is None:
-            self._engine = engine_of(self.build(), self._classes)
-        if self._version != due.version:
-            self._engine.learner.load_state_dict(due.state)
-            self._version = due.version
-        return self._engine
+        if self._snapshot_engine is None:
+            self._snapshot_engine = _engine(self._build(), self._classes)
+        if self._snapshot_version != due.version:
+            self._snapshot_engine.learner.load_state_dict(due.state)
+            self._snapshot_version = due.version
+        return self._snapshot_engine
 
 
-def engine_of(learner: Learner, classes: int) -> Eager:
+def _engine(learner: Learner, classes: int) -> Eager:
     """An engine that answers with a learner as the loop does."""
     engine = Eager()
     engine.adopt(LearnerAdapter(learner), classes)

@@ -110,7 +110,7 @@ class Spool:
     def __len__(self) -> int:
         return len(self.slot_of)
 
-    def put(self, sample: int, x: Array, **facts: Any) -> int:
+    def put(self, sample: int, x: Array, **facts: Any) -> None:
         """Store a sample in a free slot; there must be one."""
         slot = int(self._free.pop())
         self.inputs[slot] = x
@@ -123,7 +123,6 @@ class Spool:
         self.slot_of[sample] = slot
         if facts.get("name"):
             self.names[facts["name"]] = sample
-        return slot
 
     def set_label(self, sample: int, label: int, position: int) -> None:
         row = self.facts[self.slot_of[sample]]
@@ -136,9 +135,9 @@ class Spool:
         self.facts["sample"][slot] = NONE
         self._free.append(slot)
 
-    def drop_unreferenced(self, committed: int, referenced: Sequence[Ints]) -> int:
+    def drop_unreferenced(self, committed: int, referenced: Sequence[Ints]) -> None:
         """Drop samples whose label is in the log (one of its first `committed` labels) and that are
-        not in `referenced`. Returns how many."""
+        not in `referenced`."""
         facts = self.facts
         done = (
             (facts["sample"] != NONE)
@@ -147,10 +146,8 @@ class Spool:
         )
         for index in referenced:
             done &= ~np.isin(facts["sample"], index)
-        gone = facts["sample"][done].tolist()
-        for sample in gone:
+        for sample in facts["sample"][done].tolist():
             self.drop(sample)
-        return len(gone)
 
     def flush(self) -> None:
         _flush(self.inputs)

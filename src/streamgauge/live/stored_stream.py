@@ -94,10 +94,7 @@ def live(
         path = Path(out) / f"{stream.name}-{recipe.name}-live-s{seed}-{header['id'][:8]}"
         session = LiveSession(stream, recipe, seed, torch_device, threads)
         with (
-            closing(
-                start_trainer(trainer, recipe, session.setup, clock.wake, log, hang=hang)
-            ) as background,
-            background.when_ready(),
+            start_trainer(trainer, recipe, session.setup, clock.wake, log, hang=hang) as background,
             closing(RunWriter(path, header, absent)) as recorder,
             closing(Journal(recorder, absent, checkpoint)) as journal,
         ):
@@ -124,9 +121,8 @@ class LiveSession:
     def __init__(
         self, stream: Stream, recipe: Recipe, seed: int, device: torch.device, threads: int
     ) -> None:
-        self.stream, self.recipe, self.seed, self.device = stream, recipe, seed, device
+        self.stream, self.recipe, self.device = stream, recipe, device
         self.gate = Gate(stream.source, stream.preparation, device)
-        self.facts = jobs.start_facts(stream, recipe.needs)
         self.setup = Setup(
             spec=stream.spec,
             source=stream.source,
@@ -135,14 +131,12 @@ class LiveSession:
             device=str(device),
             threads=threads,
             preparation=stream.preparation.astype(np.int64, copy=False),
-            facts=self.facts,
+            facts=jobs.start_facts(stream, recipe.needs),
         )
         self.learner = self.build()
 
     def build(self) -> Learner:
-        learner = self.recipe.build(self.stream.spec, self.gate, self.seed, self.device)
-        LearnerAdapter(learner).tell_facts(**self.facts)
-        return learner
+        return self.setup.build(self.recipe, self.gate).learner
 
     def player(
         self,
@@ -173,17 +167,27 @@ class LiveSession:
 
 
 def beginning(stream: Stream, samples: float | None) -> Stream:
-    """The steps that begin before `samples` samples have been revealed."""
+    """The steps that begin before `samples` samples have been revealed.
+
+    Unlike `streams.prefix`, it keeps the source and the held-out samples: this is the same stream,
+    ended early, and the log has the same addresses."""
     if samples is None or samples >= stream.samples:
         return stream
     if not samples > 0:
         raise StreamgaugeError("A live run must last longer than 0 seconds.")
-    steps = int(np.searchsorted(stream.starts[:-1], samples))
+    return repeated(stream, samples)
+
+
+def repeated(stream: Stream, samples: float) -> Stream:
+    """The steps that begin before `samples` samples, of a stream that starts over at its end."""
+    rounds = int(samples // stream.samples) + 1
+    starts = np.concatenate([[0], np.cumsum(np.tile(np.diff(stream.starts), rounds))])
+    count = max(1, int(np.searchsorted(starts[:-1], samples)))
     return replace(
         stream,
-        order=stream.order[: stream.starts[steps]],
-        starts=stream.starts[: steps + 1],
-        task=None if stream.task is None else stream.task[:steps],
+        order=np.tile(stream.order, rounds)[: starts[count]],
+        starts=starts[: count + 1],
+        task=None if stream.task is None else np.tile(stream.task, rounds)[:count],
     )
 
 
@@ -227,11 +231,7 @@ def run_facts(player: Player, background: BackgroundTrainer) -> dict[str, Any]:
     return {
         "rate_held": player.asked / max(wanted, taken) if player.asked else float("nan"),
         "duration": max(wanted, taken),
-        "offered": player.dispatcher.offered,
-        "skipped": player.dispatcher.offered - player.dispatcher.finished,
-        "lost": player.dispatcher.lost,
-        "restarts": background.restarts,
-        "near_future_left_out": player.near_future_left_out,
+        **player.facts(background.restarts),
         "stopped": player.stopped,
     }
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -107,11 +107,6 @@ class BackgroundTrainer:
         if self._failure is not None:
             raise self._failure
 
-    @contextmanager
-    def when_ready(self) -> Iterator[None]:
-        self.wait_until_ready()
-        yield
-
     @property
     def hangs_after(self) -> float:
         """Seconds after which a request is given up."""
@@ -126,10 +121,23 @@ class BackgroundTrainer:
         self._requests.put(request)
 
     def collect(self) -> Update | Lost | None:
+        return self._outcome(0.0) or self._give_up_thread()
+
+    def wait(self, seconds: float = 600.0) -> Update | Lost:
+        """Wait for the outcome."""
+        outcome = self._outcome(seconds)
+        if outcome is None:
+            raise StreamgaugeError(
+                f"The trainer has worked on one batch for {seconds:.0f} s: this learner is too "
+                f"slow for a live stream here."
+            )
+        return outcome
+
+    def _outcome(self, seconds: float) -> Update | Lost | None:
         try:
-            outcome = self._outcomes.get_nowait()
+            outcome = self._outcomes.get(timeout=seconds)
         except queue.Empty:
-            return self._give_up_thread()
+            return None
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -146,19 +154,6 @@ class BackgroundTrainer:
         self._log(f"The trainer hangs ({why}), and a thread cannot be killed: answers go on, "
                   f"training ends.")  # fmt: skip
         return Lost(why, permanent=True)
-
-    def wait(self, seconds: float = 600.0) -> Update | Lost:
-        """Wait for the outcome."""
-        try:
-            outcome = self._outcomes.get(timeout=seconds)
-        except queue.Empty:
-            raise StreamgaugeError(
-                f"The trainer has worked on one batch for {seconds:.0f} s: this learner is too "
-                f"slow for a live stream here."
-            ) from None
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
 
     def close(self) -> None:
         """Kills a process; waits for a thread to finish its request."""
@@ -364,6 +359,7 @@ def failure(request: TrainingRequest, error: Exception) -> str:
     return f"The learner failed while training on step {request.step} ({what})."
 
 
+@contextmanager
 def start_trainer(
     kind: Kind,
     recipe: Recipe,
@@ -372,11 +368,11 @@ def start_trainer(
     log: Logger,
     state: dict[str, Any] | None = None,
     hang: float | None = None,
-) -> BackgroundTrainer:
-    """Start a trainer; `wait_until_ready` waits until it has started."""
+) -> Iterator[BackgroundTrainer]:
+    """A trainer that is ready; closed at the end of the block."""
     if kind not in ("process", "thread"):
         raise StreamgaugeError(f"A trainer is a 'process' or a 'thread', not '{kind}'.")
-    backend: TrainerBackend = (
-        ThreadBackend(recipe, setup) if kind == "thread" else ProcessBackend(recipe, setup)
-    )
-    return BackgroundTrainer(backend, wake, log, state, hang)
+    backend = (ThreadBackend if kind == "thread" else ProcessBackend)(recipe, setup)
+    with closing(BackgroundTrainer(backend, wake, log, state, hang)) as trainer:
+        trainer.wait_until_ready()
+        yield trainer

@@ -1,4 +1,4 @@
-"""Networks and heads. This room alone decides what a model looks like; importing it loads torch."""
+"""Networks, heads and their weights. Importing this package loads torch."""
 
 from __future__ import annotations
 

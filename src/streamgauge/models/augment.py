@@ -1,20 +1,30 @@
-"""Random views of a batch of images, on its device, a new draw for every image.
+"""Random views of a batch of images on its device, with separate draws for each image.
 
-All work on bytes or floats [B, C, H, W], and draw from the generator they are given.
+All functions take bytes or floats [B, C, H, W], and draw from the given generator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+import math
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LARGE = 64 * 64  # pixels from which on an image by itself costs less than a gather over all
+TRIES = 10  # at a crop that lies inside the image, before the whole image is taken
+LARGE = 64 * 64  # pixels; larger images are cropped one by one on a CPU
 
 Augmentation = Literal["none", "flip", "flip_batch", "crop_flip", "resized_crop_flip"]
+
+
+class Boxes(NamedTuple):
+    """The crop of each image, in pixels [B]."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
 
 
 def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: int = 4) -> Tensor:
@@ -27,14 +37,10 @@ def augment(x: Tensor, how: Augmentation, generator: torch.Generator, padding: i
     if how == "crop_flip":
         x = pad_crop(x, padding, generator)
     if how == "resized_crop_flip":
-        from streamgauge.models.contrast_views import (  # which imports from here
-            draw_boxes,
-            resized_crop,
-        )
-
         boxes = draw_boxes(x, generator, scale=(0.08, 1.0))
         if one_by_one(x):
-            x = torch.cat([_stretched(image, box) for image, box in _boxes(x, boxes)])
+            numbers = torch.stack(list(boxes), 1).long().tolist()
+            x = torch.cat([_stretched(x[i : i + 1], box) for i, box in enumerate(numbers)])
         else:
             cut = resized_crop(x.float(), boxes)
             x = cut if x.is_floating_point() else cut.round().to(x.dtype)
@@ -55,7 +61,7 @@ def flip(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def pad_crop(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:
-    """As one gather: row and column of every output pixel, zero where it falls on the border."""
+    """As one gather by the row and column of each output pixel; zero outside the image."""
     count, channels, height, width = x.shape
     offset = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator, device=x.device)
     if one_by_one(x):
@@ -73,20 +79,59 @@ def pad_crop(x: Tensor, padding: int, generator: torch.Generator) -> Tensor:
     return cut * inside[:, None]
 
 
+def draw_boxes(
+    x: Tensor, generator: torch.Generator, scale: tuple[float, float] = (0.2, 1.0)
+) -> Boxes:
+    """A share of the area, uniform in `scale`, and a ratio of the sides, uniform in its logarithm
+    from 3/4 to 4/3; of ten draws the first that fits, or else the whole image."""
+    count, _, height, width = x.shape
+    area = uniform(x, (count, TRIES), *scale, generator) * (height * width)
+    ratio = uniform(x, (count, TRIES), math.log(3 / 4), math.log(4 / 3), generator).exp()
+    high, wide = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
+    fits = (high > 0) & (high <= height) & (wide > 0) & (wide <= width)
+    first = fits.to(torch.uint8).argmax(1, keepdim=True)
+    any_fits = fits.any(1)
+    high = torch.where(any_fits, high.gather(1, first)[:, 0], float(height))
+    wide = torch.where(any_fits, wide.gather(1, first)[:, 0], float(width))
+    corner = uniform(x, (2, count), 0.0, 1.0, generator)
+    top, left = (corner[0] * (height - high + 1)).floor(), (corner[1] * (width - wide + 1)).floor()
+    return Boxes(top, left, high, wide)
+
+
+def resized_crop(x: Tensor, box: Boxes) -> Tensor:
+    """Crop and resize to the old size, bilinearly: one matrix product for the rows of each image
+    and one for its columns."""
+    height, width = x.shape[2:]
+    rows = _stretch(box.top, box.height, height)
+    columns = _stretch(box.left, box.width, width)
+    return rows[:, None] @ x @ columns[:, None].transpose(2, 3)
+
+
+def _stretch(start: Tensor, length: Tensor, size: int) -> Tensor:
+    """[B, size, size]: the weight of each old pixel in each new one. A new pixel lies between two
+    old ones, which are weighted by distance; pixels outside the crop have no weight."""
+    pixel = torch.arange(size, device=start.device)
+    source = (pixel + 0.5) * length[:, None] / size - 0.5
+    source = source.clamp(min=0).minimum(length[:, None] - 1) + start[:, None]
+    return (1 - (source[:, :, None] - pixel).abs()).clamp(min=0)
+
+
+def uniform(
+    x: Tensor, shape: tuple[int, ...], low: float, high: float, generator: torch.Generator
+) -> Tensor:
+    return low + (high - low) * torch.rand(shape, generator=generator, device=x.device)
+
+
 def one_by_one(x: Tensor) -> bool:
-    """Large images on a CPU are cut one after the other: copying slices takes a tenth of what a
-    gather takes. The draws, and what comes out, are the same, but for one of 256 levels where bytes
-    are stretched, as that is done in whole numbers here."""
+    """Large images on a CPU are cut one after the other: copying slices takes a tenth of the time
+    of a gather. Draws and results are the same, except that resized bytes may differ by one of 256
+    levels, since bytes are interpolated in whole numbers here."""
     return x.device.type == "cpu" and x.shape[2] * x.shape[3] >= LARGE
 
 
 def _overlap(by: int, size: int) -> tuple[slice, slice]:
-    """The part of a line that a shift by some pixels fills, and the part that it comes from."""
+    """For a row or column shifted by some pixels: the part to write, and the part to read."""
     return slice(max(0, -by), size - max(0, by)), slice(max(0, by), size + min(0, by))
-
-
-def _boxes(x: Tensor, boxes: Iterable[Tensor]) -> Iterator[tuple[Tensor, list[int]]]:
-    return zip(torch.split(x, 1), torch.stack(list(boxes), 1).long().tolist(), strict=True)
 
 
 def _stretched(image: Tensor, box: list[int]) -> Tensor:

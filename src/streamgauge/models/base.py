@@ -1,4 +1,4 @@
-"""What every network offers a learner."""
+"""The interface of all networks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Model(nn.Module):
     """Features, and a head on them. The head is named `fc`, as in published weights.
 
     A network sets `feature_size`, defines `body`, and gets its head from `build`. With `precision`
-    set to bfloat16 the body's products are taken in bfloat16; weights, batch norm's statistics,
-    features and the head stay float32. `wide` is a quicker way to take a step in that precision.
+    set to bfloat16 the body's products are computed in bfloat16; weights, batch norm's statistics,
+    features and the head stay float32. `wide` computes the body faster in that precision.
     """
 
     feature_size: int
@@ -35,7 +35,7 @@ class Model(nn.Module):
         """[B, ...] of normalised floats -> [B, feature_size], in float32."""
         if self.precision == torch.float32:
             return self.body(x)
-        # Who watches operations, such as a FLOP counter, is to see the network as it is.
+        # A dispatch mode, such as a FLOP counter, must see the network without padding.
         plain = self.wide is None or not self.training or _get_current_dispatch_mode() is not None
         with torch.autocast(x.device.type, self.precision):
             return (self.body(x) if plain else self.wide(x)).float()  # type: ignore[misc]

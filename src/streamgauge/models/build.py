@@ -42,7 +42,7 @@ def build(
     masked: bool = True,
     **options: Any,
 ) -> Model:
-    """A network with its first weights drawn from `seed` alone, on the processor.
+    """A network with initial weights drawn from `seed` alone, on the CPU.
 
     The global random state of torch is neither read nor changed. Options go to the network
     (`hidden` of mlp; `width`, `batch_norm` of cnn4; `nf` of slim_resnet18) or to the head (`sigma`
@@ -74,8 +74,7 @@ def build(
                 f"the model '{name}' with a {head} head has no option '{option}': "
                 f"{nearest(option, of_backbone | of_head)}"
             )
-    # Of the generators only the processor's is used, and only it is put back: reaching for those
-    # of other devices would start them.
+    # Only the CPU's generator is used and restored: touching other devices would start them.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         model = BACKBONES[name](shape, **{k: v for k, v in options.items() if k in of_backbone})
@@ -85,6 +84,6 @@ def build(
 
 
 def _options(make: Callable[..., Any], *also: str) -> set[str]:
-    """The names a maker takes by keyword only, and of those named here the ones it takes at all."""
+    """Names of keyword-only parameters, and of those in `also` that exist."""
     parameters = inspect.signature(make).parameters.values()
     return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.name in also}

@@ -1,9 +1,9 @@
 """Loss and gradients of small fully connected networks in closed form, in NumPy.
 
-A step of such a network is a few microseconds of arithmetic; to call torch for it, and to let
-autograd go back through what was called, takes several times that. But what comes back through
-linear layers, ReLU and softmax is known, and NumPy is called for less. The numbers equal those of
-torch but for the last digit, as the two add up products in another order.
+A step of such a network is a few microseconds of arithmetic, and the overhead of torch and
+autograd is several times that. The gradients of linear layers, ReLU and softmax are known, and
+NumPy has less overhead. The numbers equal those of torch except for the last digit, since sums are
+taken in another order.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from streamgauge.models.inputs import at_hand
 from streamgauge.models.small import Linear, Mlp
 
 Floats = NDArray[np.float32]
-MOST = 1 << 18  # products in a layer: up to here BLAS takes one thread, hence always the same sums
+MOST = 1 << 18  # products in a layer; up to here BLAS uses one thread, so sums are reproducible
 
 
 def closed_form(model: Any, batch: int) -> list[Floats] | None:
-    """Weight and bias of each layer, the head last, as arrays that share memory with them: what
-    `slopes` takes. None where a network has no closed form (all but `Mlp` and `Linear` with a
-    linear head, in fp32 on a processor, all weights learning), where it is not small for so many
-    samples, and where somebody wants to see each operation. Asked at every step: hence so flat."""
+    """Weight and bias of each layer, the head last, as arrays that share memory with them, for
+    `slopes`. None for all networks but `Mlp` and `Linear` with a linear head in fp32 on a CPU, with
+    all weights trained; for networks that are not small at this batch size; and while operations
+    are observed by hooks. Called at every step, so it is written without helper functions."""
     if type(model) not in (Mlp, Linear) or model.precision != torch.float32:
         return None
     if torch.is_autocast_enabled("cpu") or _has_any_global_hook():  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ def slopes(
         if unseen is not None:
             np.copyto(logits, UNSEEN, where=unseen)
 
-        own = np.arange(0, logits.size, logits.shape[1]) + y  # of all logits in a row
+        own = np.arange(0, logits.size, logits.shape[1]) + y  # positions among all logits
         logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
         right = np.add.reduce(logits.reshape(-1)[own])
         chance = np.exp(logits, out=logits)

@@ -1,30 +1,19 @@
 """Views for contrastive learning: random resized crop, flip, colour jitter, grey, drawn per image.
 
-All work on floats [B, C, H, W] whose range is 0..1. What is drawn and what is done with it are
-separate functions, so that each can be checked by itself.
+All functions take floats [B, C, H, W] in 0..1. Draws and their use are separate functions, so that
+each can be tested by itself.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from streamgauge.models.augment import flip
+from streamgauge.models.augment import draw_boxes, flip, resized_crop, uniform
 
-TRIES = 10  # at a crop that lies inside the image, before the whole image is taken
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-
-
-class Boxes(NamedTuple):
-    """Where each image is cut, in pixels [B]."""
-
-    top: Tensor
-    left: Tensor
-    height: Tensor
-    width: Tensor
 
 
 class Jitter(NamedTuple):
@@ -39,7 +28,7 @@ class Jitter(NamedTuple):
 def contrastive_view(x: Tensor, generator: torch.Generator, colours: bool = True) -> Tensor:
     """SCR's view (Mai et al. 2021): a crop of 20 to 100 % of the area at its old size, a flip,
     colour jitter of 0.4, 0.4, 0.4 and 0.1 in 8 of 10 images, grey in 2 of 10. Without
-    three channels of colour, a crop and a flip; what is no image is left as it is."""
+    three colour channels: a crop and a flip. Inputs that are not images are not changed."""
     if x.ndim != 4:
         return x
     x = flip(resized_crop(x, draw_boxes(x, generator)), generator)
@@ -49,55 +38,19 @@ def contrastive_view(x: Tensor, generator: torch.Generator, colours: bool = True
     return torch.where(_chance(x, 0.2, generator), grey(x), x)
 
 
-def draw_boxes(
-    x: Tensor, generator: torch.Generator, scale: tuple[float, float] = (0.2, 1.0)
-) -> Boxes:
-    """A share of the area, uniform in `scale`, and a ratio of the sides, uniform in its logarithm
-    from 3/4 to 4/3; of ten draws the first that fits, or else the whole image."""
-    count, _, height, width = x.shape
-    area = _uniform(x, (count, TRIES), *scale, generator) * (height * width)
-    ratio = _uniform(x, (count, TRIES), math.log(3 / 4), math.log(4 / 3), generator).exp()
-    high, wide = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
-    fits = (high > 0) & (high <= height) & (wide > 0) & (wide <= width)
-    first = fits.to(torch.uint8).argmax(1, keepdim=True)
-    any_fits = fits.any(1)
-    high = torch.where(any_fits, high.gather(1, first)[:, 0], float(height))
-    wide = torch.where(any_fits, wide.gather(1, first)[:, 0], float(width))
-    corner = _uniform(x, (2, count), 0.0, 1.0, generator)
-    top, left = (corner[0] * (height - high + 1)).floor(), (corner[1] * (width - wide + 1)).floor()
-    return Boxes(top, left, high, wide)
-
-
-def resized_crop(x: Tensor, box: Boxes) -> Tensor:
-    """Cut and stretched to the old size, bilinearly: one product with a matrix for the rows of each
-    image and one for its columns, as interpolation goes by one axis after the other."""
-    height, width = x.shape[2:]
-    rows = _stretch(box.top, box.height, height)
-    columns = _stretch(box.left, box.width, width)
-    return rows[:, None] @ x @ columns[:, None].transpose(2, 3)
-
-
-def _stretch(start: Tensor, length: Tensor, size: int) -> Tensor:
-    """[B, size, size]: the weight of each old pixel in each new one. A new pixel falls between two
-    old ones, which are weighted by nearness; nothing beyond the ends of the crop counts."""
-    pixel = torch.arange(size, device=start.device)
-    source = (pixel + 0.5) * length[:, None] / size - 0.5
-    source = source.clamp(min=0).minimum(length[:, None] - 1) + start[:, None]
-    return (1 - (source[:, :, None] - pixel).abs()).clamp(min=0)
-
-
 def draw_jitter(x: Tensor, generator: torch.Generator) -> Jitter:
     count = len(x)
     return Jitter(
-        _uniform(x, (count, 3), 0.6, 1.4, generator),
-        _uniform(x, (count,), -0.1, 0.1, generator),
-        _uniform(x, (count, 4), 0.0, 1.0, generator).argsort(1),
+        uniform(x, (count, 3), 0.6, 1.4, generator),
+        uniform(x, (count,), -0.1, 0.1, generator),
+        uniform(x, (count, 4), 0.0, 1.0, generator).argsort(1),
     )
 
 
 def jitter(x: Tensor, how: Jitter) -> Tensor:
     """Brightness, contrast and saturation blend an image with black, its mean grey and its grey;
-    each result is cut to 0..1. In each of four rounds every image gets the one whose turn it is."""
+    each result is clamped to 0..1. Each of the four rounds applies the next change in the order of
+    each image."""
     for turn in range(4):
         now = how.order[:, turn, None, None, None]
         dull = grey(x)
@@ -133,11 +86,5 @@ def turn_hue(x: Tensor, shift: Tensor) -> Tensor:
     return most[:, None] - range_[:, None] * away
 
 
-def _uniform(
-    x: Tensor, shape: tuple[int, ...], low: float, high: float, generator: torch.Generator
-) -> Tensor:
-    return low + (high - low) * torch.rand(shape, generator=generator, device=x.device)
-
-
 def _chance(x: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    return _uniform(x, (len(x), 1, 1, 1), 0.0, 1.0, generator) < probability
+    return uniform(x, (len(x), 1, 1, 1), 0.0, 1.0, generator) < probability

@@ -1,8 +1,7 @@
-"""Frozen features: a network that never changes, and a stream whose inputs are what it computes.
+"""Frozen features: a network that never changes, and a stream whose inputs are its features.
 
-A backbone maps inputs to features in evaluation mode, so that a sample's features depend on that
-sample alone. That is why they can be computed once and kept: `with_features` gives the same stream
-with features for inputs, read from disk, and a learner on it is the same learner.
+A backbone is in evaluation mode, so a sample's features depend on that sample alone and can be
+computed once: `with_features` returns the same stream with features from disk as inputs.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import locked, replace_synced, write_text
+from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Source, Spec, Stream
 from streamgauge.streams.prefetch import PrefetchSource, workers_for
 from streamgauge.streams.source import Array, IntArray
@@ -45,8 +45,8 @@ class Config:
 
 
 class Backbone:
-    """A frozen network: inputs [B, ...] to features [B, size]. `source` is needed where the weights
-    are to be found in a folder.
+    """A frozen network: inputs [B, ...] to features [B, size]. `source` is needed if the weights
+    are a folder.
 
     >>> backbone = Backbone(Spec((3, 8, 8), classes=4), Config(model="cnn4"), seed=0)
     >>> backbone.size, backbone(torch.zeros(5, 3, 8, 8, dtype=torch.uint8)).shape
@@ -78,14 +78,14 @@ class Backbone:
         self.size = config.embedding or model.feature_size
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The generator, with which a linear probe asks for a random view, is not used: features
-        that are computed once have no views."""
+        """The generator, for the random views of a linear probe, is not used: features that are
+        computed once have no views."""
         with torch.no_grad():
             return embed(self.model, models.to_float(x, self.mean, self.std))
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides what the features are, but for the inputs."""
+        """A hash of everything that the features depend on, except the inputs."""
         config = self.config
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((config.model, config.embedding, config.mean, config.std)).encode())
@@ -97,10 +97,9 @@ class Backbone:
 
 
 def weights_file(weights: str | Path, model: str, source: Gate | None) -> Path:
-    """A file as it is; of a folder, the one file that `pretrain` made of this network for this
-    stream, known by a hash of the samples that the stream gives to prepare on.
-
-    So one setting serves every seed of a stream, each with the backbone of its own."""
+    """A file, unchanged; in a folder, the one file that `pretrain` made of this network for this
+    stream, found by a hash of the preparation samples. So one setting serves all seeds of a stream,
+    each with its own backbone."""
     path = Path(weights)
     if source is None or not path.is_dir():
         return path
@@ -115,7 +114,7 @@ def weights_file(weights: str | Path, model: str, source: Gate | None) -> Path:
 
 
 def preparation_hash(source: Gate) -> str:
-    """Of the inputs and labels that a stream gives to prepare on, in their order."""
+    """A hash of the inputs and labels of the preparation samples, in their order."""
     digest = hashlib.blake2b(f"{source.spec}".encode(), digest_size=4)
     for start in range(0, len(source.preparation), 4096):
         index = source.preparation[start : start + 4096]
@@ -125,8 +124,8 @@ def preparation_hash(source: Gate) -> str:
 
 
 def add_embedding(model: models.Model, size: int, seed: int) -> None:
-    """A layer of `size` features on top of a network's own, as the near-future paper's code has it
-    for ACM: linear, batch norm, ReLU."""
+    """Add a layer of `size` features on top of a network, as in the near-future paper's code for
+    ACM: linear, batch norm, ReLU."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         linear = nn.Linear(model.feature_size, size)
@@ -179,11 +178,10 @@ def with_features(
 ) -> Stream:
     """The same stream, with the features of a frozen network for inputs.
 
-    Features of all samples of the source are computed once and kept in `out`, in a folder named
-    by a hash of the data and the network: what is there already is not computed again, whoever
-    asks, and a computation that was killed goes on at the block of samples it stopped in. `seed`
-    matters only where there are no weights. `progress` is told how many samples of how many are
-    done. `workers` processes decode ahead where the samples are encoded images.
+    Features of all samples of the source are computed once and stored in `out`, in a folder named
+    by a hash of the data and the network. A computation that was killed goes on at its last block
+    of samples. `seed` matters only without weights. `progress` is called with the number of samples
+    done and of all samples. `workers` processes decode encoded images in advance.
     """
     chosen = device_named(device)
     config = Config(model, str(weights), embedding, mean, std)
@@ -193,6 +191,7 @@ def with_features(
         f"features 1 {stream.source.fingerprint} {backbone.fingerprint}".encode(), digest_size=16
     ).hexdigest()
     folder = Path(out) / print_of
+    progress = progress or (lambda done, count: None)
     _compute(stream.source, backbone, folder, chosen, progress, workers)
     source = FeatureSource(stream.source, folder, backbone.size, print_of)
     return replace(
@@ -201,13 +200,7 @@ def with_features(
         source=source,
         settings={
             **stream.settings,
-            "features": {
-                "model": model,
-                "weights": str(weights),
-                "embedding": embedding,
-                "mean": list(mean),
-                "std": list(std),
-            },
+            "features": as_plain(config),
         },
     )
 
@@ -217,49 +210,44 @@ def _compute(
     backbone: Backbone,
     folder: Path,
     device: torch.device,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[int, int], None],
     workers: int | None,
 ) -> None:
-    """Every shard that is not there yet; each appears under its name only when it is whole."""
-    rows, size = rows_in_a_shard(backbone.size), backbone.size
-    shards = -(-len(source) // rows)
-    ends = [min((number + 1) * rows, len(source)) for number in range(shards)]
+    """Compute every shard that is missing; a shard gets its name only when it is complete."""
+    count, rows, size = len(source), rows_in_a_shard(backbone.size), backbone.size
+    shards = [(start, min(start + rows, count)) for start in range(0, count, rows)]
     missing = [
-        number
-        for number in range(shards)
-        if not _is_whole(shard_file(folder, number), (ends[number] - number * rows, size))
+        (number, shard)
+        for number, shard in enumerate(shards)
+        if not _is_whole(shard_file(folder, number), (shard[1] - shard[0], size))
     ]
     if not missing:
-        if progress is not None:
-            progress(len(source), len(source))
+        progress(count, count)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"samples": len(source), "size": size, "model": backbone.config.model}
+    about = {"samples": count, "size": size, "model": backbone.config.model}
     write_text(folder / "about.json", json.dumps(about, indent=1))
     busy = f"Another process is computing the features in '{folder}': wait for it, or stop it."
     with locked(folder, busy), _ahead(source, workers) as reader:
-        for number in missing:
-            part = (number * rows, ends[number])
-            _shard(reader, backbone, folder, part, device, progress)
+        for number, shard in missing:
+            _write_shard(reader, backbone, shard_file(folder, number), shard, device, progress)
 
 
-def _shard(
+def _write_shard(
     source: Source,
     backbone: Backbone,
-    folder: Path,
-    part: tuple[int, int],
+    file: Path,
+    shard: tuple[int, int],
     device: torch.device,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[int, int], None],
 ) -> None:
     """One file, written block by block under a temporary name, so that only a block is in memory
     and a computation that was killed continues after the last complete block."""
-    start, end = part
-    size = backbone.size
-    file = shard_file(folder, start // rows_in_a_shard(size))
-    aside = begun_file(file)
+    (start, end), size = shard, backbone.size
+    unfinished = begun_file(file)
     header = npy_header((end - start, size))
-    done = blocks_done(aside, header, size) * BATCH
-    with aside.open("r+b" if done else "wb") as opened:
+    done = blocks_done(unfinished, header, size) * BATCH
+    with unfinished.open("r+b" if done else "wb") as opened:
         opened.truncate(len(header) + 4 * size * done)
         opened.seek(0)
         opened.write(header)
@@ -267,12 +255,14 @@ def _shard(
         blocks = [
             np.arange(first, min(first + BATCH, end)) for first in range(start + done, end, BATCH)
         ]
-        told = 0
+        announced = 0
         for number, index in enumerate(blocks):
-            while isinstance(source, PrefetchSource) and source.needs_more and told < len(blocks):
-                if told >= number:
-                    source.announce(blocks[told])
-                told += 1
+            while (
+                isinstance(source, PrefetchSource) and source.needs_more and announced < len(blocks)
+            ):
+                if announced >= number:
+                    source.announce(blocks[announced])
+                announced += 1
             features = backbone(torch.from_numpy(source.read(index)).to(device)).cpu().numpy()
             if not np.isfinite(features).all():
                 bad = int(index[0]) + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
@@ -282,24 +272,16 @@ def _shard(
                 )
             opened.write(np.ascontiguousarray(features, np.float32).data)
             opened.flush()
-            if progress is not None and number + 1 < len(blocks):
+            if number + 1 < len(blocks):
                 progress(int(index[-1]) + 1, len(source))
-    replace_synced(aside, file)
-    if progress is not None:
-        progress(end, len(source))
+    replace_synced(unfinished, file)
+    progress(end, len(source))
 
 
-@contextmanager
-def _ahead(source: Source, workers: int | None) -> Iterator[Source]:
+def _ahead(source: Source, workers: int | None) -> AbstractContextManager[Source]:
+    """The source, read in advance by worker processes if there are any."""
     count = workers_for(source, workers)
-    if count == 0:
-        yield source
-        return
-    reader = PrefetchSource(source, count)
-    try:
-        yield reader
-    finally:
-        reader.close()
+    return closing(PrefetchSource(source, count)) if count else nullcontext(source)
 
 
 def npy_header(shape: tuple[int, int]) -> bytes:
@@ -313,13 +295,13 @@ def begun_file(file: Path) -> Path:
     return file.with_name(f"{file.name}.begun")
 
 
-def blocks_done(aside: Path, header: bytes, size: int) -> int:
-    """Whole blocks in a file that was begun; the last one is not trusted, as its bytes may not have
-    reached the disk."""
+def blocks_done(unfinished: Path, header: bytes, size: int) -> int:
+    """Complete blocks in an unfinished file, without the last one, whose bytes may not have reached
+    the disk."""
     try:
-        with aside.open("rb") as opened:
+        with unfinished.open("rb") as opened:
             same = opened.read(len(header)) == header
-        written = aside.stat().st_size - len(header)
+        written = unfinished.stat().st_size - len(header)
     except OSError:
         return 0
     return max(0, written // (4 * size * BATCH) - 1) if same else 0

@@ -13,12 +13,11 @@ UNSEEN = -1000.0
 
 
 class Head(nn.Module):
-    """What the heads share: `seen`, one flag a class, and the mask made from it.
+    """Base of all heads: `seen`, one flag per class, and the mask made from it.
 
-    The number of outputs is fixed and classes not seen yet are masked, where others let the head
-    grow: the outcome is the same and the shapes stay constant. Logits of unseen classes are
-    replaced by -1000, as the survey's growing head does (Soutif-Cormerais et al. 2023). With
-    `masked=False` all outputs count from the start (the fixed head of DER++); `seen` is still kept.
+    The number of outputs is fixed, and logits of classes not seen yet are replaced by -1000. The
+    result equals that of a growing head (Soutif-Cormerais et al. 2023), with constant shapes. With
+    `masked=False` all outputs count from the start (the fixed head of DER++); `seen` is still set.
     """
 
     seen: Tensor
@@ -34,7 +33,7 @@ class Head(nn.Module):
         Tensor operations of fixed shape only, so nothing waits for the device.
         """
         if mask is None and at_hand(y):
-            self.seen.numpy()[y.numpy()] = True  # a tenth of what a call of torch takes
+            self.seen.numpy()[y.numpy()] = True  # a tenth of the time of torch
         elif mask is None:
             self.seen.index_fill_(0, y, True)
         else:

@@ -1,7 +1,7 @@
-"""Published weights by name, where their package and the network are there.
+"""Published weights by name; needs the package of that name and a network connection.
 
 `torchvision:resnet18` (or `torchvision:resnet50.IMAGENET1K_V1`), `timm:resnet50.a1_in1k`,
-`hf:microsoft/resnet-50`. What their description says of mean and std comes with them.
+`hf:microsoft/resnet-50`. Mean and std are taken from their description.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.models.layouts import Published
 
 _NAME = re.compile(r"(torchvision|timm|hf):(.+)")
@@ -26,7 +26,7 @@ def is_hub_name(weights: str | Path) -> bool:
 
 
 def fetch(weights: str) -> tuple[Path | dict[str, Any], Published]:
-    """A file of weights, or the weights themselves; and what is known of them."""
+    """A file of weights, or the weights themselves; and the facts that are known about them."""
     match = _NAME.fullmatch(weights)
     assert match is not None
     if match[1] == "torchvision":
@@ -79,7 +79,7 @@ def _hugging_face(repository: str, weights: str) -> tuple[Path, Published]:
 
 
 def _no_network(weights: str, error: Exception) -> StreamgaugeError:
-    why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    why = first_line(error).rstrip(".")
     return StreamgaugeError(
         f"'{weights}' cannot be fetched ({why}): check the name and the network, or give a file."
     )

@@ -1,4 +1,4 @@
-"""From stored pixels to what a network takes."""
+"""From stored pixels to the input of a network."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from streamgauge.errors import StreamgaugeError
 
 
 def at_hand(x: Tensor) -> bool:
-    """Whether a tensor is the processor's, and nobody wants to see each operation on it (to count
-    FLOPs, to record a step): then NumPy may be used, which is called for less."""
+    """Whether NumPy, which has less overhead, may be used: the tensor is on the CPU, and no
+    operations are being observed (to count FLOPs, to record a step)."""
     watching = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     return x.is_cpu and not watching
 
 
 def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> Tensor:
-    """Bytes [B, C, H, W] to (x / 255 - mean) / std in float32, by channel; floats as they are.
+    """Bytes [B, C, H, W] to (x / 255 - mean) / std in float32, per channel; floats are not changed.
 
     The order of the operations is that of the usual ToTensor and Normalize, so the numbers are
     equal to theirs bit for bit. Pass `mean` and `std` as tensors on the device of `x` in a loop on

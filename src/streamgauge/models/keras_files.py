@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.models.layouts import Published, from_keras
 
-# Where a file does not say: Keras' own ResNet50 by its old names, and by its new ones.
+# For files without a topology: Keras' own ResNet50, by its old names and by its new ones.
 _OLD_EPS, _NEW_EPS = 1e-3, 1.001e-5
 
 
 def read_tensorflow_js(path: Path) -> Published:
-    """A layers model: its topology says epsilons and strides, its manifest where each array is."""
+    """A layers model: epsilons and strides are in its topology, positions of arrays in its
+    manifest."""
     try:
         whole = json.loads(path.read_text())
         groups = whole["weightsManifest"]
@@ -78,16 +79,19 @@ def read_hdf5(path: Path) -> Published:
                     values = np.asarray(group[layer][name], np.float32)
                     arrays[f"{layer}/{_KINDS.get(kind, kind)}"] = torch.from_numpy(values)
     except (OSError, KeyError, ValueError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StreamgaugeError(
-            f"the weights in '{path}' cannot be read ({why}): get the file anew."
-        ) from None
+        raise unreadable(path, first_line(error)) from None
     return _published(arrays, config)
 
 
 # The first files of keras.applications called arrays by other names.
 _KINDS = {"running_mean": "moving_mean", "running_std": "moving_variance"}
 _KINDS |= {"W": "kernel", "b": "bias"}
+
+
+def unreadable(path: Path, reason: str) -> StreamgaugeError:
+    return StreamgaugeError(
+        f"the weights in '{path}' cannot be read ({reason}): get the file anew."
+    )
 
 
 def _text(value: Any) -> str:

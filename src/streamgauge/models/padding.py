@@ -1,7 +1,7 @@
-"""Many tensors as one vector, their channels padded with zeros to what matrix units like.
+"""Many tensors as one vector, their channels padded with zeros to multiples for matrix units.
 
-So a few operations on one vector do what would be several for each tensor, and a small network's
-step is hundreds of operations of microseconds.
+A few operations on one vector replace several per tensor; a step of a small network is hundreds of
+operations of microseconds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Shape = tuple[int, ...]
 
 
 class Padding:
-    """Of tensors like these, [out, in, height, width] or [out]: out and in become multiples of
+    """Pads tensors like these, [out, in, height, width] or [out]: out and in become multiples of
     `multiple`. Padded tensors are channels-last in memory, the others have the layout of these, so
-    that neither has to be copied into another layout.
+    that no tensor is copied into another layout.
 
     >>> own = [torch.tensor([[[[5.0]], [[6.0]]]]), torch.tensor([7.0, 8.0, 9.0])]
     >>> padding = Padding(own, 2)
@@ -34,7 +34,7 @@ class Padding:
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
         self._own = [_Layout(tuple(x.shape), _is_last(x)) for x in like]
         self._wide = [_Layout(padded(x.shape, multiple), True) for x in like]
-        nothing = sum(x.numel() for x in like)  # the number of the zero behind the last
+        nothing = sum(x.numel() for x in like)  # position of the zero at the end
         source, first = [], 0
         for own, wide in zip(self._own, self._wide, strict=True):
             numbers = torch.full(wide.shape, nothing)
@@ -42,13 +42,13 @@ class Padding:
             numbers[within] = own.tensor(torch.arange(first, first + math.prod(own.shape)))
             source.append(wide.vector(numbers))
             first += math.prod(own.shape)
-        # Of each number with padding, where it comes from.
+        # Per number of the padded vector: its position in the vector without padding.
         self.source = torch.cat(source).to(like[0].device, torch.int32)
         self._nothing = torch.zeros(1, device=like[0].device)
 
     @cached_property
     def _back(self) -> Tensor:
-        """Of each own number, where it goes."""
+        """Per number without padding: its position in the padded vector."""
         count = sum(math.prod(own.shape) for own in self._own)
         return self.source.argsort()[:count].to(torch.int32)
 
@@ -57,7 +57,7 @@ class Padding:
         return self.split(self.vector(own).to(dtype).index_select(0, self.source))
 
     def vector(self, own: Iterable[Tensor]) -> Tensor:
-        """All numbers, and a zero; `source` has their numbers."""
+        """All numbers without padding, and a zero; `source` has positions in this vector."""
         parts = (layout.vector(x) for layout, x in zip(self._own, own, strict=True))
         return torch.cat([*parts, self._nothing])
 
@@ -66,7 +66,7 @@ class Padding:
         return _split(whole, self._wide)
 
     def gather(self, wide: Iterable[Tensor]) -> list[Tensor]:
-        """What `spread` was given, in float32."""
+        """The tensors that `spread` was given, in float32."""
         parts = [layout.vector(x) for layout, x in zip(self._wide, wide, strict=True)]
         return _split(torch.cat(parts).index_select(0, self._back).float(), self._own)
 
@@ -75,10 +75,10 @@ class _Layout(NamedTuple):
     """The memory layout of a tensor."""
 
     shape: Shape
-    last: bool  # channels-last, where it is of images
+    last: bool  # channels-last, if it has four dimensions
 
     def vector(self, tensor: Tensor) -> Tensor:
-        """Its numbers in that order: no copy of one that lies so."""
+        """Its numbers in that order; not copied if it has this layout."""
         images = self.last and tensor.dim() == 4
         return (tensor.permute(0, 2, 3, 1) if images else tensor).flatten()
 
@@ -90,7 +90,7 @@ class _Layout(NamedTuple):
 
 
 def _is_last(tensor: Tensor) -> bool:
-    """By strides, as a 1 x 1 convolution counts as both."""
+    """By strides, since a 1 x 1 convolution is contiguous in both formats."""
     if tensor.dim() != 4:
         return False
     _, into, high, across = tensor.shape

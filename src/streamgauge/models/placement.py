@@ -1,4 +1,4 @@
-"""How a network runs on its device: layout of its weights, and precision of its products."""
+"""Memory layout and precision of a network on its device."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from streamgauge.models.wide import Wide
 
 
 def suit(model: Model, device: torch.device, precision: str = "fp32") -> Model:
-    """Change a network in place to what its device is fast at; values of weights stay the same.
+    """Change a network in place to the layout that is fast on its device; values stay the same.
 
-    On a processor weights of convolutions are laid out channels-last, and activations follow them:
-    slim ResNet18 trains a fifth and answers half again as fast as with channels first. On a GPU
-    that holds in bfloat16 (a fifth), where channels are padded as well, and not in float32.
+    On a CPU convolutions are channels-last: slim ResNet18 trains 20 % and answers 50 % faster than
+    with channels first. On a GPU this helps only in bfloat16 (20 %), where channels are padded too.
     """
     if device.type == "cpu" or precision == "bf16":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -31,7 +30,7 @@ def suit(model: Model, device: torch.device, precision: str = "fp32") -> Model:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether products of bfloat16 numbers are taken by the hardware."""
+    """Whether the hardware multiplies bfloat16 numbers."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = _processor_flags()

@@ -1,7 +1,7 @@
-"""Backbones without a download: train one on the preparation part of a stream, which is not scored.
+"""Train a backbone on the preparation part of a stream, which is not scored.
 
 Head-only methods and methods on frozen features need a network that was trained before the stream
-begins. This makes one from what a stream sets apart for that, so nothing that is scored is used.
+begins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamgauge.models.features import (
 from streamgauge.settings import as_plain, configure
 from streamgauge.streams import Gate, Stream
 
-FORMAT = 1  # part of a file's name: raise it where the same settings come to mean something else
+FORMAT = 1  # part of a file's hash; raise it if the meaning of the settings changes
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def pretrain(
     """Train a network on the preparation part of a stream; returns the file of its weights.
 
     Settings are those of `Config`. Cross-entropy by SGD, the learning rate falling linearly to 0;
-    the classifier on top is thrown away. The file's name holds a hash of the samples and one of the
-    settings, so the same call finds it and trains nothing; a `.json` of the same name says what it
-    was made from and how well the classifier did on the samples it was trained on. `progress` is
-    told how many steps of how many are done.
+    the classifier on top is discarded. The file's name has a hash of the samples and one of the
+    settings, so the same call finds the file and does not train again; a `.json` of the same name
+    has the settings and the training accuracy. `progress` is called with the number of steps done
+    and of all steps.
     """
     config = configure(Config, settings, "pretrain")
     index = np.asarray(stream.preparation, np.int64)
@@ -92,7 +92,7 @@ def pretrain(
 
 def _settings_hash(config: Config) -> str:
     settings = as_plain(config)
-    if config.weights and Path(config.weights).is_file():  # what is in it counts, not where it lies
+    if config.weights and Path(config.weights).is_file():  # by content, not by path
         settings["weights"] = hashlib.blake2b(Path(config.weights).read_bytes()).hexdigest()
     text = json.dumps([FORMAT, settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
@@ -116,7 +116,7 @@ def _train(
     drawn = torch.Generator().manual_seed(config.seed)
     views = torch.Generator(device).manual_seed(config.seed)
     size = min(config.batch, len(index))
-    each = len(index) // size  # batches an epoch, all full: batch norm cannot train on one sample
+    each = len(index) // size  # batches per epoch, all full: batch norm cannot train on one sample
     total = config.epochs * each
 
     def scores(rows: Tensor, training: bool) -> Tensor:
@@ -163,7 +163,7 @@ def _model(stream: Stream, config: Config) -> models.Model:
 
 
 def _mode(model: models.Model, config: Config) -> None:
-    """All in training mode; a network that stays as it is, in evaluation mode."""
+    """Training mode; evaluation mode for a network that is not trained."""
     model.train(config.train == "all")
     if config.embedding:
         model.get_submodule("embedding").train()

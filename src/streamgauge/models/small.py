@@ -1,4 +1,4 @@
-"""Networks that train in milliseconds on a processor: for demonstrations, tests and features."""
+"""Networks that train in milliseconds on a CPU: for demonstrations, tests and features."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class Mlp(Model):
 class Cnn4(Model):
     """Four 3 x 3 convolutions of stride 2, each with batch norm and ReLU, then the spatial mean.
 
-    Channels double from `width` on, so there are 8 * width features (128). Stride in place of
-    pooling is what makes it quick: a training step of 20 images of 3 x 32 x 32 takes under 4 ms on
-    two cores, against 9 ms for the same channels with max-pooling. Without batch norm it is a third
-    quicker still, but hardly begins to learn in one pass over a stream. Small images are not shrunk
-    below 2 x 2, so that batch norm has something to normalise in a batch of one.
+    Channels double from `width` on, so there are 8 * width features (128). Strides are faster
+    than pooling: a training step of 20 images of 3 x 32 x 32 takes under 4 ms on two cores, with
+    max-pooling 9 ms. Without batch norm it is a third faster, but hardly learns in one pass over a
+    stream. Maps are not reduced below 2 x 2, so that batch norm works in a batch of one.
     """
 
     def __init__(

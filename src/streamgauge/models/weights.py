@@ -1,4 +1,4 @@
-"""Published weights from a file, without running what a file says."""
+"""Published weights from a file, without executing code from the file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.models.base import Model
 from streamgauge.models.hub import fetch, is_hub_name
-from streamgauge.models.keras_files import read_hdf5, read_tensorflow_js
+from streamgauge.models.keras_files import read_hdf5, read_tensorflow_js, unreadable
 from streamgauge.models.layouts import Published, to_ours
 
 CLASSIFIER = "fc."
@@ -21,12 +21,12 @@ MASK = "fc.seen"  # which classes were seen: ours alone, so no published file ha
 
 
 class Loaded(NamedTuple):
-    """What became of the names in a file of weights."""
+    """The names in a file of weights, by their use."""
 
     loaded: tuple[str, ...]
-    kept: tuple[str, ...]  # of the model, left as they were
-    unused: tuple[str, ...]  # of the file, not needed
-    mean: tuple[float, ...] | None = None  # that these weights take pixels with, where it is known
+    kept: tuple[str, ...]  # arrays of the model that were not changed
+    unused: tuple[str, ...]  # arrays of the file that the model does not have
+    mean: tuple[float, ...] | None = None  # of the pixels that the weights take; None: not known
     std: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
@@ -51,15 +51,15 @@ def load_weights(
     All of the backbone has to be in the file, by name and with the right shape, or nothing is
     loaded. The classifier, that is every name that begins with `fc.`, is loaded where name and
     shape agree and otherwise left as it was initialised: published weights have 1,000 classes, and
-    a stream has its own. The answer says what was loaded and what was not, and reads as a sentence.
-    Which classes are masked changes only if the file says so (`fc.seen`).
+    a stream has its own. The result lists what was loaded and what was not; `str` makes a sentence
+    of it. Which classes are masked changes only if the file has `fc.seen`.
 
-    Batch norm's count of batches may be missing, as it is in old files. A dictionary under
-    `state_dict` or `model`, and names that all begin with `module.`, are recognised, and so are
-    the names of other libraries (see `layouts`). Pickled files are read with `weights_only=True`.
+    Batch norm's count of batches may be missing, as in old files. A dictionary under `state_dict`
+    or `model`, the prefix `module.`, and the names of other libraries (see `layouts`) are known.
+    Pickled files are read with `weights_only=True`.
 
-    `mean` and `std` are what the pixels will be normalised with. Where the weights are known to
-    take others, or another ResNet50, nothing is loaded and one sentence says what to set.
+    `mean` and `std` are what the pixels will be normalised with. If the weights are known to need
+    other values, or another ResNet50, nothing is loaded and the error says what to set.
     """
     published = _published(path)
     _refuse_other_network(published, model, path)
@@ -150,7 +150,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         try:
             return dict(load_file(path))
         except (SafetensorError, OSError) as error:
-            raise _unreadable(path, error) from None
+            raise unreadable(path, first_line(error).strip()) from None
     if path.suffix not in (".pth", ".pt", ".bin"):
         raise StreamgaugeError(
             f"'{path}' is not a file of weights that can be read: "
@@ -158,8 +158,11 @@ def _read(path: Path) -> dict[str, Tensor]:
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+    except pickle.UnpicklingError:
+        reason = "it is damaged, or holds more than arrays and plain values"
+        raise unreadable(path, reason) from None
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise unreadable(path, first_line(error).strip()) from None
     for wrapper in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
@@ -171,13 +174,6 @@ def _read(path: Path) -> dict[str, Tensor]:
     if all(name.startswith("module.") for name in arrays):
         arrays = {name.removeprefix("module."): array for name, array in arrays.items()}
     return dict(arrays)
-
-
-def _unreadable(path: Path, error: Exception) -> StreamgaugeError:
-    why = (str(error).splitlines() or [type(error).__name__])[0].strip()
-    if isinstance(error, pickle.UnpicklingError):
-        why = "it is damaged, or holds more than arrays and plain values"
-    return StreamgaugeError(f"the weights in '{path}' cannot be read ({why}): get the file anew.")
 
 
 def _some(names: list[str] | tuple[str, ...], most: int = 4) -> str:

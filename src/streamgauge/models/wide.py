@@ -1,9 +1,9 @@
-"""A residual network as it is quickest to train in bfloat16 on a GPU.
+"""Faster training of a residual network in bfloat16 on a GPU, by padding its channels.
 
-Matrix units take channels by eights, and slim ResNet18 has 20 of them in its largest layers, and 3
-at its input. So a step is taken on weights padded with zeros, all of them rounded and padded at
-once. Zeros stay zeros: a channel without weights puts out 0, and its gradient is 0. Weights,
-their gradients and statistics are the network's own, as wide as they are.
+Matrix units need multiples of 8 channels; slim ResNet18 has 20 in its largest layers and 3 at its
+input. So a step uses weights padded with zeros, all of them rounded and padded at once. Zeros stay
+zeros: a channel without weights outputs 0, and its gradient is 0. The network's own weights,
+gradients and statistics are not padded.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Wide:
             given = [p for norm in norms for p in (norm.weight, norm.bias)]
             pairs = _PadWeights.apply(self._pairs, torch.float32, *given)  # type: ignore[no-untyped-call]
             state |= self._named(("weight", "bias"), pairs)
-            # As batch norm moves its own: unnoticed by autograd, which has saved other statistics
-            # that may share their memory with these.
+            # As batch norm updates its own: not seen by autograd, which has saved other statistics
+            # that may share memory with these.
             own = [s.data for norm in norms for s in (norm.running_mean, norm.running_var)]
             moved = self._pairs.spread(own)
             state |= self._named(("running_mean", "running_var"), moved)

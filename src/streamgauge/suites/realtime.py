@@ -58,6 +58,11 @@ class Line:
     ahead_of_minus: Comparison | None
     ahead_of_er: Comparison | None
 
+    def texts(self) -> list[str]:
+        """Method, cost, steps per job, and the accuracies of the method, ER-- and ER++."""
+        accuracies = map(percent, (self.accuracy, self.minus, self.plus))
+        return [self.method, str(self.cost), self.job, *accuracies]
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -337,12 +342,10 @@ def text(pictures: Sequence[Picture]) -> str:
     width = min(100, shutil.get_terminal_size((100, 24)).columns)
     parts = []
     for picture in pictures:
-        rows = [f"{'method':<10}{'cost':>6}{'job':>7}{'online':>14}{'ER--':>14}{'ER++':>14}"]
-        rows += [
-            f"{line.method:<10}{line.cost!s:>6}{line.job:>7}{percent(line.accuracy):>14}"
-            f"{percent(line.minus):>14}{percent(line.plus):>14}"
-            for line in picture.lines
-        ]
+        table = [["method", "cost", "job", "online", "ER--", "ER++"]]
+        table += [line.texts() for line in picture.lines]
+        layout = "{:<10}{:>6}{:>7}{:>14}{:>14}{:>14}"
+        rows = [layout.format(*texts) for texts in table]
         sentences = [textwrap.fill(sentence, width) for sentence in picture.sentences]
         parts.append("\n".join([picture.title, *rows, *sentences]))
     note = (
@@ -365,11 +368,7 @@ def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> 
     head = ["method", "relative cost", "steps per job", "online", "ER−−", "ER++", "seeds"]
     blocks: list[Block] = [about]
     for picture in pictures:
-        rows = [
-            [line.method, str(line.cost), line.job, percent(line.accuracy), percent(line.minus),
-             percent(line.plus), str(line.accuracy.seeds)]
-            for line in picture.lines
-        ]  # fmt: skip
+        rows = [[*line.texts(), str(line.accuracy.seeds)] for line in picture.lines]
         sentences = " ".join(picture.sentences)
         blocks.append(Section(picture.title, [sentences, picture.figure, PageTable(head, rows)]))
     blocks.append(Text(NOTE))

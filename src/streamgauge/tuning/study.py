@@ -27,7 +27,6 @@ from streamgauge.running import plan as runs
 from streamgauge.running.active_run import run_to_completion
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors.interleaved import run_interleaved
-from streamgauge.running.loop import Loop
 from streamgauge.running.plan import Experiment
 from streamgauge.running.threads import user_threads
 from streamgauge.settings import as_plain, coerce
@@ -452,39 +451,28 @@ class Study:
         return {"error": error, "count": count, "within": within, "ends": ends}
 
 
-class LocalTrial:
-    """The next trial of a study, made in this process; what it tries is asked for when it opens,
-    since that depends on the trials before it."""
+class LocalTrial(Trial):
+    """The next trial of a study, made in this process; its task is asked for when it opens, since
+    that depends on the trials before it."""
 
     def __init__(self, study: Study, number: int) -> None:
+        super().__init__(partial(study.report, number), study.plan.stream)
         self.study, self.number = study, number
-        self._trial: Trial | None = None
         self._twin: int | None = None
 
-    @property
-    def loop(self) -> Loop | None:
-        return None if self._trial is None else self._trial.loop
-
     def open(self) -> None:
-        study = self.study
-        under_way = study.ask(self.number)
+        under_way = self.study.ask(self.number)
         if under_way is None:
             return
         self._twin = under_way.twin
         if under_way.task is not None:
-            report = partial(study.report, self.number)
-            self._trial = under_way.local = Trial(under_way.task, report, study.plan.stream)
-            self._trial.open()
+            self.task, under_way.local = under_way.task, self
+            super().open()
 
     def steps(self) -> Iterator[None]:
-        if self._trial is not None:
-            yield from self._trial.steps()
+        yield from super().steps()
         while self._twin in self.study.under_way:
-            yield  # one with the same values is under way: its result holds for both
-
-    def close(self) -> None:
-        if self._trial is not None:
-            self._trial.close()
+            yield  # a trial with the same values is under way: its result holds for both
 
 
 def _words(result: Result) -> str:

@@ -164,26 +164,36 @@ def silent(sentence: str) -> None:
     """The log of a trial's run."""
 
 
-def attempt(task: Task, *options: Any, **named: Any) -> Result:
-    """Make a trial, or resume it, to its end; options are those of `Trial`."""
-    trial = Trial(task, *options, **named)
+def attempt(
+    task: Task,
+    report: Report = go_on,
+    stream: Stream | None = None,
+    store: FolderStore | None = None,
+) -> Result:
+    """Make a trial, or resume it, to its end. `stream` is the part that the trial sees, if it is
+    built already."""
+    stream = task.planned_run().build_stream() if stream is None else stream
+    trial = Trial(report, stream, task, store)
     run_to_completion(trial)
     return trial.result()
 
 
 class Trial:
-    """A trial, step by step, so that several can take turns on a GPU. `stream` is the part that the
-    trial sees, if it is built already."""
+    """A trial, step by step, so that several can take turns on a GPU. Its task may be set later,
+    before it opens."""
+
+    task: Task
 
     def __init__(
         self,
-        task: Task,
-        report: Report = go_on,
-        stream: Stream | None = None,
+        report: Report,
+        stream: Stream,
+        task: Task | None = None,
         store: FolderStore | None = None,
     ) -> None:
-        self.task, self.report, self.store = task, report, store
-        self.stream = task.planned_run().build_stream() if stream is None else stream
+        self.report, self.stream, self.store = report, stream, store
+        if task is not None:
+            self.task = task
         self.run: ActiveRun | None = None
         self.pruned, self.failed = False, ""
         self.reports: dict[int, float] = {}
