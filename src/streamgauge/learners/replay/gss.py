@@ -65,12 +65,15 @@ class GSS(DeferredReplacement):
         memory is full, the largest cosine of the batch's gradient with these."""
         self.model.eval()
         x = self.look(x)
-        parts = zip(old_x, old_y, strict=True)
-        others = torch.stack([gradient(self.model, self.look(a), b) for a, b in parts])
-        others = F.normalize(others)
+        others = self.directions(old_x, old_y)
         if not full:
             return x, others, None
         return x, others, (others @ F.normalize(gradient(self.model, x, y), dim=0)).max()
+
+    def directions(self, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of each part of the memory, of length 1: [subsets, weights]."""
+        parts = zip(x, y, strict=True)
+        return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         rng, stored = self.memory.rng, self.memory.side["score"].astype(np.float64)
