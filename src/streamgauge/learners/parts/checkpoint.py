@@ -13,9 +13,9 @@ from streamgauge.learners.parts.rate import settle
 
 
 class Checkpointed:
-    """The state is what `checkpointed` names, in a class and in all that it extends. Loading
-    changes tensors in place, for recorded steps. As in torch, a state shares its tensors with the
-    object until it is written to a file."""
+    """The state is what `checkpointed` names, in a class and in all that it extends. A state has
+    copies of arrays and tensors, and shares those of models and optimisers, as in torch. Loading
+    changes tensors in place, for recorded steps."""
 
     checkpointed = ""  # attributes, such as "sums counts"; "key=attribute" where the key differs
 
@@ -44,7 +44,9 @@ def _state(value: Any) -> Any:
         return value.get_state()
     if isinstance(value, list):
         return [_state(item) for item in value]
-    return dict(value) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {name: _state(item) for name, item in value.items()}
+    return value.clone() if isinstance(value, Tensor) else copy.copy(value)
 
 
 def _loaded(value: Any, state: Any) -> Any:

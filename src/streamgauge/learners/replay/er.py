@@ -135,3 +135,7 @@ class ER(Network):
         if not self.stores_first:
             self.memory.add(batch.index, batch.labels())
         return [addresses(draws)]
+
+    def foresee(self, batch: Batch) -> list[Any]:
+        """Old name of `upcoming_reads`, for overrides that call it; removed in version 0.4."""
+        return self.upcoming_reads(batch)
