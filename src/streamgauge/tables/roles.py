@@ -66,7 +66,8 @@ def code_labels(
         present = sorted(key for key in numbers if key >= 0)
         sparse = bool(present) and present[-1] >= 10 * len(present) + 100
         if known is not None:
-            numbers = [key if key < len(known) else _UNKNOWN for key in numbers]
+            numbers = [_NEGATIVE if key < 0 else key if key < len(known) else _UNKNOWN
+                       for key in numbers]  # fmt: skip
         elif numbering == "names" or (numbering == "auto" and sparse):
             known = [str(key) for key in present]
             order = {key: number for number, key in enumerate(present)}

@@ -58,7 +58,7 @@ def clean_text(
         missing = pc.is_in(texts, value_set=words)
         if pc.any(missing).as_py():
             indices = pc.if_else(missing.take(indices), pa.scalar(None, indices.type), indices)
-        arrays.append(pa.DictionaryArray.from_arrays(indices, texts))
+        arrays.append(pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), texts))
     kind = pa.dictionary(pa.int32(), pa.string())
     return pa.chunked_array(arrays, kind), holds_numbers
 
