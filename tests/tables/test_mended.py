@@ -13,6 +13,7 @@ import streamgauge as sg
 from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.tally import join
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.read import open_table
 from streamgauge.tables.roles import code_labels
 from streamgauge.tables.rows import Rows
 
@@ -48,3 +49,52 @@ def test_labels_below_0_with_known_names_are_bad_rows() -> None:
     assert rows.left_out == {"missing label": 4, "unknown label": 1}
     with pytest.raises(StreamgaugeError, match=r"Row 2 .* has the label '-1': labels are whole"):
         code_labels(column, Rows(7, "t"), known=["a", "b"])
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_first_line_of_any_length(tmp_path: Path, header: bool) -> None:
+    names = [f"a long name of column {n}" for n in range(6000)]
+    rows = [",".join([*("1.25" for _ in names), label]) for label in ("a", "b", "a")]
+    path = write(tmp_path, "\n".join([",".join([*names, "label"])] * header + rows) + "\n")
+    reader = open_table(path)
+    assert reader.names[-2:] == ([names[-1], "label"] if header else ["column_6000", "column_6001"])
+    label = "label" if header else "column_6001"
+    assert reader.read([label])[label].to_pylist() == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("label,prediction,0,1\ncat,dog,0.2,0.8\n", True),
+        ("label,0,1\na,0.5,0.6\n", True),
+        ("label,0\na,1\n", True),
+        ("species,2019,2020\na,5,6\n", True),
+        ("country,2019,2020\nDE,5,6\n", True),
+        ("DE,2019,2020\nFR,2018,2021\n", False),
+        ("DE,5,6\nFR,5,7\n", False),
+        ("1.5,2.5,cell\n1.0,2.0,tissue\n3.0,2.0,cell\n", False),
+        ("1,1,class\n2,3,order\n", False),
+        ("NA,1.5,a\n2.5,1.5,b\n", False),
+        ("5.1,3.5,setosa\n4.9,3.0,virginica\n", False),
+    ],
+)
+def test_first_lines_with_numbers(text: str, header: bool) -> None:
+    first = text.splitlines()[0].split(",")
+    expected = first if header else [f"column_{n + 1}" for n in range(len(first))]
+    assert open_table(text.encode()).names == expected
+
+
+def test_decimal_commas_without_a_header() -> None:
+    for text in ("1,5;2,5;a\n2,5;3,5;b\n", "1,5\t2,5\ta\n2,5\t3,5\tb\n", "1,5|2,5|a\n2,5|3,5|b"):
+        table = open_table(text.encode()).read()
+        assert list(table.to_pydict().values()) == [[1.5, 2.5], [2.5, 3.5], ["a", "b"]]
+    assert len(open_table(b"1,2,a;b\n3,4,c;d\n").names) == 3
+    assert len(open_table(b"1,2,3;4\n3,4,5;6\n").names) == 3
+
+
+def test_names_of_two_words_are_one_column(tmp_path: Path) -> None:
+    for text in ("file name\nbig dog\nold cat\n", "image name\nimage 1\nimage 2\n"):
+        assert open_table(write(tmp_path, text)).names == [text.splitlines()[0]]
+    assert open_table(write(tmp_path, "a b label\n1 2 x\n3 4 y\n")).names == ["a", "b", "label"]
+    (tmp_path / "t.txt").write_text("file label\na.png dog\nb.png cat\n")
+    assert open_table(tmp_path / "t.txt").names == ["file", "label"]
