@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -98,3 +99,59 @@ def test_names_of_two_words_are_one_column(tmp_path: Path) -> None:
     assert open_table(write(tmp_path, "a b label\n1 2 x\n3 4 y\n")).names == ["a", "b", "label"]
     (tmp_path / "t.txt").write_text("file label\na.png dog\nb.png cat\n")
     assert open_table(tmp_path / "t.txt").names == ["file", "label"]
+
+
+def test_names_that_look_like_numbers(tmp_path: Path) -> None:
+    def classes(*labels: str) -> tuple[list[int], list[str] | None]:
+        text = "x,label\n" + "".join(f"{n}.5,{label}\n" for n, label in enumerate(labels))
+        path = write(tmp_path, text)
+        codes = join(list(PredictionLog(path).pieces())).label
+        source = sg.stream("tabular", path=path).source
+        same = [[a == b for b in codes] for a in codes]
+        assert same == [[a == b for b in source.label] for a in source.label]
+        names = source.class_names
+        return source.label.tolist(), None if names is None else list(names)
+
+    assert classes("1e3", "4e2", "a3f", "400") == ([0, 2, 3, 1], ["1e3", "400", "4e2", "a3f"])
+    assert classes("3.10", "3.1", "pypy") == ([1, 0, 2], ["3.1", "3.10", "pypy"])
+    assert classes("1.000e+00", "0.000e+00", "2") == ([1, 0, 2], None)
+    assert classes("1e1", "10", "2") == ([10, 10, 2], None)
+    for labels in (("3.10", "3"), ("0.5", "0.25"), ("1e-3", "1")):
+        with pytest.raises(StreamgaugeError, match=labels[0]):
+            classes(*labels)
+
+
+def test_scores_for_predictions_of_names_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "label,prediction\ncat,0.75\ndog,0.5\n")
+    with pytest.raises(StreamgaugeError, match=r"'prediction' holds floating-point .* 0\.75"):
+        list(PredictionLog(path).pieces())
+
+
+def test_many_categories_of_numbers() -> None:
+    values = pa.DictionaryArray.from_arrays(pa.array(range(128), pa.uint8()), pa.array(range(128)))
+    small = pa.DictionaryArray.from_arrays(values.indices.cast(pa.int8()), values.dictionary)
+    rows = join(list(PredictionLog(pa.table({"label": small})).pieces()))
+    assert rows.label.tolist() == list(range(128))
+
+
+def test_two_columns_with_names_of_labels_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,y,class\n1,2,0\n2,3,1\n")
+    with pytest.raises(StreamgaugeError, match=r"may be 'y' or 'class': set --stream\.label"):
+        sg.stream("tabular", path=path)
+    source = sg.stream("tabular", path=path, label="class").source
+    assert (source.label.tolist(), source.read(np.arange(2)).shape) == ([0, 1], (2, 2))
+    assert sg.stream("tabular", path=path, drop=("y",)).source.label.tolist() == [0, 1]
+
+
+def test_columns_of_numbers_are_inputs_unless_a_setting_needs_them(tmp_path: Path) -> None:
+    names = ["owner", "uid", "account", "account_id", "date", "ts", "created", "created_at"]
+    rows = [[*range(n, n + len(names)), n] for n in range(3)]
+    lines = [",".join(map(str, row)) for row in rows]
+    path = write(tmp_path, "\n".join([",".join([*names, "label"]), *lines]) + "\n")
+    source = sg.stream("tabular", path=path).source
+    assert (source.read(np.arange(3)).shape, set(source.columns)) == ((3, 8), set())
+    source = sg.stream("tabular", path=path, order="time", step="album").source
+    assert {role: values.tolist() for role, values in source.columns.items()} == {
+        "time": [5, 6, 7], "user": [1, 2, 3],
+    }  # fmt: skip
+    assert set(sg.stream("tabular", path=path, user="owner").source.columns) == {"user"}

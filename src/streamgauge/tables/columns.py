@@ -106,6 +106,16 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def columns_named(columns: Sequence[str], role: str) -> list[str]:
+    """All columns with a name of a role, however likely.
+
+    >>> columns_named(["x", "y", "Class"], "label")
+    ['y', 'Class']
+    """
+    words = " ".join((role, *NAMES.get(role, ()))).split()
+    return [name for name in columns if plain_name(name) in words]
+
+
 def _likeliest(columns: Sequence[str], role: str) -> list[str]:
     plain = {name: plain_name(name) for name in columns}
     for line in (role, *NAMES.get(role, ())):

@@ -31,7 +31,10 @@ SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _HEAD = 1 << 16  # bytes that are looked at first
 _LONGEST = 1 << 24  # bytes that the first records may have
-_ROLE_NAMES = {*NAMES, *(word for lines in NAMES.values() for line in lines for word in line.split())}
+_ROLE_NAMES = {
+    *NAMES,
+    *(word for lines in NAMES.values() for line in lines for word in line.split()),
+}
 
 
 class _Rewritten(io.RawIOBase):
@@ -78,9 +81,7 @@ class TextTable(TableReader):
         self.skipped_lines = ends[0] if self.has_header else 0
         self.names = _column_names(records[0], self.has_header, name)
         self.quoted = b'"' in head  # only quoted cells can hold line breaks
-        self.decimal_comma = self.separator != "," and _decimal_comma(
-            records[self.has_header :]
-        )
+        self.decimal_comma = self.separator != "," and _decimal_comma(records[self.has_header :])
 
     def _open(self) -> BinaryIO:
         if self.separator != " ":
