@@ -298,6 +298,10 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("wren\nrobin\n")
     assert labels(["robin", "wren"], names=str(names)).label.tolist() == [1, 0]
+    for below in (-1, -2, -3, -7):
+        with pytest.raises(StreamgaugeError, match=rf"Line 3 .* has the label '{below}': labels"):
+            labels([0, below, 1], names=str(names))
+        assert labels([0, below, 1], names=str(names), on_bad="skip").label.tolist() == [0, 1]
     with pytest.raises(StreamgaugeError, match="unknown label 'crow'"):
         labels(["robin", "crow"], names=str(names))
     with pytest.raises(StreamgaugeError, match="unknown label '2'"):

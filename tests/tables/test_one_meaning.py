@@ -36,7 +36,12 @@ def of_stream(stream: sg.streams.Stream) -> Meaning:
 
 
 def by_tabular(path: Path) -> Meaning:
-    return of_stream(sg.stream("tabular", path=str(path), drop=("path",)))
+    """With the settings that need times and users, without which such numbers are inputs."""
+    head = path.read_text().splitlines()[0].lower()
+    timed = any(word in head for word in ("time", "taken", "ts", "created_at"))
+    needs = {"order": "time"} if timed else {}
+    needs |= {"step": "album"} if "user" in head else {}
+    return of_stream(sg.stream("tabular", path=str(path), drop=("path",), **needs))
 
 
 def by_manifest(path: Path) -> Meaning:

@@ -264,17 +264,22 @@ def test_users_and_labels_by_a_slow_version() -> None:
         assert spelled == cells
 
 
-def test_a_guessed_time_that_goes_back_is_an_input(tmp_path: Path) -> None:
+def test_numbers_are_times_only_where_the_order_needs_them(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
+    for times in ((5, 3, 4), (3, 4, 5)):
+        path.write_text("time,a,label\n" + "".join(f"{t},{n},0\n" for n, t in enumerate(times)))
+        stream = sg.stream("tabular", path=str(path))
+        assert "time" not in stream.source.columns
+        assert stream.source.read(np.arange(3))[:, 0].tolist() == list(times)
+    assert sg.stream("tabular", path=str(path), time="time").source.columns["time"].tolist() == [
+        3, 4, 5,
+    ]  # fmt: skip
     path.write_text("time,a,label\n5,1,0\n3,2,1\n4,3,1\n")
-    stream = sg.stream("tabular", path=str(path))
-    assert "time" not in stream.source.columns
-    assert stream.source.read(np.arange(3)).tolist() == [[5, 1], [3, 2], [4, 3]]
     with pytest.raises(StreamgaugeError, match="go backwards"):
         sg.stream("tabular", path=str(path), time="time")
     stream = sg.stream("tabular", path=str(path), order="time")
     assert stream.source.read(stream.order).tolist() == [[2], [3], [1]]
-    path.write_text("time,a,label\n3,1,0\n4,2,1\n5,3,1\n")
-    assert sg.stream("tabular", path=str(path)).source.columns["time"].tolist() == [3, 4, 5]
-    inputs = sg.stream("tabular", path=str(path), time="none").source.read(np.arange(1))
-    assert inputs.tolist() == [[3, 1]]
+    path.write_text("date,a,label\n2024-01-31,1,0\n2024-02-01,2,1\n")
+    stream = sg.stream("tabular", path=str(path))
+    assert stream.source.columns["time"].tolist() == [1_706_659_200, 1_706_745_600]
+    assert stream.source.read(np.arange(2)).tolist() == [[1], [2]]

@@ -45,6 +45,7 @@ class PredictionLog(RoleTable):
         self.first_row = 0  # of the source, in the log
         self.features = tuple(features)
         self.classes = Vocabulary()
+        self.named: set[str] = set()  # roles whose column has names for classes
         self.groups = {"user": Vocabulary(), "album": Vocabulary()}
         self.times = TimeParser(self.roles.get("time", ""))
 
@@ -78,7 +79,8 @@ class PredictionLog(RoleTable):
         read: dict[str, Any] = {"label": self._labels(table[self.roles["label"]], row)}
         if "prediction" in self.roles:
             read["prediction"] = self.classes.encode(table[self.roles["prediction"]])
-            self._refuse_fractions("prediction", "give the class that was predicted")
+            remedy = "give the class that was predicted"
+            self._refuse_fractions("prediction", read["prediction"], remedy)
         for role, groups in self.groups.items():
             if role in self.roles:
                 read[role] = groups.encode(table[self.roles[role]])
@@ -102,7 +104,7 @@ class PredictionLog(RoleTable):
                 f"column '{name}' holds lists: a label is one class, so name another column"
             )
         labels = self.classes.encode(column)
-        self._refuse_fractions("label", "write classes as whole numbers or names")
+        self._refuse_fractions("label", labels, "write classes as whole numbers or names")
         why = f"has no label in column '{name}': drop the rows without a label."
         self.rows(row, len(labels)).refuse(labels < 0, "missing label", why)
         for key, code in self.classes.numbers.items():
@@ -113,11 +115,16 @@ class PredictionLog(RoleTable):
                 )
         return labels
 
-    def _refuse_fractions(self, role: str, remedy: str) -> None:
-        if self.classes.fraction is not None:
+    def _refuse_fractions(self, role: str, codes: Codes, remedy: str) -> None:
+        """Fractions, unless a row before or in this piece has a name in the same column."""
+        if role in self.named:
+            return
+        if self.classes.has_names(codes):
+            self.named = {*self.named, role}
+        elif (fraction := self.classes.fraction(codes)) is not None:
             raise StreamgaugeError(
                 f"column '{self.roles[role]}' holds floating-point numbers such as "
-                f"{self.classes.fraction}, not classes: {remedy}"
+                f"{fraction}, not classes: {remedy}"
             )
 
     def _whole(self, role: str, table: Any, row: int) -> Ints:

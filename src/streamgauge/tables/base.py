@@ -6,6 +6,7 @@ import io
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -101,7 +102,8 @@ class TableReader(ABC):
 
 
 def refuse_repeated_names(names: Sequence[str], table: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(names)
+    twice = next((name for name in names if counts[name] > 1), None)
     if twice is not None:
         raise StreamgaugeError(f"The column '{twice}' comes twice in {table}: rename one.")
 

@@ -101,8 +101,23 @@ def choose(
     return {role: chosen[role] for role in roles if role in chosen}
 
 
+def plain_name(name: str) -> str:
+    """A name without case and punctuation."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def columns_named(columns: Sequence[str], role: str) -> list[str]:
+    """All columns with a name of a role, however likely.
+
+    >>> columns_named(["x", "y", "Class"], "label")
+    ['y', 'Class']
+    """
+    words = " ".join((role, *NAMES.get(role, ()))).split()
+    return [name for name in columns if plain_name(name) in words]
+
+
 def _likeliest(columns: Sequence[str], role: str) -> list[str]:
-    plain = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns}
+    plain = {name: plain_name(name) for name in columns}
     for line in (role, *NAMES.get(role, ())):
         if fits := [name for name in columns if plain[name] in line.split()]:
             return fits

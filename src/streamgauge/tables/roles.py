@@ -44,9 +44,9 @@ def code_labels(
         )
     words = Vocabulary()
     codes = words.encode(clean_text(column)[0])
-    if words.fraction is not None:
-        row = int(np.argmax(codes == words.numbers[words.fraction]))
-        what = f"has the label {words.fraction}, but labels are whole numbers or names: there is"
+    if (fraction := words.fraction(codes)) is not None:
+        row = int(np.argmax(codes == words.numbers[fraction]))
+        what = f"has the label {fraction}, but labels are whole numbers or names: there is"
         raise StreamgaugeError(rows.at(row, f"{what} no regression here."))
     if not words.whole and numbering == "numbers":
         name = next(text for key, text in words.texts.items() if isinstance(key, str))
@@ -66,7 +66,8 @@ def code_labels(
         present = sorted(key for key in numbers if key >= 0)
         sparse = bool(present) and present[-1] >= 10 * len(present) + 100
         if known is not None:
-            numbers = [key if key < len(known) else _UNKNOWN for key in numbers]
+            numbers = [_NEGATIVE if key < 0 else key if key < len(known) else _UNKNOWN
+                       for key in numbers]  # fmt: skip
         elif numbering == "names" or (numbering == "auto" and sparse):
             known = [str(key) for key in present]
             order = {key: number for number, key in enumerate(present)}

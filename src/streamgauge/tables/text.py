@@ -16,16 +16,25 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.tables import base
 from streamgauge.tables.arff import data_lines, read_header
 from streamgauge.tables.base import (
+    COMPRESSIONS,
     TableReader,
     open_bytes,
     read_lines,
     readable,
     refuse_repeated_names,
 )
+from streamgauge.tables.columns import NAMES, plain_name
 from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import MISSING, MISSING_NUMBERS
 
 SEPARATORS = ",;\t|"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_HEAD = 1 << 16  # bytes that are looked at first
+_LONGEST = 1 << 24  # bytes that the first records may have
+_ROLE_NAMES = {
+    *NAMES,
+    *(word for lines in NAMES.values() for line in lines for word in line.split()),
+}
 
 
 class _Rewritten(io.RawIOBase):
@@ -56,19 +65,23 @@ class TextTable(TableReader):
 
     def __init__(self, data: Path | bytes, name: str, header: bool | None = None) -> None:
         self.data, self.name = data, name
+        by_spaces = _ending(data, name) in (".tsv", ".txt", ".dat", ".data")
         with readable(name), open_bytes(data) as file:
             head = file.read(1 << 20)
-        text = head[: 1 << 16].decode("utf-8-sig", errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        if not lines:
-            raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
-        self.separator = _separator(lines)
-        records, ends = _records(text, self.separator)
+            text, whole = head[:_HEAD], len(head) <= _HEAD
+            while True:
+                self.separator = _separator(_lines(text, name), by_spaces)
+                records, ends = _records(text.decode("utf-8-sig", "replace"), self.separator)
+                if whole or len(records) > 2 or len(text) >= _LONGEST:
+                    break  # the first two records are complete
+                more = file.read(4 * len(text))
+                whole, text = not more, head + more
+                head = text
         self.has_header = _has_header(records) if header is None else header
         self.skipped_lines = ends[0] if self.has_header else 0
         self.names = _column_names(records[0], self.has_header, name)
         self.quoted = b'"' in head  # only quoted cells can hold line breaks
-        self.decimal_comma = self.separator != "," and _decimal_comma(records[1:])
+        self.decimal_comma = self.separator != "," and _decimal_comma(records[self.has_header :])
 
     def _open(self) -> BinaryIO:
         if self.separator != " ":
@@ -134,14 +147,41 @@ class TextTable(TableReader):
         return super().row_name(row)
 
 
-def _separator(lines: Sequence[str]) -> str:
-    """The separator that the first line has most of; runs of spaces where it has none."""
+def _ending(data: Path | bytes, name: str) -> str:
+    path = data if isinstance(data, Path) else Path(name.strip("'"))
+    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in COMPRESSIONS]
+    return endings[-1] if endings else ""
+
+
+def _lines(text: bytes, name: str) -> list[str]:
+    """The lines that are not blank; an error where there is none."""
+    lines = text.decode("utf-8-sig", errors="replace").splitlines()
+    if lines := [line for line in lines if line.strip()]:
+        return lines
+    raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
+
+
+def _separator(lines: Sequence[str], by_spaces: bool) -> str:
+    """The separator that the first line has most of; runs of spaces where it has none.
+
+    Commas within numbers between other separators do not count. Unless `by_spaces`, lines are cut
+    at spaces only where most columns hold numbers: others may be one column of several words.
+    """
     first = re.sub(r'"[^"]*"', "", lines[0])
+    for mark in SEPARATORS[1:]:
+        cells = [cell.strip() for cell in first.split(mark) if "," in cell]
+        if mark in first and cells and all(_DECIMAL_COMMA.fullmatch(cell) for cell in cells):
+            return mark
     mark = max(SEPARATORS, key=first.count)
     if first.count(mark):
         return mark
-    counts = {len(line.split()) for line in lines[: min(50, max(len(lines) - 1, 2))]}
-    return " " if len(counts) == 1 and counts.pop() > 1 else ","
+    rows = [line.split() for line in lines[: min(50, max(len(lines) - 1, 2))]]
+    width = len(rows[0])
+    if width == 1 or any(len(row) != width for row in rows):
+        return ","
+    columns = list(zip(*rows[1:], strict=True))
+    numbers = sum(all(_is_number(cell) for cell in column) for column in columns)
+    return " " if by_spaces or 2 * numbers > width else ","
 
 
 def _records(text: str, separator: str, most: int = 50) -> tuple[list[list[str]], list[int]]:
@@ -167,21 +207,53 @@ def _is_number(cell: str) -> bool:
 
 
 def _has_header(records: Sequence[Sequence[str]]) -> bool:
-    """The first record is data, where one of its cells is a number and none stands above numbers.
+    """The first record is data, where one of its cells is a number, none is a name of a role and no
+    name stands above numbers.
 
-    Names that count up (0, 1, 2, or years) are a header.
+    Names that count up (0, 1, 2, or two years above other numbers) are a header.
     """
-    first = records[0]
-    numbers = [cell for cell in first if _is_number(cell)]
-    if not numbers or len(records) == 1:
+    first, below = records[0], records[1:]
+    numbers = [cell.strip() for cell in first if _is_number(cell)]
+    if not numbers or not below:
         return True
-    whole = all(cell.strip().isdigit() for cell in numbers)
-    if whole and len(numbers) > 2 and {int(b) - int(a) for a, b in pairwise(numbers)} == {1}:
+    if len(set(numbers)) == len(numbers) and _names_a_role(first, below):
         return True
-    return any(
-        cell.strip() and not _is_number(cell) and _is_number(below)
-        for cell, below in zip(first, records[1], strict=False)
+    return _counts_up(first, numbers, below) or any(
+        _is_name(cell) and _is_number(under) for cell, under in zip(first, below[0], strict=False)
     )
+
+
+def _is_name(cell: str) -> bool:
+    cell = cell.strip()
+    return not _is_number(cell) and cell not in MISSING | MISSING_NUMBERS
+
+
+def _names_a_role(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether a cell is called as a role is, and is no value that comes again in its column."""
+    return any(
+        plain_name(cell) in _ROLE_NAMES
+        and not any(cell.strip() == row[at].strip() for row in below if at < len(row))
+        for at, cell in enumerate(first)
+    )
+
+
+def _counts_up(
+    first: Sequence[str], numbers: Sequence[str], below: Sequence[Sequence[str]]
+) -> bool:
+    if not all(cell.isdigit() for cell in numbers):
+        return False
+    if {int(b) - int(a) for a, b in pairwise(numbers)} != {1}:
+        return False
+    if len(numbers) > 2:
+        return True
+    places = [at for at, cell in enumerate(first) if _is_number(cell)]
+    cells = [row[at] for row in below for at in places if at < len(row)]
+    named = any(map(_is_name, first))
+    return named and all(map(_is_year, numbers)) and not any(map(_is_year, cells))
+
+
+def _is_year(cell: str) -> bool:
+    return bool(re.fullmatch(r"(19|20)\d\d", cell.strip()))
 
 
 def _column_names(first: Sequence[str], has_header: bool, name: str) -> list[str]:
@@ -195,7 +267,7 @@ def _column_names(first: Sequence[str], has_header: bool, name: str) -> list[str
 def _decimal_comma(records: Sequence[Sequence[str]]) -> bool:
     """Whether numbers are written as 1,5: some cells are, and none as 1.5."""
     cells = [cell.strip() for record in records for cell in record]
-    return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
+    return any(map(_DECIMAL_COMMA.fullmatch, cells)) and not any(
         re.fullmatch(r"[+-]?\d+\.\d+", cell) for cell in cells
     )
 

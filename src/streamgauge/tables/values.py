@@ -26,6 +26,7 @@ MISSING_NUMBERS = frozenset(
 )  # fmt: skip
 _WHOLE = re.compile(r"[+-]?(0|[1-9]\d{0,17})(\.0*)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.I)
+_SHORT = re.compile(r"\d+e\d+", re.I)  # 4e2: a number among numbers, else a name
 _BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -52,22 +53,44 @@ def clean_text(
         cells = {text for _, texts in chunks for text in texts.to_pylist()} - MISSING
         cells -= MISSING_NUMBERS
         holds_numbers = bool(cells) and all(_NUMBER.fullmatch(text) for text in cells)
+    if holds_numbers:
+        chunks = [(indices, _written_out(texts)) for indices, texts in chunks]
     words = pa.array(sorted(MISSING | MISSING_NUMBERS if holds_numbers else MISSING))
     arrays = []
     for indices, texts in chunks:
         missing = pc.is_in(texts, value_set=words)
         if pc.any(missing).as_py():
             indices = pc.if_else(missing.take(indices), pa.scalar(None, indices.type), indices)
-        arrays.append(pa.DictionaryArray.from_arrays(indices, texts))
+        arrays.append(pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), texts))
     kind = pa.dictionary(pa.int32(), pa.string())
     return pa.chunked_array(arrays, kind), holds_numbers
+
+
+def _written_out(texts: pa.StringArray) -> pa.StringArray:
+    """1e3 as 1000."""
+
+    def written(text: str | None) -> str | None:
+        whole = _whole_number(text) if text and _SHORT.fullmatch(text) else None
+        return text if whole is None else str(whole)
+
+    return pa.array([written(text) for text in texts.to_pylist()], pa.string())
+
+
+def _whole_number(text: str) -> int | None:
+    """The whole number that a float is, if it has 64 bits."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 1 << 63 else None
 
 
 def class_key(value: Any) -> Any:
     """What identifies a class: an int for whole numbers, a float for fractions, else trimmed text.
 
-    >>> [class_key(v) for v in (3, "3", " 3.0", 3.0, True, "False", "007", "3.5", " UP ", "nan")]
+    Text that looks like a fraction stays text: it may be a name (see `Vocabulary.fraction`).
+
+    >>> [class_key(v) for v in (3, "3", " 3.0", 3.0, True, "False", "007", 3.5, " UP ", "nan")]
     [3, 3, 3, 3, 1, 0, '007', 3.5, 'UP', None]
+    >>> [class_key(v) for v in ("3.10", "1.000e+00", "1e+05", "4e2")]
+    ['3.10', 1, 100000, '4e2']
     """
     if isinstance(value, bytes):
         value = value.decode("utf-8", errors="replace")
@@ -79,14 +102,26 @@ def class_key(value: Any) -> Any:
             return _BOOLEANS[value.lower()]
         if _WHOLE.fullmatch(value):
             return int(value.partition(".")[0])
-        if ("." in value or "e" in value.lower()) and _NUMBER.fullmatch(value):
-            return float(value)
+        if "e" in value.lower() and _NUMBER.fullmatch(value) and not _SHORT.fullmatch(value):
+            whole = _whole_number(value)
+            return value if whole is None else whole
         return value
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float):
         return None if value != value else int(value) if value.is_integer() else value
     return value
+
+
+def is_name(key: Any) -> bool:
+    """Whether the key of a class is text that no fraction is written as.
+
+    >>> [is_name(key) for key in ("UP", "007", "3.10", 3, 0.5)]
+    [True, True, False, False, False]
+    """
+    if not isinstance(key, str):
+        return False
+    return not _NUMBER.fullmatch(key) or key.isdigit() or bool(_SHORT.fullmatch(key))
 
 
 class Vocabulary:
@@ -103,7 +138,7 @@ class Vocabulary:
             if not pa.types.is_dictionary(chunk.type):
                 chunk = chunk.dictionary_encode()
             count = len(chunk.dictionary)
-            indices = chunk.indices.fill_null(count).to_numpy(zero_copy_only=False)
+            indices = chunk.indices.cast(pa.int32()).fill_null(count).to_numpy(zero_copy_only=False)
             used = np.bincount(indices, minlength=count + 1)[:count] > 0
             values = chunk.dictionary.to_pylist()
             known = [self.number(v) if u else -1 for v, u in zip(values, used, strict=True)]
@@ -117,10 +152,20 @@ class Vocabulary:
         self.texts.setdefault(key, str(value).strip() if isinstance(value, str) else str(key))
         return self.numbers.setdefault(key, len(self.numbers))
 
-    @property
-    def fraction(self) -> float | None:
-        """A number that is no class, such as 0.73, where one was met."""
-        return next((key for key in self.numbers if isinstance(key, float)), None)
+    def fraction(self, codes: Codes) -> Any | None:
+        """A number that is no class, such as 0.73, where a column has one and has no names."""
+        keys = self._used(codes)
+        if any(map(is_name, keys)):
+            return None
+        return next((key for key in keys if not isinstance(key, int)), None)
+
+    def has_names(self, codes: Codes) -> bool:
+        """Whether a class of a column is neither a number nor looks like one."""
+        return any(map(is_name, self._used(codes)))
+
+    def _used(self, codes: Codes) -> list[Any]:
+        used = np.bincount(codes[codes >= 0], minlength=len(self.numbers)) > 0
+        return [key for key, there in zip(self.numbers, used, strict=True) if there]
 
     @property
     def whole(self) -> bool:

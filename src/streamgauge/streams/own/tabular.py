@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
-from streamgauge.tables.columns import announce, choose, describe, require
+from streamgauge.tables.columns import announce, choose, columns_named, describe, require
 from streamgauge.tables.read import open_table
 from streamgauge.tables.roles import code_labels, feature_matrix, read_columns
 from streamgauge.tables.rows import Rows
@@ -27,8 +28,8 @@ class Config(Arrangement):
 
     path: str = ""  # CSV, ARFF, Parquet, Arrow or JSON lines
     label: str = ""  # its column; "" guesses from the names
-    time: str = ""  # column of times, for order=time; "" guesses, "none" makes it an input
-    user: str = ""  # column of users, for step=album; "" guesses, "none" makes it an input
+    time: str = ""  # column of times; "" guesses for order=time or if it is text, "none": an input
+    user: str = ""  # column of users; "" guesses for step=album, "none" makes it an input
     drop: tuple[str, ...] = ()  # columns that are no inputs
 
 
@@ -44,12 +45,15 @@ def build(config: Config) -> Stream:
         require(reader.names, name, "setting drop", where)
     given = {role: getattr(config, role) for role in _ROLES}
     kept = [name for name in reader.names if name not in config.drop or name in given.values()]
-    roles = choose(kept, _ROLES, given, where, needed=["label"])
+    _refuse_two_labels(kept, config, where)
+    needs = {"label": True, "time": config.order == "time", "user": config.step == "album"}
+    wanted = [role for role in _ROLES if given[role] or needs[role]]
+    roles = choose(kept, wanted, given, where, needed=["label"])
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
     rows = Rows(len(table), where, reader.row_name)
     label, class_names = code_labels(table[roles["label"]], rows)
-    if "time" in roles and _is_input(table[roles["time"]], config):
-        del roles["time"]
+    if "time" not in wanted:
+        roles |= choose(_dates(table, roles.values()), ["time"], {}, where)
     columns = read_columns(table, roles, rows)
     inputs = [name for name in kept if name not in roles.values()]
     announce(f"'{file}': {describe(roles, given, inputs, 'inputs')}")
@@ -60,9 +64,22 @@ def build(config: Config) -> Stream:
     return arrange(source, config, name="tabular", settings=settings)
 
 
-def _is_input(column: Any, config: Config) -> bool:
-    """Whether a column that was guessed to be the time is none: numbers that do not increase."""
-    if config.time or config.order != "given":
-        return False
-    values = None if is_text(column.type) else numbers(column)
-    return values is not None and bool((values[1:] < values[:-1]).any())
+def _refuse_two_labels(columns: Sequence[str], config: Config, where: str) -> None:
+    """Of two columns with names of labels the other would be an input that gives the label away."""
+    named = [] if config.label else columns_named(columns, "label")
+    if len(named) > 1:
+        listed = ", ".join(f"'{name}'" for name in named[:-1]) + f" or '{named[-1]}'"
+        raise StreamgaugeError(
+            f"Which column of {where} is the label? It may be {listed}: set --stream.label to one"
+            " of them; the others are inputs, unless --stream.drop leaves them out."
+        )
+
+
+def _dates(table: pa.Table, taken: Collection[str]) -> list[str]:
+    """Columns with names of times that hold no numbers, and so are no inputs."""
+    free = [name for name in table.column_names if name not in taken]
+    return [
+        name
+        for name in columns_named(free, "time")
+        if is_text(table[name].type) or numbers(table[name]) is None
+    ]
