@@ -179,10 +179,12 @@ def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]
     config = configure(module.Config, given, "stream")
     if hasattr(module, "complete"):  # fills in settings that are stored with the data
         config = module.complete(config)
-    return {
-        **as_plain(config),
-        **({"features": settings["features"]} if "features" in settings else {}),
-    }
+    if not settings.get("features"):
+        return as_plain(config)
+    from streamgauge.models.features import Config
+
+    features = configure(Config, settings["features"], "features")
+    return {**as_plain(config), "features": as_plain(features)}
 
 
 def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:

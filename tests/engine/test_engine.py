@@ -3,6 +3,9 @@ whatever a graph could not hold."""
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from helpers import same_log
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import make
 from streamgauge.engine.graph import Graph
-from streamgauge.engine.steps import WARM_UP, HostTape, Steps
+from streamgauge.engine.steps import WARM_UP, CannotRecord, CudaTape, HostTape, Steps
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
@@ -688,3 +691,80 @@ def test_runs_side_by_side_write_what_they_write_alone(tmp_path: Any) -> None:
     for one in alone:
         other = next(run for run in beside if run.id == one.id)
         assert differences(one, other)["same"]
+
+
+class FakeGraph:
+    """A CUDA graph without a GPU: notes what is called, and whether garbage is collected then."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def register_generator_state(self, generator: Any) -> None:
+        self.calls.append("generator")
+
+    def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+        self.calls.append(f"begin {pool}")
+
+    def capture_end(self) -> None:
+        self.calls.append("end")
+
+    def replay(self) -> None:
+        self.calls.append("replay")
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[FakeGraph]:
+    made: list[FakeGraph] = []
+    pools = iter(range(10))
+
+    def make_graph() -> FakeGraph:
+        made.append(FakeGraph())
+        return made[-1]
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", make_graph)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
+    return made
+
+
+def test_no_garbage_is_collected_while_a_cuda_graph_is_recorded(graphs: list[FakeGraph]) -> None:
+    """A graph that is freed meanwhile, of a run that was closed, makes the recording fail."""
+    tape = CudaTape(torch.device("cuda"), [torch.Generator()])
+    replay, output = tape.record(lambda x: gc.isenabled(), [torch.zeros(1)])
+    assert output is False
+    assert gc.isenabled()
+    replay()
+    assert graphs[0].calls == ["generator", "begin 0", "end", "replay"]
+
+
+def test_after_a_failed_recording_the_next_one_has_memory_of_its_own(
+    graphs: list[FakeGraph],
+) -> None:
+    tape = CudaTape(torch.device("cuda"), [])
+
+    def fails(x: Any) -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    with pytest.raises(CannotRecord, match=r"^operation not permitted$"):
+        tape.record(fails, [0])
+    assert gc.isenabled()
+    tape.record(lambda x: x, [0])
+    assert [graph.calls[0] for graph in graphs] == ["begin 0", "begin 1"]
+
+
+@pytest.mark.parametrize("engine", ["eager", "graph"])
+def test_a_loop_is_freed_without_the_garbage_collector(engine: Any) -> None:
+    """So the memory of a closed run is free for the next one at once."""
+    stream = a_stream()
+    cpu = torch.device("cpu")
+    recipe = sg.learner("er", model="mlp", memory=30)
+    loop = Loop(stream, lambda gate: recipe.build(stream.spec, gate, 0, cpu), Protocol(), Shelf(),
+                cpu, make(engine, cpu, "fp32"))  # fmt: skip
+    gc.disable()
+    try:
+        loop.run(1e9, until=5)
+        gone = weakref.ref(loop)
+        del loop
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -8,8 +8,9 @@ plain arguments make another recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -108,23 +109,41 @@ class CudaTape:
     """A CUDA graph for each function. All of one run share their memory, as they never overlap."""
 
     def __init__(self, device: torch.device, generators: list[torch.Generator]) -> None:
-        self._generators = generators
-        with torch.cuda.device(device):
-            self._pool = torch.cuda.graph_pool_handle()
+        self._generators, self._device = generators, device
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> Any:
+        with torch.cuda.device(self._device):
+            return torch.cuda.graph_pool_handle()
 
     def record(self, function: Function, fixed: list[Any]) -> tuple[Callable[[], None], Any]:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        try:
-            outputs = function(*fixed)
-        except RuntimeError as error:
-            with suppress(RuntimeError):
-                graph.capture_end()
-            raise CannotRecord(f"{str(error).strip().splitlines()[0]}") from error
-        graph.capture_end()
+        with _no_garbage_collection():
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                outputs = function(*fixed)
+            except RuntimeError as error:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                self._pool = self._new_pool()  # the old one may still count as being recorded to
+                raise CannotRecord(f"{str(error).strip().splitlines()[0]}") from error
+            graph.capture_end()
         return graph.replay, outputs
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """The garbage collector could free the CUDA graphs of a closed run, and a graph that is freed
+    while another is recorded makes the recording fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class HostTape:

@@ -30,6 +30,8 @@ RENAMED = {
     "foresee": "upcoming_reads",
     "held": "stored_addresses",
 }
+# Methods of networks that are no longer called -> what to override in their place.
+NOT_CALLED = {"bring": "read_draws", "meet": "after_store"}
 NOT_RECORDABLE = "it has no part that can be recorded"
 
 
@@ -38,6 +40,7 @@ class LearnerAdapter:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
+        _warn_of_overrides(type(learner))
         optional = _Members(learner)
         # Facts
         self.needs: frozenset[str] = frozenset(optional("needs", ()))
@@ -142,6 +145,17 @@ def _uses_old_name(kind: Any, old: str, new: str) -> bool:
             stacklevel=2,
         )
     return used
+
+
+@cache
+def _warn_of_overrides(kind: Any) -> None:
+    for name, successor in NOT_CALLED.items():
+        if hasattr(kind, name):
+            warnings.warn(
+                f"{kind.__name__}.{name} is not called any more: override {successor}.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
 
 
 def _depth(kind: type, name: str) -> int:

@@ -22,8 +22,10 @@ def current_settings(learner: str, settings: Mapping[str, Any]) -> dict[str, Any
     return {names.get(name, name): value for name, value in settings.items()}
 
 
-def current_state(learner: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A learner's stored state under the keys that it has now."""
+def current_state(learner: str, state: Any) -> Any:
+    """A learner's stored state under the keys that it has now; of others, as it is."""
+    if learner not in STATE and learner not in ADDED_STATE:
+        return state
     keys = STATE.get(learner, {})
     renamed = {keys.get(key, key): value for key, value in state.items()}
     return {**ADDED_STATE.get(learner, {}), **renamed}

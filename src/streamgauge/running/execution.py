@@ -107,5 +107,6 @@ def execution_of(execution: Execution | None, options: ExecutionOptions) -> Exec
     if "on" in fields:
         on = cast(str, fields.pop("on"))
         check_executor(on)
-        fields["cluster"] = (fields.get("cluster") or Cluster()) if on == "ray" else None
+        given = fields.get("cluster") or (None if execution is None else execution.cluster)
+        fields["cluster"] = (given or Cluster()) if on == "ray" else None
     return replace(execution or Execution(), **fields)  # type: ignore[arg-type]

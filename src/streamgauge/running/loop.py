@@ -75,23 +75,10 @@ class Loop:
         self.schedule = Schedule(
             stream, protocol, self.lookahead, self.evaluator.due, self.adapter.job_kind
         )
-        self.timed: Callable[[str], AbstractContextManager[None]] = self._add_time
         self._seconds: dict[str, float] = {}  # by part of the work, since the last checkpoint
         self._scores: dict[int, Tensor | None] = {}  # of answered steps that may yet be trained
         # The newest step that was read, with its inputs and labels: it is often trained next.
         self._newest: tuple[int, Tensor, Tensor] | None = None
-        self._handlers: dict[str, Callable[[Event], None]] = {
-            "start": self._tell_start,
-            "boundary": self._tell_boundary,
-            "reveal": self._reveal,
-            "answer": self._answer,
-            "labels": self._release_labels,
-            "learn": self._learn,
-            "store": self._pass_over,
-            "skip": self._pass_over,
-            "drop": self._pass_over,
-            "evaluate": self._evaluate,
-        }
 
     @property
     def step(self) -> int:
@@ -120,7 +107,7 @@ class Loop:
         while self.step < end:
             with self.engine.scope():
                 for event in self.schedule.play_step():
-                    self._handlers[event.kind](event)
+                    _HANDLERS[event.kind](self, event)
                 if self.step == end:
                     self._drain()
                 if progress is not None:
@@ -294,8 +281,25 @@ class Loop:
         self.gate.label_due(order[: starts[self.schedule.labelled]])
         self.learner.load_state_dict(state["learner"])
 
-    def _add_time(self, part: str) -> AbstractContextManager[None]:
+    def timed(self, part: str) -> AbstractContextManager[None]:
+        """Adds the seconds of a block to those of its part."""
         return _Timed(self._seconds, part)
+
+
+# Of the class, not of an object: bound methods in a loop would be a reference cycle, and a closed
+# run would keep its memory until the garbage collector comes.
+_HANDLERS: dict[str, Callable[[Loop, Event], None]] = {
+    "start": Loop._tell_start,
+    "boundary": Loop._tell_boundary,
+    "reveal": Loop._reveal,
+    "answer": Loop._answer,
+    "labels": Loop._release_labels,
+    "learn": Loop._learn,
+    "store": Loop._pass_over,
+    "skip": Loop._pass_over,
+    "drop": Loop._pass_over,
+    "evaluate": Loop._evaluate,
+}
 
 
 class _Timed:

@@ -91,7 +91,7 @@ class Profile:
             with self.part(part), timed(part):
                 yield
 
-        loop.timed = both
+        loop.timed = both  # type: ignore[method-assign]
         for method, part in LEARNER.items():
             loop.adapter.replace_method(method, partial(self._timed, part))
         for rows in loop.recorder.rows.values():

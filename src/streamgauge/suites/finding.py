@@ -155,7 +155,7 @@ def configured(planned: PlannedRow) -> dict[str, Any]:
             "trained": bool(planned.row.weights),
         },
         "protocol": as_plain(planned.protocol),
-        "seed": planned.seed,
+        "seed": planned.learner_seed,
     }
 
 

@@ -24,7 +24,6 @@ from streamgauge.running.threads import user_threads
 if TYPE_CHECKING:
     import torch
 
-    from streamgauge.running.loop import Loop
 
 TRIAL_STEPS = 8  # steps of the first run after which its memory is measured
 FREE_SHARE = 0.85  # of the free memory that runs may take
@@ -85,9 +84,8 @@ def run_interleaved(
                     yield run
                     continue
                 still_active.append((run, steps))
-                loop = run.loop
-                if waiting and not measured and loop is not None and loop.step >= TRIAL_STEPS:
-                    measured, slots = True, _slots(loop, memory, before, most or MOST)
+                if waiting and not measured and _tried(run):
+                    measured, slots = True, _slots(run, memory, before, most or MOST)
                     log(f"{min(slots, 1 + len(waiting))} runs side by side on {device}.")
             active = still_active
 
@@ -95,8 +93,14 @@ def run_interleaved(
 END = object()  # of the steps of a run
 
 
-def _slots(loop: Loop, memory: DeviceMemory, before: int, most: int) -> int:
+def _tried(run: StepwiseRun) -> bool:
+    return run.loop is not None and run.loop.step >= TRIAL_STEPS
+
+
+def _slots(run: StepwiseRun, memory: DeviceMemory, before: int, most: int) -> int:
     """How many runs fit, if each needs as much memory as this one."""
+    loop = run.loop
+    assert loop is not None
     with loop.engine.scope():
         loop.evaluator.warm_up()
     memory.synchronize()
