@@ -165,3 +165,8 @@ def test_rows_of_the_ledger_stand_by_behaviour(tmp_path: Path) -> None:
     # At that commit, ER-ACE's behaviour was not recorded: its row cannot stand by it.
     marked = [row.row for row in recorded("survey-cifar100", tmp_path) if OTHER_CODE in row.remarks]
     assert marked == ["ER-ACE"]
+
+
+def test_the_state_of_a_users_learner_stays_as_it_is() -> None:
+    assert renamed.current_state("mine.py:Mine", 7) == 7
+    assert renamed.current_state("rwalk", {"walk": 1}) == {"ended": False, "walk": 1}

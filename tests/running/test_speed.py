@@ -26,6 +26,7 @@ from streamgauge.running import runner
 from streamgauge.running.plan import Experiment, PlannedRun, plan
 from streamgauge.running.runner import resume, run_all
 from streamgauge.suites import realtime
+from streamgauge.suites.finding import configured, plan_rows
 
 SMALL = {"stream.length": 250, "stream.size": 8, "stream.classes": 5, "protocol.evaluate": "never"}
 ONE_STEP = {"er": "1", "ace": "1", "lwf": "4/3", "rwalk": "2", "polrs": "3", "mir": "5/2",
@@ -592,3 +593,14 @@ def test_every_exception_is_stated() -> None:
     same = realtime._sentences([line("a", good, good)], float("nan"), delayed=False)
     assert "undefined" in same[0]
     assert "a is level with it" in same[1]
+
+
+def test_realtime_finds_its_runs_whatever_seed_or_features_they_have(tmp_path: Path) -> None:
+    settings = {"stream.per_class": 20, "er.seed": 7, "er.model": "linear", "features.model": "mlp"}
+    suite = realtime.realtime_suite(
+        stream="blobs", speeds=("fast",), methods=("er",), settings=settings
+    )
+    (planned,) = [row for row in plan_rows(suite.rows, [0]) if row.recipe.name == "er"]
+    config = configured(planned)
+    assert config["seed"] == 7
+    assert config["stream"]["settings"]["features"]["embedding"] == 0  # filled in
