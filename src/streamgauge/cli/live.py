@@ -47,7 +47,7 @@ def live(
     out: Out = Path(RUNS),
     device: Device = "auto",
 ) -> None:
-    """Gauge a learner in real time: answers are given while training goes on beside them.
+    """Gauge a learner in real time: answers are given while training runs in parallel.
 
     Settings are --stream.X and --LEARNER.X. A stream of one's own service comes over HTTP on
     loopback or as JSON lines; docs/live.md shows the messages.

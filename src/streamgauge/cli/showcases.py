@@ -42,7 +42,7 @@ def realtime(
 ) -> None:
     """Draw the real-time paper's pictures: its methods on a fast and on a slow stream.
 
-    Each method stands beside the ER that may spend as much. What is complete already is not run
+    Each method is shown next to the ER with equal compute. What is complete already is not run
     again; any setting is given by its dotted name, as for `run`.
 
     Examples:

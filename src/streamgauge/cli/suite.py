@@ -222,7 +222,7 @@ def _weights(given: list[str]) -> dict[str, str]:
 @app.command()
 @expand_options
 def table(context: typer.Context, chosen: SuiteOptions, as_json: AsJson = False) -> None:
-    """Published numbers beside ours: seeds, mean, deviation, difference, and whether they agree.
+    """Published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
 
     Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
     not run, and those as defined, which only --both runs, are named in one line.
@@ -295,7 +295,7 @@ def ledger(
         Path | None, typer.Option(help="Folder of result files [those that come with it].")
     ] = None,
 ) -> None:
-    """Write the page with every published number and ours beside it."""
+    """Write the page with every published number and ours."""
     _no_settings(context)
     from streamgauge.suites.measured import RESULTS
     from streamgauge.suites.page import ledger_page

@@ -80,6 +80,6 @@ def borders(line: Floats) -> list[Floats]:
 
 
 def cell_text(cell: int, *more: str) -> str:
-    """What is said of a cell where the pointer rests on it."""
+    """The hover text of a cell."""
     token = f"{cell:016x}".rstrip("0")
     return "<br>".join([f"{PREFIX}{token}, level {level_of(cell)}", *more])

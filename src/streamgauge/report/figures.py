@@ -255,7 +255,7 @@ def _constant(
 def curve_figure(
     title: str, caption: str, traces: list[Trace], *axes: str, **more: Any
 ) -> Figure | None:
-    """A figure; None where there is no curve beside a level to compare with."""
+    """A figure; None where there is no curve next to a level to compare with."""
     if all(trace["meta"]["role"] == "level" for trace in traces):
         return None
     return figure(title, caption, traces, *axes, **more)

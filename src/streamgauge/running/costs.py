@@ -38,7 +38,7 @@ LEAST = Fraction(1, 1000)
 FILLED = 50
 # ER with another number of steps per batch: set by `steps`, not by `passes`.
 STEPPED = ("er_plus", "er_minus")
-# What a method shares with the ER beside it if there is no ER in the experiment to take it from.
+# What a method shares with its ER if there is no ER in the experiment to take it from.
 _SHARED = ("lr", "momentum", "weight_decay", "memory", "policy", "recall", "wait", "augment",
            "padding", "model", "weights", "head", "mean", "std")  # fmt: skip
 
@@ -262,11 +262,11 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
 
 
 def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]:
-    """ER++ and ER-- beside every method of cost c, with the settings of the experiment's ER.
+    """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER.
 
     ER++ takes c gradient steps per batch without delay. ER-- is limited to the method's trained
     batches and versions, and takes c steps on each. What is equal is there once, under the names of
-    all whom it belongs to; so where the method is not delayed there is ER++ only, and where a
+    all its methods; so where the method is not delayed there is ER++ only, and where a
     method costs as much as the experiment's ER, that ER is its baseline.
     """
     from streamgauge.learners.published.er_plus import PATTERNS
@@ -370,7 +370,7 @@ def _er_of(method: Timed, ers: Sequence[Timed]) -> Timed | None:
 
 
 def _er_settings(method: Timed, like: Timed | None, text: str) -> dict[str, Any]:
-    """Settings of ER beside a method: those of the experiment's ER; else of the preset for ER that
+    """Settings of the ER of a method: those of the experiment's ER; else of the preset for ER that
     is named like the method's; else the method's own, as far as ER has them."""
     if like is not None:
         return dict(vars(like.recipe.config))

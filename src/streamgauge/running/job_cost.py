@@ -3,7 +3,7 @@
 FLOPs are those of matrix products and convolutions, forward and backward, as
 `torch.utils.flop_counter` sees them at the level of operators: copies of a model, functional calls
 and frozen layers are counted as what they do. Element-wise work (penalties, optimisers, batch norm)
-counts as none, which is why seconds and bytes stand beside it.
+counts as none, which is why seconds and bytes are given too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The papers' experiments as data, and their numbers beside ours."""
+"""The papers' experiments as data, with their numbers and ours."""
 
 from __future__ import annotations
 

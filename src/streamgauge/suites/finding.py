@@ -170,7 +170,7 @@ def distinct(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
 
 def configuration(run: Run) -> dict[str, Any]:
     """The configuration of a stored run, in the form of `configured`. A setting that the run does
-    not have came later, and has its default; that the code is another is said beside the row."""
+    not have came later, and has its default; a remark in the row says that the code was another."""
     config = run.header["config"]
     stream, learner = config["stream"], config["learner"]
     return {

@@ -99,7 +99,7 @@ class Estimate:
 
     @property
     def memory(self) -> float:
-        """Bytes of data, of samples in memory, and of what the learner keeps beside them."""
+        """Bytes of data, of samples in memory, and of what the learner keeps besides them."""
         return self.work.data_bytes + (0.0 if self.price is None else self.price.held_bytes)
 
     def as_plain(self) -> dict[str, Any]:
