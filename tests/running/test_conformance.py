@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,37 @@ REASONS = {
 }
 
 
+# Where the default network takes more than ten seconds, CI checks the method on a small one.
+SLOW = (
+    "agem",
+    "derpp",
+    "er_minus",
+    "er_plus",
+    "finetune",
+    "gdumb",
+    "gss",
+    "polrs",
+    "polrs_adrep",
+    "rar",
+)
+SMALL = {name: {"model": "mlp"} for name in SLOW} | {
+    "gss": {"model": "mlp", "subsets": 2, "subset": 3}
+}
+
+
 @pytest.mark.parametrize("name", catalogue.names("learners"))
 def test_every_learner_here_keeps_the_contract(name: str) -> None:
-    for result in check_learner(catalogue.learner(name)):
+    check(name, SMALL.get(name, {}))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SMALL)
+def test_slow_learners_keep_the_contract_on_their_default_network(name: str) -> None:
+    check(name, {})
+
+
+def check(name: str, settings: dict[str, Any]) -> None:
+    for result in check_learner(catalogue.learner(name, **settings)):
         assert result.passed is not False, f"{name}: {result.name}: {result.why}"
 
 
