@@ -54,6 +54,14 @@ class ShiftedAccuracy(NamedTuple):
     unlimited: float
 
 
+class Family(NamedTuple):
+    """The blind family at the shift (or age) of the log, on the samples where it is scored."""
+
+    level: Level = UNKNOWN_LEVEL
+    name: str = ""
+    """The forecaster chosen last, for sentences: "the last label", "the label 24 back"."""
+
+
 @dataclass(frozen=True)
 class WithoutRepeats:
     """Accuracies without other samples of the same user or album."""
@@ -102,6 +110,26 @@ class Audit:
     neighbours: dict[str, NeighbourLevels] = field(default_factory=dict)
     over_time: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    family: Family = field(default_factory=Family)
+    last_label: float = math.nan
+    """Accuracy of the last known label, on the samples where the family is scored."""
+    kappa: float = math.nan
+    """Agreement beyond chance (Cohen)."""
+    kappa_t: float = math.nan
+    """Agreement beyond that of the last known label (Bifet et al. 2015)."""
+    kappa_m: float = math.nan
+    """Agreement beyond that of the majority so far (Bifet et al. 2015)."""
+    kappa_combined: float = math.nan
+    """Geometric mean of ``kappa`` and ``kappa_t``, each at least 0 (Žliobaitė et al. 2015)."""
+    bits: Any = None
+    """What history explains and the answers add (`Explanation`), at the log's own shift or age."""
+    bits_at: list[tuple[int, Any]] = field(default_factory=list)
+    """The same at every logged shift or age."""
+    unlabelled: int = 0
+    """Rows whose label has not arrived."""
+    tolerance_bits: float = 0.02
+    answer: str = ""
+    """Do the answers add to history: "yes", "no", "cannot tell", or "" without predictions."""
 
     @property
     def values(self) -> dict[str, float]:
@@ -123,7 +151,27 @@ class Audit:
             "shift": math.nan if self.choice.shift is None else float(self.choice.shift),
             "samples": float(self.samples),
             "classes": float(self.classes),
+            "last_label": self.last_label,
+            "kappa": self.kappa,
+            "kappa_t": self.kappa_t,
+            "kappa_m": self.kappa_m,
+            "kappa_combined": self.kappa_combined,
+            "shift_low": getattr(self.choice, "low", math.nan),
+            "shift_high": getattr(self.choice, "high", math.nan),
+            "unlabelled": float(self.unlabelled),
+            "base_bits": self._bits("base", "value"),
+            "history_bits": self._bits("history", "value"),
+            "remaining_bits": self._bits("remaining", "value"),
+            "added_bits": self._bits("added", "value"),
+            "added_bits_low": self._bits("added", "low"),
+            "added_bits_high": self._bits("added", "high"),
+            "placebo_bits": self._bits("placebo", "value"),
+            "placebo_bits_high": self._bits("placebo", "high"),
         }
+
+    def _bits(self, figure: str, part: str) -> float:
+        found = getattr(self.bits, figure, None)
+        return math.nan if found is None else float(getattr(found, part))
 
     @property
     def words(self) -> list[str]:
