@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header, read_progress
-from streamgauge.tables.late import LateLabels
+from streamgauge.tables.late import LabelledParquet
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
@@ -90,21 +90,15 @@ class LabelledPredictions(LogTable):
 
     def __init__(self, answers: LogTable, labels: LogTable, keep_all: bool = False) -> None:
         super().__init__(answers.name, answers._files)
-        row = LateLabels(labels["sample"], labels["label_time"]).find(answers["sample"])
-        # Row -1, no label: NaN.
-        label, label_time = (np.append(labels[n], np.nan)[row] for n in ("label", "label_time"))
-        if "label" in answers:  # known at once
-            own = answers["label"] == answers["label"]
-            label = np.where(own, answers["label"], label)
-            label_time = np.where(own, answers.get("time", np.nan), label_time)
-        self._rows = np.flatnonzero((label == label) | keep_all)
-        label = label[self._rows]
-        self._loaded["label"] = label if keep_all else label.astype(np.int32)
-        self._loaded["label_time"] = label_time[self._rows]
-        self._names = list(dict.fromkeys([*self._names, "label", "label_time"]))
+        self._joined = LabelledParquet(self._files, labels._files, "the log")
+        self._names = list(self._joined.names)
+        known = np.asarray(self._joined.read(["label"])["label"].is_valid())
+        self._rows = np.flatnonzero(known | keep_all)
 
     def _load(self, column: str) -> NDArray[Any]:
-        return super()._load(column)[self._rows]
+        values = _as_array(self._joined.read([column]).column(0))[self._rows]
+        whole = column == "label" and bool((values == values).all())
+        return values.astype(np.int32) if whole else values
 
     @property
     def rows(self) -> int:
@@ -161,16 +155,15 @@ class Run:
     def joined_predictions(self, keep_all: bool = False) -> LogTable:
         """The answers with their labels; `keep_all` keeps those without one, as NaN."""
         table = self.table("predictions")
-        if self.header["log_version"] < 2:
+        if self.header["log_version"] < 2 or not table.rows:
             return table
         return LabelledPredictions(table, self.table("labels"), keep_all)
 
     @property
     def unlabelled(self) -> int:
         """Answers whose label has not arrived."""
-        if self.header["log_version"] < 2:
-            return 0
-        return self.table("predictions").rows - self.predictions.rows
+        stored, joined = self.table("predictions"), self.predictions
+        return 0 if joined is stored else stored.rows - joined.rows
 
     def __getattr__(self, name: str) -> LogTable:
         if name.startswith("_") or name not in TABLES:

@@ -39,20 +39,20 @@ class LabelledParquet(ParquetTable):
 
     def __init__(self, files: Sequence[Path], labels: Sequence[Path], name: str) -> None:
         super().__init__(files, name)
-        found = ParquetTable(labels, f"the labels of {name}")
-        for table, column in ((self, "sample"), (found, "sample"), (found, "label")):
-            if column not in table.names:
+        empty = pa.table({"sample": pa.array([], pa.int64()), "label": pa.array([], pa.int32())})
+        self.labels = ParquetTable(labels, f"the labels of {name}").read() if labels else empty
+        for names in (self.names, self.labels.column_names):
+            if "sample" not in names:
                 raise StreamgaugeError(
-                    f"{table.name} has no column '{column}', by which labels are joined to"
-                    " predictions: name the file of the predictions instead of the folder"
+                    f"{name} has no column 'sample', by which labels are joined to predictions:"
+                    " name the file of the predictions instead of the folder"
                 )
-        self.labels = found.read()
-        timed = [name for name in ("label_time",) if name in found.names]
-        time = self.labels["label_time"] if timed else pa.nulls(len(self.labels), pa.float64())
-        self.late = LateLabels(
-            self.labels["sample"].to_numpy(), time.to_numpy(zero_copy_only=False)
-        )
+        unknown = pa.chunked_array([pa.nulls(len(self.labels), pa.float64())])
+        stored = self.labels["label_time"] if "label_time" in self.labels.column_names else unknown
+        time = stored.to_numpy().astype(np.float64)
+        self.late = LateLabels(self.labels["sample"].to_numpy(), time)
         self.stored = list(self.names)
+        timed = ["label_time"] if np.isfinite(time).any() else []
         self.names = list(dict.fromkeys([*self.names, "label", *timed]))
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
