@@ -167,6 +167,17 @@ def test_a_label_among_the_predictions_comes_first(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.predictions["label_time"], expected)
 
 
+def test_a_recorded_run_is_audited_in_pieces(tmp_path: Path) -> None:
+    def serial_map(function: Any, tasks: Any) -> list[Any]:
+        return [function(*task) for task in tasks]
+
+    make.write_recorded(tmp_path / "run", complete=True)
+    one = audit(tmp_path / "run", hold=100)
+    many = audit(tmp_path / "run", hold=100, spread=serial_map, rows=200)
+    assert many.to_dict() == one.to_dict()
+    assert one.values["online"] == audit(tmp_path / "run").values["online"]
+
+
 def test_names_are_joined_too_and_tables_without_samples_are_refused(tmp_path: Path) -> None:
     n = 300
     names = np.array(["cat", "dog"])[np.arange(n) % 2]
