@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgauge.audit.durations import is_duration, seconds
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.durations import is_duration, seconds
 from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.values import Codes, Ints, Vocabulary
