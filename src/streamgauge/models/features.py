@@ -115,6 +115,7 @@ def weights_file(weights: str | Path, model: str, source: Gate | None) -> Path:
 
 def preparation_hash(source: Gate) -> str:
     """A hash of the inputs and labels of the preparation samples, in their order."""
+    source = getattr(source, "unscaled", source)
     digest = hashlib.blake2b(f"{source.spec}".encode(), digest_size=4)
     for start in range(0, len(source.preparation), 4096):
         index = source.preparation[start : start + 4096]

@@ -248,9 +248,9 @@ class ActiveRun:
     ) -> Learner:
         spec = (stream or self.stream).spec
         try:
+            share = None if ranks is None else ranks.share
             with explain_refusals():
-                learner = self.recipe.build(spec, gate, self.seed, self.device)
-            return learner if ranks is None else ranks.share(learner)
+                return self.recipe.build(spec, gate, self.seed, self.device, share)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             raise StreamgaugeError(
