@@ -160,3 +160,28 @@ def test_arrays_are_scaled_where_asked(tmp_path: Path) -> None:
     assert plain.source.fingerprint != online.source.fingerprint
     figures = [accuracy(stream, "er", tmp_path, model="mlp") for stream in (plain, online)]
     assert figures[1] > figures[0] + 0.15
+
+
+def test_only_a_run_that_diverges_fails(call: Any, tmp_path: Path) -> None:
+    """Two numbers are far too large for a network: its learner fails, those after it run."""
+    x, y = measurements("wines")
+    write_csv(tmp_path / "t.csv", x * 1e6, y)
+    words = "run --stream tabular --stream.path t.csv --learner finetune --finetune.model mlp"
+    code, out, complaint = call(*words.split(), "--learner", "majority", "--stream.scale", "none")
+    assert code == 2
+    assert "majority" in out
+    assert "finetune" not in out
+    assert "tabular-finetune-s0" in complaint
+    assert "scores hold a NaN" in complaint
+    assert "--stream.scale online" in complaint
+    code, out, _ = call(*words.split(), "--learner", "majority")
+    assert code == 0
+    assert "finetune" in out
+
+
+@pytest.mark.parametrize("learner", ["er", "ncm"])
+def test_mean_and_std_of_vectors_are_refused(learner: str, tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((20, 3)), np.arange(20) % 2)
+    settings = {"model": "mlp"} if learner == "er" else {}
+    with pytest.raises(sg.StreamgaugeError, match="'std' is for images"):
+        sg.run(stream, sg.learner(learner, std=(2.0,), **settings), out=tmp_path)

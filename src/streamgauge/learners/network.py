@@ -23,6 +23,7 @@ from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models.augment import augment
 from streamgauge.models.features import weights_file
+from streamgauge.models.inputs import refuse_unused_normalisation
 from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Network(Checkpointed, HasPublishedVariant):
                 f"passes must be at least 1 and recall at least 0, not {config.passes} and "
                 f"{config.recall}."
             )
+        refuse_unused_normalisation(config, spec.input_shape)
         self.config, self.source, self.seed, self.device = config, source, seed, device
         self.model = self.build_model(spec, seed).to(device)
         models.suit(self.model, device, config.precision)

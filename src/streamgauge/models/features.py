@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import locked, replace_synced, write_text
+from streamgauge.models.inputs import refuse_unused_normalisation
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Source, Spec, Stream
 from streamgauge.streams.prefetch import PrefetchSource, workers_for
@@ -66,6 +67,7 @@ class Backbone:
                 "An embedding is learnt and needs a file: give `weights`, which `streamgauge "
                 "pretrain` makes, or set `embedding` to 0."
             )
+        refuse_unused_normalisation(config, spec.input_shape)
         model = models.build(config.model, spec.input_shape, 1, seed)
         if config.embedding:
             add_embedding(model, config.embedding, seed)

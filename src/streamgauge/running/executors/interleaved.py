@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from streamgauge.errors import Failures
 from streamgauge.record import Run
 from streamgauge.running.active_run import FolderStore, StepwiseRun
 from streamgauge.running.execution import Execution, Logger
@@ -71,6 +72,7 @@ def run_interleaved(
     memory = DeviceMemory(device)
     before, slots, measured = memory.reserved(), 1, False
     with ExitStack() as stack:
+        failures = stack.enter_context(Failures())
         while waiting or active:
             while waiting and len(active) < slots:
                 run = waiting.popleft()
@@ -79,9 +81,13 @@ def run_interleaved(
                 active.append((run, run.steps()))
             still_active = []
             for run, steps in active:
-                if next(steps, END) is END:
+                failed = True
+                with failures.of(getattr(run, "path", Path()).name):
+                    ended, failed = next(steps, END) is END, False
+                if failed or ended:
                     run.close()
-                    yield run
+                    if not failed:
+                        yield run
                     continue
                 still_active.append((run, steps))
                 if waiting and not measured and _tried(run):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from streamgauge.errors import Failures
 from streamgauge.record import Run
 from streamgauge.running.active_run import (
     ActiveRun,
     FolderStore,
     Progress,
-    run_to_completion,
+    is_done,
 )
 from streamgauge.running.execution import Execution
 from streamgauge.running.plan import PlannedRun, StreamCache
@@ -28,11 +30,17 @@ def execute(
     watch: Watch | None = None,
     store: FolderStore | None = None,
 ) -> Iterator[tuple[PlannedRun, Run]]:
-    """Do what is missing of the planned runs in the folder `out`; yields each run as it ends."""
-    with user_threads(execution.threads):
+    """Do what is missing of the planned runs in the folder `out`; yields each run as it ends. A run
+    that fails on the way does not keep the others from running; its error is raised at the end."""
+    with user_threads(execution.threads), Failures() as failures:
         for planned_run, run in activate(planned, execution, out, watch, store):
-            run_to_completion(run)
-            yield planned_run, Run(run.path)
+            with closing(run):
+                run.open()
+                with failures.of(run.path.name if len(planned) > 1 else ""):
+                    for _ in run.steps():
+                        pass
+            if is_done(run.path):
+                yield planned_run, Run(run.path)
 
 
 def activate(
