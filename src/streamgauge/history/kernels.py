@@ -64,7 +64,7 @@ Floats = NDArray[np.float64]
 
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
-CONTEXTS, PAIRS, PERIODS, ANSWERED = range(9, 13)
+CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES = range(9, 15)
 # State.context: per context, how often seen, distinct labels, most frequent label, its count, last
 SEEN, LABELS, TOP, BEST, LAST = range(5)
 # Columns of a row of State.whole (then context keys, context ids, candidate labels) and State.real
@@ -73,12 +73,13 @@ DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEB
     11
 )
 # Candidates with a learnt hit rate
-STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, CANDIDATES = range(8)
+STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, FEWEST = range(8)
+CANDIDATES = 8
 ORDERS = 3
 BACKOFF = 1.0  # weight of the next longer half-life
 FORGET = 0.5 ** (1 / 50)  # of hit rates "lately"
 HEAVY = 0.01  # least weight of a forecaster whose top class can be the mixture's
-SHARE = 1e-3
+SHARE = 2e-4
 LARGE = 1e200
 SPREAD = -7046029254386353131  # an odd multiplier for hashes
 
@@ -192,7 +193,8 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
     at += fixed
     for k in range(candidates):
         m = row[labels + k]
-        p[at + k] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
+        hit = y == m or (k == FEWEST and s.counts[y] == s.numbers[LEAST])
+        p[at + k] = base if m < 0 else (rates[k, 0] if hit else rates[k, 1] * base)
     at += candidates
     for i in range(periods):
         p[at + 2 * i] = context_probability(s, row[ids + fixed + i], y, base)
@@ -245,7 +247,10 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
     for x in range(2):
         c = row[ids + x]
         row[labels + NEXT + x] = s.context[c, TOP] if c >= 0 else -1
-    row[labels + RARE] = s.numbers[OLDEST]
+    row[labels + RARE] = row[labels + FEWEST] = oldest = s.numbers[OLDEST]
+    every = s.numbers[LEAST_CLASSES] == s.numbers[DISTINCT]
+    if every or s.counts[oldest] > s.numbers[LEAST]:
+        row[labels + FEWEST] = -1
     for g in range(last):
         c = row[ids + ORDERS + g]
         row[labels + CANDIDATES + g] = s.context[c, LAST] if c >= 0 else -1
@@ -256,7 +261,7 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
 @jit
 def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
-    the factor on the frequencies of all other classes."""
+    the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
     for k in range(used):
         m = row[labels + k]
         if m < 0:
@@ -268,8 +273,9 @@ def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> Non
         else:
             hits, tries = s.rate[k, 0], s.rate[k, 1]
         r = (hits + 0.5) / (tries + 1)
-        rates[k, 0] = r
-        rates[k, 1] = (1 - r) / (1 - base_probability(s, m))
+        several = s.numbers[LEAST_CLASSES] if k == FEWEST else 1
+        rates[k, 0] = r / several
+        rates[k, 1] = (1 - r) / (1 - several * base_probability(s, m))
 
 
 @jit
@@ -392,6 +398,20 @@ def mixture_top(
 
 
 @jit
+def count_least(s: State, y: int) -> None:
+    """The smallest count of a seen class, and how many classes have it, after y was counted."""
+    if s.counts[y] == 1:
+        s.numbers[LEAST_CLASSES] = s.numbers[LEAST_CLASSES] + 1 if s.numbers[LEAST] == 1 else 1
+        s.numbers[LEAST] = 1
+    elif s.counts[y] == s.numbers[LEAST] + 1:
+        s.numbers[LEAST_CLASSES] -= 1
+        if s.numbers[LEAST_CLASSES] == 0:
+            s.numbers[LEAST] += 1
+            for c in range(s.counts.size):
+                s.numbers[LEAST_CLASSES] += s.counts[c] == s.numbers[LEAST]
+
+
+@jit
 def see(s: State, y: int) -> None:
     """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
     numbers = s.numbers
@@ -413,6 +433,7 @@ def see(s: State, y: int) -> None:
         numbers[LATEST] = y
     s.counts[y] += 1
     numbers[KNOWN] += 1
+    count_least(s, y)
     if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
         numbers[MAJORITY] = y
     for h in range(s.decay.shape[1]):
@@ -478,10 +499,16 @@ def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> Non
 
 
 @jit
-def learn(s: State, at: int, contexts: int, f: Floats) -> None:
+def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
-    row, real = s.whole[at], s.real[at]
-    y, sample = row[LABEL], row[SAMPLE]
+    experts = int(s.real[at, EXPERTS])
+    if not points:
+        learn_weights(s, s.real[at], f)
+    learn_counts(s, s.whole[at], contexts, experts)
+
+
+@jit
+def learn_weights(s: State, real: Floats, f: Floats) -> None:
     experts = int(real[EXPERTS])
     power = 1 / (real[DELAY] + 1)
     now = experts_in(s)
@@ -496,6 +523,11 @@ def learn(s: State, at: int, contexts: int, f: Floats) -> None:
     if real[ANSWER_Q] >= 0:
         factors(s, real[ANSWER_Q], real[ANSWER_HIT] > 0, real[RATIO], real[SURE], f)
         reweigh(s.beta_weights[1], f, power)
+
+
+@jit
+def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
+    y, sample = row[LABEL], row[SAMPLE]
     periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
     fixed = contexts - s.periods.size
     for x in range(fixed + periods):
@@ -508,16 +540,25 @@ def learn(s: State, at: int, contexts: int, f: Floats) -> None:
 
 
 @jit
+def set_tops(
+    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints
+) -> None:
+    """Contexts and candidates of a sample, hit rates, and the top class of every forecaster."""
+    contexts = contexts_in(s)
+    set_contexts(s, sample, groups, last, contexts, row)
+    used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
+    set_rates(s, row, WHOLE + 2 * contexts, used, rates)
+    tops(s, row, rates, contexts, top)
+
+
+@jit
 def prepare(
     s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
 ) -> tuple[int, float, float, float]:
     """Contexts of a sample, and the mixture's top class with its probability; then the calibration:
     the factors by which the probability of the top class, and of all others, is multiplied."""
     contexts = contexts_in(s)
-    set_contexts(s, sample, groups, last, contexts, row)
-    used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
-    set_rates(s, row, WHOLE + 2 * contexts, used, rates)
-    tops(s, row, rates, contexts, top)
+    set_tops(s, sample, groups, last, row, rates, top)
     best, q = mixture_top(s, row, rates, contexts, experts_in(s), top, p)
     rest = 0.0
     for b in range(s.beta.size):
@@ -562,13 +603,16 @@ def advance(
     weights: Floats,
     hits: Ints,
     tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
 ) -> None:
     """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
     with the labels known to it; then learn until ``until`` labels are known.
 
     y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
     of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
-    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture).
+    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
+    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
     """
     contexts = contexts_in(s)
     capacity = s.whole.shape[0]
@@ -583,7 +627,7 @@ def advance(
             i = s.numbers[KNOWN]
             if order.size:
                 i = order[i]
-            learn(s, slot[i] if slot.size else i % capacity, contexts, f)
+            learn(s, slot[i] if slot.size else i % capacity, contexts, points, f)
         if t == known.size:
             break
         j = turn[t] if turn.size else first + t
@@ -593,45 +637,59 @@ def advance(
         experts = experts_in(s)
         s.recent[j & (s.recent.size - 1)] = -1
         s.numbers[ANSWERED] += 1
-        best, best_q, up, rest = prepare(s, j, groups[v], last, row, rates, top, p)
         label = y[v]
-        probabilities(s, row, rates, contexts, label, real[REAL:])
-        mixed = mix(s, real[REAL:], experts)
-        q = mixed * (up if label == best else rest)
-        row[LABEL] = label
-        real[DELAY] = j - known[t]
         real[EXPERTS] = experts
-        real[MIXED] = mixed
-        real[TOP_Q] = best_q
-        real[TOP_HIT] = label == best
-        real[PLACEBO_Q] = best_q * up
-        factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
-        placebo = dot(plain, s.beta_weights[2, : s.beta.size])
-        real[ANSWER_Q] = -1.0
-        added = 1.0
-        if answers.size:
-            a = answers[v]
-            real[ANSWER_Q] = 0.0
-            if 0 <= a < s.counts.size:
-                probabilities(s, row, rates, contexts, a, p)
-                real[ANSWER_Q] = mix(s, p, experts) * (up if a == best else rest)
-            real[ANSWER_HIT] = a == label
-            real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
-            real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
-            factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
-            added = dot(f, s.beta_weights[1])
+        row[LABEL] = label
+        best = -1
+        if points:
+            set_tops(s, j, groups[v], last, row, rates, top)
+        else:
+            best, best_q, up, rest = prepare(s, j, groups[v], last, row, rates, top, p)
+            probabilities(s, row, rates, contexts, label, real[REAL:])
+            mixed = mix(s, real[REAL:], experts)
+            q = mixed * (up if label == best else rest)
+            real[DELAY] = j - known[t]
+            real[MIXED] = mixed
+            real[TOP_Q] = best_q
+            real[TOP_HIT] = label == best
+            real[PLACEBO_Q] = best_q * up
+            factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
+            placebo = dot(plain, s.beta_weights[2, : s.beta.size])
+            real[ANSWER_Q] = -1.0
+            added = 1.0
+            if answers.size:
+                a = answers[v]
+                real[ANSWER_Q] = 0.0
+                if 0 <= a < s.counts.size:
+                    probabilities(s, row, rates, contexts, a, p)
+                    real[ANSWER_Q] = mix(s, p, experts) * (up if a == best else rest)
+                real[ANSWER_HIT] = a == label
+                real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
+                real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
+                factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
+                added = dot(f, s.beta_weights[1])
+        few = WHOLE + 2 * contexts + FEWEST
+        if row[few] >= 0 and s.counts[label] == s.numbers[LEAST]:
+            row[few] = label  # a hit
+        if right.size:
+            mark = np.uint64(best == label) << np.uint64(63)
+            for e in range(experts):
+                mark |= np.uint64(top[e] == label) << np.uint64(e)
+            right[j] = mark
         if j < start:
             continue
         b = (j - start) // block
         tries[b] += 1
-        bits[b, 0] -= np.log2(real[REAL])
-        bits[b, 1] -= np.log2(q)
-        bits[b, 2] += np.log2(added)
-        bits[b, 3] += np.log2(placebo)
         for e in range(experts):
-            weights[b, e] += s.weights[e]
             hits[b, e] += top[e] == label
         hits[b, s.weights.size] += best == label
+        if not points:
+            bits[b, 0] -= np.log2(real[REAL])
+            bits[b, 1] -= np.log2(q)
+            bits[b, 2] += np.log2(added)
+            bits[b, 3] += np.log2(placebo)
+            for e in range(experts):
+                weights[b, e] += s.weights[e]
 
 
 @jit
