@@ -14,12 +14,18 @@ Ints = NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
+def jit(function: F, **options: Any) -> F:
     """Compile on first use, and cache the machine code on disk if the cache is writable."""
     try:
-        return cast(F, numba.njit(nogil=True, cache=True)(function))
+        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:  # no writable cache folder: compile in each process
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=True, **options)(function))
+
+
+def jit_plain(function: F) -> F:
+    """The same for functions that allocate nothing: without reference counts, which are atomic and
+    cost several times the arithmetic here."""
+    return jit(function, _nrt=False)
 
 
 @jit
@@ -120,7 +126,7 @@ class State(NamedTuple):
     """Rows of samples whose label is not yet known."""
 
 
-@jit
+@jit_plain
 def find(table: Ints, key: int) -> int:
     """Index of a key in a hash table (linear probing; -1 is empty), or of the first empty slot."""
     mask = table.size - 1
@@ -131,13 +137,13 @@ def find(table: Ints, key: int) -> int:
     return at
 
 
-@jit
+@jit_plain
 def context_id(s: State, key: int) -> int:
     at = find(s.key, key)
     return int(s.id[at]) if s.key[at] == key else -1
 
 
-@jit
+@jit_plain
 def base_probability(s: State, y: int) -> float:
     """((c - 1/2)+ + d/2C) / n, where d of C classes were seen in n labels, this one c times."""
     n = s.numbers[KNOWN]
@@ -148,14 +154,14 @@ def base_probability(s: State, y: int) -> float:
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.numbers[DISTINCT] / classes) / n)
 
 
-@jit
+@jit_plain
 def count_in(s: State, context: int, y: int) -> int:
     key = context * s.counts.size + y
     at = find(s.pair, key)
     return int(s.pair_count[at]) if s.pair[at] == key else 0
 
 
-@jit
+@jit_plain
 def context_probability(s: State, context: int, y: int, lower: float) -> float:
     """(c - 1/2 + lower * d/2) / n after a context seen n times with d labels; else the lower."""
     if context < 0:
@@ -167,7 +173,7 @@ def context_probability(s: State, context: int, y: int, lower: float) -> float:
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
 
 
-@jit
+@jit_plain
 def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: Floats) -> None:
     """The probability of y under every forecaster, in the order of :func:`forecasters.names`."""
     base = base_probability(s, y)
@@ -203,13 +209,13 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
         p[at + 2 * i + 1] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
 
 
-@jit
+@jit_plain
 def key_of(kind: int, a: int, b: int, c: int) -> int:
     key = ((kind * SPREAD + a + 1) * SPREAD + b + 1) * SPREAD + c + 1
     return key if key != -1 else 0
 
 
-@jit
+@jit_plain
 def label_back(s: State, sample: int, period: int) -> int:
     """The newest known label a whole number of periods before a sample, or -1."""
     newest = s.numbers[LAST_SAMPLE]
@@ -225,7 +231,7 @@ def label_back(s: State, sample: int, period: int) -> int:
     return -1
 
 
-@jit
+@jit_plain
 def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, row: Ints) -> None:
     """Write the contexts and candidate labels that a sample has when it is answered."""
     newest, second, third = s.numbers[NEWEST], s.numbers[SECOND], s.numbers[THIRD]
@@ -258,7 +264,7 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
         row[labels + CANDIDATES + last + i] = label_back(s, sample, int(s.periods[i]))
 
 
-@jit
+@jit_plain
 def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
     the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
@@ -278,7 +284,7 @@ def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> Non
         rates[k, 1] = (1 - r) / (1 - several * base_probability(s, m))
 
 
-@jit
+@jit_plain
 def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
     """The top class of every forecaster; -1 before the first label."""
     majority = s.numbers[MAJORITY]
@@ -315,7 +321,7 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
         top[at + 2 * i + 1] = m if m >= 0 else majority
 
 
-@jit
+@jit_plain
 def mix(s: State, p: Floats, experts: int) -> float:
     total = 0.0
     for e in range(experts):
@@ -323,7 +329,7 @@ def mix(s: State, p: Floats, experts: int) -> float:
     return total
 
 
-@jit
+@jit_plain
 def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats) -> None:
     """p(label) / q(label) under every beta, and under the model's own probabilities if given."""
     n = s.beta.size
@@ -339,7 +345,7 @@ def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats)
             f[n + 3] = sure / q if hit else (1 - sure) / (1 - q)
 
 
-@jit
+@jit_plain
 def dot(a: Floats, b: Floats) -> float:
     total = 0.0
     for i in range(a.size):
@@ -347,7 +353,7 @@ def dot(a: Floats, b: Floats) -> float:
     return total
 
 
-@jit
+@jit_plain
 def reweigh(w: Floats, p: Floats, power: float) -> None:
     """Bayes with likelihoods to a power, then a share of SHARE * power toward equal weights."""
     total = 0.0
@@ -360,19 +366,19 @@ def reweigh(w: Floats, p: Floats, power: float) -> None:
         w[e] = w[e] * scale + add
 
 
-@jit
+@jit_plain
 def contexts_in(s: State) -> int:
     """Contexts per sample, those of periods not yet found included."""
     return int((s.whole.shape[1] - WHOLE - s.rate.shape[0]) // 2)
 
 
-@jit
+@jit_plain
 def experts_in(s: State) -> int:
     """Forecasters at work."""
     return int(s.weights.size - 2 * (s.periods.size - s.numbers[PERIODS]))
 
 
-@jit
+@jit_plain
 def mixture_top(
     s: State, row: Ints, rates: Floats, contexts: int, experts: int, top: Ints, p: Floats
 ) -> tuple[int, float]:
@@ -397,7 +403,7 @@ def mixture_top(
     return best, best_q
 
 
-@jit
+@jit_plain
 def count_least(s: State, y: int) -> None:
     """The smallest count of a seen class, and how many classes have it, after y was counted."""
     if s.counts[y] == 1:
@@ -411,7 +417,7 @@ def count_least(s: State, y: int) -> None:
                 s.numbers[LEAST_CLASSES] += s.counts[c] == s.numbers[LEAST]
 
 
-@jit
+@jit_plain
 def see(s: State, y: int) -> None:
     """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
     numbers = s.numbers
@@ -450,7 +456,7 @@ def see(s: State, y: int) -> None:
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
-@jit
+@jit_plain
 def count_context(s: State, key: int, context: int, y: int) -> None:
     """Count a label after a context. A full table takes no new contexts and no new labels."""
     if context < 0:
@@ -479,7 +485,7 @@ def count_context(s: State, key: int, context: int, y: int) -> None:
         facts[BEST], facts[TOP] = s.pair_count[at], y
 
 
-@jit
+@jit_plain
 def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
     for k in range(used):
         m = row[labels + k]
@@ -498,7 +504,7 @@ def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> Non
             s.class_rate[m, 3] = s.class_rate[m, 3] * FORGET + 1
 
 
-@jit
+@jit_plain
 def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
     experts = int(s.real[at, EXPERTS])
@@ -507,7 +513,7 @@ def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     learn_counts(s, s.whole[at], contexts, experts)
 
 
-@jit
+@jit_plain
 def learn_weights(s: State, real: Floats, f: Floats) -> None:
     experts = int(real[EXPERTS])
     power = 1 / (real[DELAY] + 1)
@@ -525,7 +531,7 @@ def learn_weights(s: State, real: Floats, f: Floats) -> None:
         reweigh(s.beta_weights[1], f, power)
 
 
-@jit
+@jit_plain
 def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     y, sample = row[LABEL], row[SAMPLE]
     periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
@@ -539,7 +545,7 @@ def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
 
 
-@jit
+@jit_plain
 def set_tops(
     s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints
 ) -> None:
@@ -551,7 +557,7 @@ def set_tops(
     tops(s, row, rates, contexts, top)
 
 
-@jit
+@jit_plain
 def prepare(
     s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
 ) -> tuple[int, float, float, float]:
@@ -582,8 +588,8 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     return best
 
 
-@jit
-def advance(
+@jit_plain
+def advance_with(
     s: State,
     until: int,
     y: Labels,
@@ -605,22 +611,15 @@ def advance(
     tries: Ints,
     right: NDArray[np.uint64],
     points: bool,
+    f: Floats,
+    p: Floats,
+    top: Ints,
+    rates: Floats,
 ) -> None:
-    """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
-    with the labels known to it; then learn until ``until`` labels are known.
-
-    y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
-    of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
-    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
-    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
-    """
+    """`advance` with arrays to work in."""
     contexts = contexts_in(s)
     capacity = s.whole.shape[0]
-    f = np.empty(s.beta_weights.shape[1])
     plain = f[: s.beta.size]
-    p = np.empty(s.weights.size)
-    top = np.empty(s.weights.size, np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
     for t in range(known.size + 1):
         goal = known[t] if t < known.size else until
         while s.numbers[KNOWN] < goal:
@@ -693,6 +692,45 @@ def advance(
 
 
 @jit
+def advance(
+    s: State,
+    until: int,
+    y: Labels,
+    answers: Labels,
+    logp: Floats,
+    sure: Floats,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    start: int,
+    block: int,
+    bits: Floats,
+    weights: Floats,
+    hits: Ints,
+    tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
+) -> None:
+    """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
+    with the labels known to it; then learn until ``until`` labels are known.
+
+    y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
+    of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
+    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
+    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
+    """
+    f, p = np.empty(s.beta_weights.shape[1]), np.empty(s.weights.size)
+    top, rates = np.empty(s.weights.size, np.int64), np.zeros((s.rate.shape[0], 2))
+    advance_with(
+        s, until, y, answers, logp, sure, groups, last, first, known, turn, order, slot, start, block, bits, weights, hits, tries, right, points, f, p, top, rates,
+    )  # fmt: skip
+
+
+@jit
 def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
     """Give each sample a row to wait in until its label is known; the number of rows needed."""
     free = np.empty(turn.size, np.int64)
@@ -718,3 +756,21 @@ def rehash(old: Ints, values: Ints, new: Ints, new_values: Ints) -> None:
             at = find(new, old[i])
             new[at] = old[i]
             new_values[at] = values[i]
+
+
+@jit
+def count_bits(
+    right: NDArray[np.uint64], scored: NDArray[np.bool_], block: int, hits: Ints, tries: Ints
+) -> None:
+    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty)."""
+    for j in range(right.size):
+        if scored.size and not scored[j]:
+            continue
+        b = j // block
+        tries[b] += 1
+        word = right[j]
+        f = 0
+        while word:
+            hits[b, f] += np.int64(word & np.uint64(1))
+            word >>= np.uint64(1)
+            f += 1
