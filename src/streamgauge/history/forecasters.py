@@ -290,14 +290,15 @@ def forecast(
     marks = np.zeros(0, np.uint64) if right is None else right
     tail = (order, slot, start, block, *sums, marks, points)
     for first, stop in itertools.pairwise(edges):
-        state = make_room(state, stop - first + rows)
+        piece = known.between(first, stop)
+        state = make_room(state, int(piece[-1] - state.numbers[kernels.KNOWN]))
         part = columns
         if not turn.size:
             part = [c[first:stop] if len(c) else c for c in columns]
-        piece = known.between(first, stop)
         advance(state, 0, *part, groups.last, first, piece, turn[first:stop], *tail)
         if stop in searches and stop < count:
             until = int(known.between(stop, stop + 1)[0])
+            state = make_room(state, until - int(state.numbers[kernels.KNOWN]))
             advance(state, until, *part, groups.last, first, none, none, *tail)
             add_periods(state)
     names = names_of(state, groups.names, groups.last)

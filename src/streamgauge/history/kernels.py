@@ -760,3 +760,21 @@ def rehash(old: Ints, values: Labels, new: Ints, new_values: Labels) -> None:
             at = find(new, old[i])
             new[at] = old[i]
             new_values[at] = values[i]
+
+
+@jit
+def count_bits(
+    right: NDArray[np.uint64], scored: NDArray[np.bool_], block: int, hits: Ints, tries: Ints
+) -> None:
+    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty)."""
+    for j in range(right.size):
+        if scored.size and not scored[j]:
+            continue
+        b = j // block
+        tries[b] += 1
+        word = right[j]
+        f = 0
+        while word:
+            hits[b, f] += np.int64(word & np.uint64(1))
+            word >>= np.uint64(1)
+            f += 1
