@@ -21,7 +21,7 @@ from streamgauge.metrics.log import (
     continual_accuracy,
     cumulative_matrix,
     evaluation_sizes,
-    known_in_loop,
+    known_at_answers,
     retained_accuracy,
     splits_of,
     table_of,
@@ -91,7 +91,7 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
     if future and "sample" in log.predictions:
         common = online.near_future_accuracy(log, shifts, common=True)
         scores |= {f"near_future_common@{s}": v for s, v in zip(shifts, common, strict=True)}
-    known, _ = known_in_loop(online_column("step"), getattr(log, "label_delay", 0))
+    known, _ = known_at_answers(log, online_rows)
     found = agreement.all_kappas(label, prediction, known)
     scores |= {
         "kappa": found.kappa,

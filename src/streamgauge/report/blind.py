@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamgauge.history.forecasters import forecast
 from streamgauge.history.known import encode
 from streamgauge.metrics import average_accuracy
-from streamgauge.metrics.log import choose_split, known_in_loop
+from streamgauge.metrics.log import choose_split, known_at_answers
 from streamgauge.record import Run
 
 PARTS = 128  # of the stream; before each, the forecaster with the most hits so far is chosen
@@ -64,16 +64,15 @@ class _Labels:
 
     def __init__(self, run: Run) -> None:
         table = run.predictions
-        online = np.flatnonzero(table["shift"] == 0)
-        self.label, self.step = table["label"][online], table["step"][online]
-        self.task = table["task"][online] if "task" in table else None
-        self.delay = run.label_delay
+        self.run, self.online = run, np.flatnonzero(table["shift"] == 0)
+        self.label = table["label"][self.online]
+        self.task = table["task"][self.online] if "task" in table else None
         self.answers = _last_answers(run)
 
     def level(self, shift: int) -> tuple[list[str], float]:
         """The forecaster chosen for each part of the stream, and the accuracy of these choices over
         the samples that a learner answers at this shift."""
-        known, start = known_in_loop(self.step, self.delay, shift)
+        known, start = known_at_answers(self.run, self.online, shift)
         if start == len(self.label):
             return [], np.nan
         block = -(-(len(self.label) - start) // PARTS)
