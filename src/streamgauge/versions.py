@@ -44,7 +44,7 @@ MOVED = {
     "cli_cluster": "cli.options",
     "cli_data": "cli.data",
     "cli_options": "cli.options",
-    "cli_streams": "cli.streams",
+    "cli_streams": "cli.data",
     "cli_suite": "cli.suite",
     "cli_tune": "cli.tune",
     "cluster": "running.executors.cluster",
@@ -80,7 +80,8 @@ MOVED = {
     "realtime": "suites.realtime",
     "remote": "running.executors.on_ray",
     "report.html": "report.page",
-    "report.places": "report.class_map",
+    "report.places": "report.figures",
+    "report.ties": "report.leaderboard",
     "sheet": "pages.page",
     "speed": "running.costs",
     "streams._cifar": "streams.datasets.cifar_files",
@@ -108,7 +109,10 @@ MOVED = {
     "streams.split_cifar10": "streams.named.splits:split_cifar10",
     "streams.split_cifar100": "streams.named.splits:split_cifar100",
     "streams.split_tinyimagenet": "streams.named.splits:split_tinyimagenet",
+    "suites.finding": "suites.running",
+    "suites.page": "suites.text",
     "together": "running.executors.interleaved",
+    "tuning.text": "tuning.chosen",
 }
 
 
