@@ -47,6 +47,25 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Create the folder of a file that the user asked for, and turn errors of writing it into one
+    sentence."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise StreamgaugeError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def write_result(path: str | Path, text: str) -> Path:
+    """Write a text file that the user asked for."""
+    target = Path(path)
+    with writing(target):
+        write_text(target, text)
+    return target
+
+
 def temporary_path(path: Path) -> Path:
     """A name in the same folder that no other process uses."""
     return path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY[0]}")

@@ -30,7 +30,7 @@ from streamgauge.running.evaluation import Due, Heldout
 from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import PlannedRow, StoredRuns, distinct
+from streamgauge.suites.running import PlannedRow, StoredRuns, distinct
 from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring, or twice what a job draws if that is more
@@ -120,10 +120,7 @@ class Estimate:
 
 
 def estimate(
-    planned: Sequence[PlannedRow],
-    stored: StoredRuns,
-    device: str = "auto",
-    measure: bool = True,
+    planned: Sequence[PlannedRow], stored: StoredRuns, device: str = "auto", measure: bool = True
 ) -> list[Estimate]:
     """One per row; the same network in the same stream is measured once."""
     prices: dict[str, Price | str] = {}

@@ -30,7 +30,7 @@ class History:
     def __init__(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> None:
         self.classes, self.device = spec.classes, device
         self.forecaster = Forecaster(spec.classes)
-        self.step = 1  # samples in the step learnt last
+        self.step = 0  # samples in the step learnt last
 
     def predict(self, x: Tensor) -> Tensor:
         # Only periods tell the samples of one step apart.
@@ -44,10 +44,13 @@ class History:
     def _scores(self, ahead: int) -> NDArray[np.float64]:
         share = self.forecaster.probabilities(ahead=ahead)[: self.classes]
         scores = np.log(np.maximum(share, 1e-12))
-        scores[self.forecaster.top(ahead=ahead)] = scores.max() + 1e-3  # settles ties and no more
+        top = max(0, self.forecaster.top(ahead=ahead))  # class 0 before the first label
+        scores[top] = scores.max() + 1e-3  # settles ties and no more
         return scores
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        if not self.step:  # nothing was learnt before
+            self.forecaster = Forecaster(self.classes, delayed=len(batch.labels()) > 1)
         self.step = len(batch.labels())
         self.forecaster.learn(batch.labels())
         return {}
