@@ -12,17 +12,13 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import NEEDS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from streamgauge.learners.base import Batch, Learner
+from streamgauge.learners.base import NEEDS, Batch, Learner
 
 # Old name -> new name of an optional member; old names are removed in version 0.4.
 RENAMED = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from streamgauge import memory, models
 from streamgauge.cost.flops import part
@@ -23,13 +24,11 @@ from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models.augment import augment
 from streamgauge.models.features import weights_file
+from streamgauge.streams import Gate, Spec
 from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge.learners.replay import er
-    from streamgauge.streams import Gate, Spec
 
 
 class Network(Checkpointed, HasPublishedVariant):

@@ -269,7 +269,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
     all its methods; so where the method is not delayed there is ER++ only, and where a
     method costs as much as the experiment's ER, that ER is its baseline.
     """
-    from streamgauge.learners.published.er_plus import PATTERNS
+    from streamgauge.learners.published.realtime import PATTERNS
 
     ers = [method for method in methods if method.recipe.where == "er"]
     by_settings: dict[tuple[Any, Protocol], Timed] = {}

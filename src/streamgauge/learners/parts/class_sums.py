@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Gate, Spec
+from streamgauge.streams import Gate, Spec
 
 
 class ClassSums(Checkpointed, HasPublishedVariant):

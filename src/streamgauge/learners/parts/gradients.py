@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.models import Model
+from streamgauge.models import Model
 
 
 def flat(parts: Iterable[Tensor]) -> Tensor:

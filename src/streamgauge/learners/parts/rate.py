@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge.learners.replay import er
 
 

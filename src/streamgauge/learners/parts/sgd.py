@@ -3,12 +3,8 @@ than the arithmetic of a small network."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    from torch.optim import SGD
+from torch.optim import SGD
 
 
 def forget_gradients(optimizer: SGD) -> None:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from streamgauge import models
 from streamgauge.learners.adapter import has_methods_of
 from streamgauge.learners.parts.sgd import forget_gradients
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge.learners.parts.replay_batch import Sizes
     from streamgauge.learners.replay.er import ER
+
 
 PASS = ("choose", "loss", "update", "view", "normalise", "scores")  # methods that make a pass
 

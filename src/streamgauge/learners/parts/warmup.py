@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class WarmUp(er.ER):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.replay_batch import ReplayBatch, ReplayDraw
 from streamgauge.learners.replay import er
+from streamgauge.streams import Spec
 from streamgauge.streams.gate import to_device
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class DERpp(er.ER):
 
     config: Config
     checkpointed = "kept=stored_logits"
-    published = "derpp.PublishedDERpp"
+    published = "survey.PublishedDERpp"
 
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.network import Network, addresses
@@ -20,9 +21,6 @@ from streamgauge.learners.parts.replay_batch import (
 from streamgauge.learners.parts.sgd import forget_gradients, step
 from streamgauge.learners.parts.small_networks import small_passes
 from streamgauge.models.augment import Augmentation
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)

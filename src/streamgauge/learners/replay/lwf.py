@@ -25,7 +25,7 @@ class LwF(WarmUp, Taught):
 
     config: Config
     checkpointed = "teacher"
-    published = "lwf.PublishedLwF"
+    published = "realtime.PublishedLwF"
 
     def has_teacher(self) -> bool:
         return self.progress.begun

@@ -29,7 +29,7 @@ class MIR(er.ER):
     leaves batch norm's statistics as they are."""
 
     config: Config
-    published: ClassVar = {"survey": "mir.SurveyMIR", "realtime": "mir.RealTimeMIR"}
+    published: ClassVar = {"survey": "survey.SurveyMIR", "realtime": "realtime.RealTimeMIR"}
     moves_statistics = False  # whether the pass under theta moves batch norm's statistics
     chosen: Batch | None = None  # for this batch: random views, not images
 

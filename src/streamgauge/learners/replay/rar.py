@@ -32,7 +32,7 @@ class RAR(er.ER):
     """
 
     config: Config
-    published = "rar.PublishedRAR"
+    published = "survey.PublishedRAR"
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])

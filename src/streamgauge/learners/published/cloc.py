@@ -1,19 +1,22 @@
-"""ADRep in CLOC's code (Cai et al. 2021)."""
+"""What CLOC's code does differently (Cai et al. 2021)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import floor
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from streamgauge.learners.adaptive.adrep import ADRep
+from streamgauge.learners.adaptive.er_cosine import ERCosine
+from streamgauge.learners.adaptive.polrs_adrep import PoLRSADRep
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.window import Window
+from streamgauge.learners.published.realtime import TiesToHighestRate
+from streamgauge.streams import Spec
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+SLICES = 90  # of the stream, in which the rate of ER with a cosine is constant
 
 
 class PublishedADRep(ADRep):
@@ -35,3 +38,19 @@ class PublishedADRep(ADRep):
 
     def stream_accuracy(self, right: Tensor) -> Tensor:
         return self.answered.clone()
+
+
+class PublishedERCosine(ERCosine):
+    """The stream has 90 equal slices, and the rate changes at the beginning of each."""
+
+    def done(self, t: int) -> float:
+        return floor(super().done(t) * SLICES) / SLICES
+
+
+class PublishedPoLRSADRep(PoLRSADRep, TiesToHighestRate, PublishedADRep):
+    """The new size was never handed to the data set: it is logged as `memory_size`, while replay
+    stays within the first size. Ties go to the highest rate, and the accuracy on new samples is
+    that of the scored answers."""
+
+    def resize(self) -> None:
+        """The size is not used."""
