@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    from streamgauge.running.loop import Loop
+from streamgauge.running.loop import Loop
 
 # Methods of a learner that are a part of their own, where it has them.
 LEARNER = {
@@ -51,11 +50,9 @@ PARTS = {
 
 class Profile:
     """Seconds by part over one run or several. A part within a part counts for itself alone, so
-    that the parts add up to the whole.
-
-    On a GPU every part waits for the device before and after, which slows the run: read shares,
-    not speed. Nothing is measured, and nothing costs, in a run that was not attached.
-    """
+    that the parts add up to the whole. On a GPU every part waits for the device before and after,
+    which slows the run: read shares, not speed. Nothing is measured, and nothing costs, in a run
+    that was not attached."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -145,7 +142,6 @@ def _nothing() -> None:
 def _waiting(device: torch.device) -> Callable[[], None]:
     if device.type != "cuda":
         return _nothing
-    import torch
 
     def wait() -> None:
         if not torch.cuda.is_current_stream_capturing():  # nothing runs while a graph is captured

@@ -81,8 +81,7 @@ class Schedule:
         return self.step - len(self._unlabelled)
 
     def copy(self) -> Schedule:
-        """A schedule that stands at the same step and can be played ahead of this one, with jobs
-        of one kind."""
+        """A schedule at the same step, to be played ahead of this one, with jobs of one kind."""
         twin = copy.copy(self)
         twin.clock, twin._job_kind = copy.deepcopy(self.clock), None
         twin._jobs, twin._unlabelled = [*self._jobs], [*self._unlabelled]

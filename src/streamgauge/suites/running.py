@@ -9,10 +9,9 @@ from typing import Unpack
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record import Run
 from streamgauge.report.terminal import Watcher
-from streamgauge.running.active_run import Progress
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
-from streamgauge.running.executors.dispatch import execute
-from streamgauge.running.executors.sequential import Watch
+from streamgauge.running.executors.dispatch import Watch, execute
+from streamgauge.running.loop import Progress
 from streamgauge.running.plan import PlannedRun
 from streamgauge.settings import RUNS
 from streamgauge.streams import Stream

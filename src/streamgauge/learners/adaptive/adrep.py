@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.window import Window
 from streamgauge.learners.replay import er
 from streamgauge.memory import Fifo
+from streamgauge.memory.policies import Window
 from streamgauge.streams import Spec
 
 

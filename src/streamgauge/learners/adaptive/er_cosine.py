@@ -9,7 +9,7 @@ from torch import Tensor
 
 from streamgauge.learners.adaptive import er_batch
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import cosine, movable_sgd, set_rate
+from streamgauge.learners.parts.sgd import cosine, movable_sgd, set_rate
 from streamgauge.streams import Spec
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.neighbours import Exact, Graph, vote
+from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
 from streamgauge.streams import Gate, Spec

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.class_sums import ClassSums
+from streamgauge.learners.parts.gradient_free import ClassSums
 from streamgauge.models import features
 
 
@@ -21,8 +21,7 @@ class Config(features.Config):
 
 
 class NCM(ClassSums):
-    """Mensink et al. 2013, on frozen features or on the inputs as they are. A class without a mean
-    cannot win."""
+    """Mensink et al. 2013, on frozen features or on inputs. A class without a mean cannot win."""
 
     published = "near_future.PublishedNCM"
 

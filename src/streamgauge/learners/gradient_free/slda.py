@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.class_sums import ClassSums
+from streamgauge.learners.parts.gradient_free import ClassSums
 from streamgauge.models import features
 from streamgauge.streams import Gate, Spec
 

@@ -68,9 +68,7 @@ class MeanClassifier(er.ER):
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)
         self.nearest = self.means_class(spec.classes, self.model.feature_size, self.device)
-        self.age = (
-            self.config.refresh - 1
-        )  # batches since the means; so there are some after the first
+        self.age = self.config.refresh - 1  # batches since the means; the first batch gives some
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))

@@ -12,8 +12,8 @@ from streamgauge.learners.adaptive.adrep import ADRep
 from streamgauge.learners.adaptive.er_cosine import ERCosine
 from streamgauge.learners.adaptive.polrs_adrep import PoLRSADRep
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.window import Window
 from streamgauge.learners.published.realtime import TiesToHighestRate
+from streamgauge.memory.policies import Window
 from streamgauge.streams import Spec
 
 SLICES = 90  # of the stream, in which the rate of ER with a cosine is constant

@@ -11,8 +11,7 @@ from streamgauge.learners.replay.replay_only import ReplayOnly
 
 
 class PublishedACM(ACM):
-    """As in its authors' code (Prabhu et al. 2023), a tie goes to the smallest class number, not to
-    the nearest neighbour."""
+    """As its authors' code (Prabhu et al. 2023): a tie goes to the smallest class number."""
 
     smallest_wins = True
 

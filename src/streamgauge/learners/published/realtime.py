@@ -13,10 +13,9 @@ from torch import Tensor
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adaptive.polrs import PoLRS
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.gradients import flat
-from streamgauge.learners.parts.probe import gradients, set_gradients
+from streamgauge.learners.parts.gradients import flat, gradients, set_gradients
 from streamgauge.learners.parts.replay_batch import NONE
-from streamgauge.learners.parts.warmup import WarmUp
+from streamgauge.learners.parts.teacher import WarmUp
 from streamgauge.learners.replay.er_plus import ERPlus
 from streamgauge.learners.replay.gss import GSS
 from streamgauge.learners.replay.lwf import LwF

@@ -16,13 +16,8 @@ from streamgauge import models
 from streamgauge.cost.flops import Affine
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.contrast import NO_MEAN, NearestMean, Projection, class_means
+from streamgauge.learners.parts.gradients import ahead, push_and_cut, scored, slope
 from streamgauge.learners.parts.losses import present
-from streamgauge.learners.parts.probe import (
-    ahead,
-    push_and_cut,
-    scored,
-    slope,
-)
 from streamgauge.learners.parts.replay_batch import (
     NONE,
     Ints,
@@ -39,7 +34,7 @@ from streamgauge.learners.replay.er_ace import ERACE
 from streamgauge.learners.replay.er_lwf import ERLwF
 from streamgauge.learners.replay.rar import RAR
 from streamgauge.learners.replay.scr import SCR
-from streamgauge.models.contrast_views import contrastive_view
+from streamgauge.models.augment import contrastive_view
 from streamgauge.streams import Spec
 
 
@@ -114,13 +109,8 @@ class SurveyMIR(PublishedMIR):
         return draws
 
     def candidates(self) -> Ints:
-        slots, self.left = next_of_other_classes(
-            self.left,
-            self.config.candidates,
-            self.memory,
-            self.previous_labels,
-            least=self.config.recall,
-        )
+        n, least, labels = self.config.candidates, self.config.recall, self.previous_labels
+        slots, self.left = next_of_other_classes(self.left, n, self.memory, labels, least)
         return slots
 
     def most(self, ascending: torch.Tensor) -> torch.Tensor:

@@ -18,8 +18,7 @@ from streamgauge.learners.parts.replay_batch import (
     Sizes,
     split_passes,
 )
-from streamgauge.learners.parts.sgd import forget_gradients, step
-from streamgauge.learners.parts.small_networks import small_passes
+from streamgauge.learners.parts.sgd import forget_gradients, small_passes, step
 from streamgauge.models.augment import Augmentation
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import cosine, forget_speed, movable_sgd, set_rate
+from streamgauge.learners.parts.sgd import cosine, forget_speed, movable_sgd, set_rate
 from streamgauge.learners.replay import er
 from streamgauge.streams import Spec
 
@@ -30,10 +30,8 @@ class Config(er.Config):
 class GDumb(er.ER):
     """Prabhu et al. 2020: nothing is learnt on the way. `prepare` begins again from the first
     weights, and takes SGD steps on shuffled passes over the memory with a cosine learning rate.
-
     What a training draws depends on the seed and the number of samples stored, so an evaluation
-    more or less changes no other. If nothing was stored since the last, there is none.
-    """
+    more or less changes no other. If nothing was stored since the last, there is none."""
 
     config: Config
     checkpointed = "stored trained"

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.probe import gradients, interference
+from streamgauge.learners.parts.gradients import gradients, interference
 from streamgauge.learners.parts.replay_batch import NONE, Ints, ReplayBatch, ReplayDraw
 from streamgauge.learners.replay import er
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import evaluation_gradient, flat, scaled_to_one
-from streamgauge.learners.parts.warmup import WarmUp
+from streamgauge.learners.parts.teacher import WarmUp
 from streamgauge.learners.replay import er
 from streamgauge.streams import Spec
 

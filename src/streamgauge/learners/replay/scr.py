@@ -12,7 +12,7 @@ from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.contrast import MeanClassifier, Projection
 from streamgauge.learners.parts.losses import supervised_contrastive
 from streamgauge.learners.replay import er
-from streamgauge.models.contrast_views import contrastive_view
+from streamgauge.models.augment import contrastive_view
 from streamgauge.streams import Spec
 
 
