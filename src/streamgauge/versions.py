@@ -23,6 +23,7 @@ _MOVED_TOGETHER = {
     ("", "cost."): "clock energy flops",
     ("", "models."): "features pretrain",
     ("", "running."): "conformance evaluation lookahead loop profile reference runner",
+    ("audit.", "history."): "durations intervals periods",
     ("cli_", "cli."): "data options streams suite tune",
     ("learners.", "learners.adaptive."): "adrep er_batch er_cosine polrs polrs_adrep",
     ("learners.", "learners.gradient_free."): "acm blind majority ncm random slda",
