@@ -177,13 +177,11 @@ def with_features(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Stream:
-    """The same stream, with the features of a frozen network for inputs.
-
-    Features of all samples of the source are computed once and stored in `out`, in a folder named
-    by a hash of the data and the network. A computation that was killed goes on at its last block
-    of samples. `seed` matters only without weights. `progress` is called with the number of samples
-    done and of all samples. `workers` processes decode encoded images in advance.
-    """
+    """The same stream, with the features of a frozen network for inputs. Features of all samples of
+    the source are computed once and stored in `out`, in a folder named by a hash of the data and
+    the network. A computation that was killed goes on at its last block of samples. `seed` matters
+    only without weights. `progress` is called with the number of samples done and of all samples.
+    `workers` processes decode encoded images in advance."""
     config = Config(model, str(weights), embedding, mean, std)
     gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
     backbone = Backbone(stream.spec, config, seed, device_named(device), gate)
@@ -232,7 +230,10 @@ def _write_shard(
     and a computation that was killed continues after the last complete block."""
     (start, end), size = shard, backbone.size
     unfinished = file.with_name(f"{file.name}.begun")
-    header = npy_header((end - start, size))
+    text = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": (end - start, size)}
+    np.lib.format.write_array_header_1_0(text, about)
+    header = text.getvalue()
     done = blocks_done(unfinished, header, size) * BATCH
     with unfinished.open("r+b" if done else "wb") as opened:
         opened.truncate(len(header) + 4 * size * done)
@@ -271,13 +272,6 @@ def _ahead(source: Source, workers: int | None) -> AbstractContextManager[Source
     """The source, read in advance by worker processes if there are any."""
     count = workers_for(source, workers)
     return closing(PrefetchSource(source, count)) if count else nullcontext(source)
-
-
-def npy_header(shape: tuple[int, int]) -> bytes:
-    text = io.BytesIO()
-    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(text, about)
-    return text.getvalue()
 
 
 def blocks_done(unfinished: Path, header: bytes, size: int) -> int:

@@ -54,12 +54,10 @@ class Mlp(Model):
 
 class Cnn4(Model):
     """Four 3 x 3 convolutions of stride 2, each with batch norm and ReLU, then the spatial mean.
-
-    Channels double from `width` on, so there are 8 * width features (128). Strides are faster
-    than pooling: a training step of 20 images of 3 x 32 x 32 takes under 4 ms on two cores, with
+    Channels double from `width` on, so there are 8 * width features (128). Strides are faster than
+    pooling: a training step of 20 images of 3 x 32 x 32 takes under 4 ms on two cores, with
     max-pooling 9 ms. Without batch norm it is a third faster, but hardly learns in one pass over a
-    stream. Maps are not reduced below 2 x 2, so that batch norm works in a batch of one.
-    """
+    stream. Maps are not reduced below 2 x 2, so that batch norm works in a batch of one."""
 
     def __init__(
         self, input_shape: Sequence[int], *, width: int = 16, batch_norm: bool = True

@@ -255,13 +255,11 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
 
 
 def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]:
-    """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER.
-
-    ER++ takes c gradient steps per batch without delay. ER-- is limited to the method's trained
-    batches and versions, and takes c steps on each. What is equal is there once, under the names of
-    all its methods; so where the method is not delayed there is ER++ only, and where a
-    method costs as much as the experiment's ER, that ER is its baseline.
-    """
+    """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER. ER++
+    takes c gradient steps per batch without delay. ER-- is limited to the method's trained batches
+    and versions, and takes c steps on each. What is equal is there once, under the names of all its
+    methods; so where the method is not delayed there is ER++ only, and where a method costs as much
+    as the experiment's ER, that ER is its baseline."""
     from streamgauge.learners.published.realtime import PATTERNS
 
     ers = [method for method in methods if method.recipe.where == "er"]

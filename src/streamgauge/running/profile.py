@@ -58,9 +58,12 @@ class Profile:
         self.seconds: dict[str, float] = {}
         self.total = 0.0
         self.steps = 0
-        self.waits = False
-        self._wait: Callable[[], None] = _nothing
+        self._gpu: torch.device | None = None
         self._inner: list[float] = []  # by open part, what parts within it took
+
+    def _wait(self) -> None:
+        if self._gpu and not torch.cuda.is_current_stream_capturing():  # nothing runs in a capture
+            torch.cuda.synchronize(self._gpu)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -79,8 +82,7 @@ class Profile:
     @contextmanager
     def attached(self, loop: Loop) -> Iterator[None]:
         """Measure what a loop does in this block."""
-        self._wait = _waiting(loop.device)
-        self.waits = self._wait is not _nothing
+        self._gpu = loop.device if loop.device.type == "cuda" else None
         timed, before = loop.timed, loop.step
 
         @contextmanager
@@ -128,23 +130,8 @@ class Profile:
         largest = next(iter(shares))
         if largest in PARTS:
             lines.append(f"To spend less on {largest}: {PARTS[largest][1]}.")
-        if self.waits:
+        if self._gpu:
             lines.append(
                 "Each part waited for the GPU, so this run was slower than one without --profile."
             )
         return "\n".join(lines)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _waiting(device: torch.device) -> Callable[[], None]:
-    if device.type != "cuda":
-        return _nothing
-
-    def wait() -> None:
-        if not torch.cuda.is_current_stream_capturing():  # nothing runs while a graph is captured
-            torch.cuda.synchronize(device)
-
-    return wait

@@ -44,12 +44,9 @@ def begins_task(stream: Stream, step: int) -> bool:
 
 class Schedule:
     """Yields the events of one step after another. Everything that a resumed run needs is in
-    `state_dict`.
-
-    `evaluation_due` says whether an evaluation follows after a number of steps. `job_kind` says of
-    what kind the next training job is; it is called when the job begins, after all earlier events
-    were consumed.
-    """
+    `state_dict`. `evaluation_due` says whether an evaluation follows after a number of steps.
+    `job_kind` says of what kind the next training job is; it is called when the job begins, after
+    all earlier events were consumed."""
 
     def __init__(
         self,

@@ -172,12 +172,10 @@ def arrange(
     cache: Path | None = None,
 ) -> Stream:
     """Make a stream from a source: order it, separate preparation and held-out parts, cut steps.
-
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
-    `notes` is stored with every run: counts and findings, and what was left out.
-    `cache` is a folder that stores the order of a long source, which is then computed once and
-    memory-mapped; the stream is the same with and without it.
-    """
+    `notes` is stored with every run: counts and findings, and what was left out. `cache` is a
+    folder that stores the order of a long source, which is then computed once and memory-mapped;
+    the stream is the same with and without it."""
     how = how or Arrangement()
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")

@@ -26,12 +26,10 @@ class Config(er.Config):
 
 class DERpp(er.ER):
     """Buzzega et al. 2020: loss = CE(new) + alpha MSE(logits, stored logits) on one recalled batch
-    + beta CE on another, all in one forward pass.
-
-    Logits are stored when a sample enters the memory, of the image as it is and in evaluation mode.
-    All outputs are trained and stored from the start, also those of classes that have not come yet;
-    these are masked in predictions only.
-    """
+    + beta CE on another, all in one forward pass. Logits are stored when a sample enters the
+    memory, of the image as it is and in evaluation mode. All outputs are trained and stored from
+    the start, also those of classes that have not come yet; these are masked in predictions
+    only."""
 
     config: Config
     checkpointed = "kept=stored_logits"

@@ -47,11 +47,9 @@ class Config:
 class ER(Network):
     """Chaudhry et al. 2019: cross-entropy on new and recalled samples together, one SGD step per
     pass. The batch enters the memory after training, so it is never recalled together with itself.
-
     Other methods override `draw`, `choose`, `loss`, `update` or `store`; what they want to log goes
     into `self.scalars`. What the memory decides is decided first, on the host; `train` is the part
-    of a step that an engine may record once and replay.
-    """
+    of a step that an engine may record once and replay."""
 
     stores_first = False  # whether a batch is stored before it is trained on
 

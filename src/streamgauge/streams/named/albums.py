@@ -103,12 +103,9 @@ def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:
 
 def ceiling(stream: Stream, shift: int | None = None) -> float:
     """The accuracy that `oracle` would have if it recognised every scene: a bound for it, and with
-    scenes as distinct as the default's its expected value.
-
-    The shown scene d and the prior over labels give sum over d of max over c of
-    prior(c) ((1 − q) [c = d] + q p_d), with q = off_topic; image alone, and q < 1/2:
-    1 − q + q pi.
-    """
+    scenes as distinct as the default's its expected value. The shown scene d and the prior over
+    labels give sum over d of max over c of prior(c) ((1 − q) [c = d] + q p_d), with q = off_topic;
+    image alone, and q < 1/2: 1 − q + q pi."""
     config = _config(stream)
     chain, q = truth(config), config.off_topic
 
