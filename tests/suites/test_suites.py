@@ -24,7 +24,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
 from streamgauge.running.execution import Execution
-from streamgauge.running.executors import sequential
+from streamgauge.running.executors.dispatch import execute
 from streamgauge.suites import drawing, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
@@ -676,7 +676,7 @@ def test_a_row_on_the_preparation_part_reaches_no_later_sample(tmp_path: Path) -
     short = dataclasses.replace(row, settings={**row.settings, "stream.length": 60})
     (planned,) = plan_rows([short], [0])
     execution = Execution(device="cpu", log=lambda _: None)
-    ((_, made),) = sequential.execute([planned], execution, tmp_path)
+    ((_, made),) = execute([planned], execution, tmp_path)
     assert fits(made, planned)  # and its run is found again
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from streamgauge.streams import Stream
     from streamgauge.streams.datasets.data_set import Stored
 
-
 data = typer.Typer(
     help="List, download, add and pack data sets.",
     invoke_without_command=True,

@@ -155,8 +155,8 @@ def pretrain(
     """
     from streamgauge import catalogue
     from streamgauge.models.pretrain import pretrain as train
+    from streamgauge.running.determinism import user_threads
     from streamgauge.running.execution import Execution
-    from streamgauge.running.threads import user_threads
 
     settings = settings_of(context, "stream", "pretrain")
     execution = Execution(device=device, threads=threads)

@@ -37,10 +37,11 @@ class Due(NamedTuple):
     age: int  # samples between the beginnings of the two steps
 
 
-class _Snapshot:
-    def __init__(self, start: int, version: int, state: dict[str, Any], shifts: list[int]) -> None:
-        self.start, self.version, self.state = start, version, state
-        self.shifts = shifts  # not yet answered
+class _Snapshot(NamedTuple):
+    start: int
+    version: int
+    state: dict[str, Any]
+    shifts: list[int]  # not yet answered
 
 
 class Snapshots:

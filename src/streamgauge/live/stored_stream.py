@@ -37,12 +37,12 @@ from streamgauge.live.trainer import BackgroundTrainer, Kind, Setup, start_train
 from streamgauge.models.features import device_named
 from streamgauge.record import Run, RunWriter
 from streamgauge.running import jobs
+from streamgauge.running.determinism import threads as threads_of_torch
 from streamgauge.running.evaluation import Evaluator
 from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.running.rows import append_job, append_predictions
 from streamgauge.running.schedule import begins_task
-from streamgauge.running.threads import threads as threads_of_torch
 from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.versions import renamed_parameter

@@ -32,7 +32,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.learners.base import Batch
+from streamgauge.learners.base import Batch, Learner
 from streamgauge.live.dispatcher import Ints, Lost, TrainingRequest, Update
 from streamgauge.live.spool import SpoolGate, SpoolSource
 from streamgauge.memory import Memory, RingPerClass
@@ -43,11 +43,17 @@ from streamgauge.streams.gate import fetch_labels
 if TYPE_CHECKING:
     import torch
 
-    from streamgauge.learners.base import Learner
     from streamgauge.running.execution import Logger
 
-
+Kind = Literal["process", "thread"]
 NO_ADDRESSES: Ints = np.empty(0, np.int64)
+MAX_DEATHS = 3  # in a row, without a finished request in between
+START_SECONDS = 120.0  # for a trainer to be ready, and for its first request
+# A request that takes this many times as long as the longest so far, and at least this many
+# seconds, is taken for hanging: requests of one learner do not differ that much.
+HANGS_AFTER = 20.0
+HANGS_SECONDS = 10.0
+START_BACKEND = "import sys, streamgauge.live.trainer as t; t.serve_backend(int(sys.argv[1]))"
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,10 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
     import torch
 
     spec, count = setup.spec, 4 * setup.batch
-    dtype = getattr(setup.source, "dtype", None) or _dtype(setup.source)
+    dtype = getattr(setup.source, "dtype", None)
+    if dtype is None:
+        first = np.zeros(1, np.int64)
+        dtype = setup.source.read(first).dtype if len(setup.source) else np.float32
     zeros = np.zeros((count, *spec.input_shape), dtype)
     source = ArraySource(zeros, np.arange(count) % spec.classes, classes=spec.classes)
     device = torch.device(setup.device)
@@ -154,10 +163,6 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
             adapter.learner.predict(batch.x)
             jobs.train(adapter.learner, meter, batch, None)
             unpack(pack(adapter.learner.state_dict()))
-
-
-def _dtype(source: Source) -> Any:
-    return source.read(np.zeros(1, np.int64)).dtype if len(source) else np.float32
 
 
 def memories(learner: Learner) -> list[Memory]:
@@ -217,16 +222,6 @@ def pack(state: Any) -> bytes:
 
 
 unpack = pickle.loads
-
-
-Kind = Literal["process", "thread"]
-MAX_DEATHS = 3  # in a row, without a finished request in between
-START_SECONDS = 120.0  # for a trainer to be ready, and for its first request
-# A request that takes this many times as long as the longest so far, and at least this many
-# seconds, is taken for hanging: requests of one learner do not differ that much.
-HANGS_AFTER = 20.0
-HANGS_SECONDS = 10.0
-START_BACKEND = "import sys, streamgauge.live.trainer as t; t.serve_backend(int(sys.argv[1]))"
 
 
 class TrainerDied(Exception):

@@ -80,16 +80,14 @@ class Estimate:
 
     @property
     def flops(self) -> float:
-        """Of one run."""
-        return self._total[0]
+        return self._of_one_run[0]
 
     @property
     def seconds(self) -> float:
-        """Of one run."""
-        return self._total[1]
+        return self._of_one_run[1]
 
     @property
-    def _total(self) -> tuple[float, float]:
+    def _of_one_run(self) -> tuple[float, float]:
         work, price = self.work, self.price
         if price is None:
             return math.nan, math.nan

@@ -20,10 +20,9 @@ from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import PLACES, Run
 from streamgauge.report.terminal import Watcher
-from streamgauge.running.active_run import Progress
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
-from streamgauge.running.executors.dispatch import execute
-from streamgauge.running.executors.sequential import Watch
+from streamgauge.running.executors.dispatch import Watch, execute
+from streamgauge.running.loop import Progress
 from streamgauge.running.plan import PlannedRun, plan
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain

@@ -25,10 +25,10 @@ from streamgauge.files import locked, write_json, writing
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.running import plan as runs
 from streamgauge.running.active_run import run_to_completion
+from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
-from streamgauge.running.executors.interleaved import run_interleaved
+from streamgauge.running.executors.dispatch import run_interleaved
 from streamgauge.running.plan import Experiment
-from streamgauge.running.threads import user_threads
 from streamgauge.settings import as_plain, coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
