@@ -221,8 +221,12 @@ def _compact(labels: ArrayLike) -> tuple[Codes, int, np.ndarray[Any, Any] | None
 def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes: int) -> Codes:
     """Class numbers of the answers; -1 for answers that no label has, -2 where there is none."""
     values = np.asarray(predictions)
+    if values.dtype.kind in "iub" and names is None:
+        codes = np.where(values < classes, values, -1).astype(np.int32)
+        codes[values < 0] = -2
+        return codes
     if values.dtype.kind in "iub":
-        missing = values < 0 if names is None else np.zeros(values.shape, np.bool_)
+        missing = np.zeros(values.shape, np.bool_)
     elif values.dtype.kind == "f":
         missing = np.isnan(values) | ((values < 0) & (names is None))
     else:
