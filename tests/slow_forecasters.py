@@ -31,6 +31,16 @@ class Row(NamedTuple):
     factors: list[list[float]]
 
 
+def steady_mode(labels):
+    """The most frequent label: among equals the one that was first to have this count; -1: none."""
+    counts, leader = {-1: 0}, -1
+    for c in labels:
+        counts[c] = counts.get(c, 0) + 1
+        if counts[c] > counts[leader]:
+            leader = c
+    return leader
+
+
 def recent_mode(labels: Sequence[int]) -> int:
     counts = Counter(labels)
     most = max(counts.values())
@@ -124,7 +134,7 @@ class Slow:
         self, now: Any, keys: dict[str, Any], chosen: dict[str, set[int]]
     ) -> list[Forecast]:
         base = discounted(self.seen, lambda y: 1 / self.classes)
-        majority = recent_mode(self.seen) if self.seen else -1
+        majority = steady_mode(self.seen)
         out: list[Forecast] = []
         lower = base
         for half_life in reversed(HALF_LIVES):
