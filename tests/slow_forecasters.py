@@ -37,6 +37,13 @@ def recent_mode(labels: Sequence[int]) -> int:
     return next(c for c in reversed(labels) if counts[c] == most)
 
 
+def lasting_mode(labels: Sequence[int]) -> int:
+    """The mode; among several, the class that reached the count first."""
+    counts = Counter(labels)
+    most = max(counts.values())
+    return max((c for c in counts if counts[c] == most), key=lambda c: labels[::-1].index(c))
+
+
 def discounted(seen: Sequence[int], lower: Callable[[int], float]) -> Callable[[int], float]:
     if not seen:
         return lower
@@ -124,7 +131,7 @@ class Slow:
         self, now: Any, keys: dict[str, Any], chosen: dict[str, set[int]]
     ) -> list[Forecast]:
         base = discounted(self.seen, lambda y: 1 / self.classes)
-        majority = recent_mode(self.seen) if self.seen else -1
+        majority = lasting_mode(self.seen) if self.seen else -1
         out: list[Forecast] = []
         lower = base
         for half_life in reversed(HALF_LIVES):

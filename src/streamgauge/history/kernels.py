@@ -501,7 +501,7 @@ def see(s: State, y: int) -> None:
     s.counts[y] += 1
     numbers[KNOWN] += 1
     count_least(s, y)
-    if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
+    if numbers[MAJORITY] < 0 or s.counts[y] > s.counts[numbers[MAJORITY]]:
         numbers[MAJORITY] = y
     s.base[0] = 0.5 * numbers[DISTINCT] / s.counts.size
     s.base[1] = 1 / numbers[KNOWN]
