@@ -201,8 +201,8 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
         raise StreamgaugeError(f"{stored.path} is a live run: it cannot be {verb}.")
     if "trial" in config:
         raise StreamgaugeError(
-            f"{stored.path} is a trial of `streamgauge tune`, which alone goes on with it: it cannot "
-            f"be {verb}."
+            f"{stored.path} is a trial of `streamgauge tune`, which goes on with it: it cannot be "
+            f"{verb} alone."
         )
     if device != "auto" and device.partition(":")[0] != config["device"]:
         raise StreamgaugeError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,9 +28,7 @@ def permuted_inputs(stream: Stream, seed: int = 0) -> Stream:
     """
     parts = [stream.order, stream.preparation, *(s.index for s in stream.splits.values())]
     ends = np.cumsum([0, *map(len, parts)])
-    order, preparation, *held_out = (
-        np.arange(start, end) for start, end in zip(ends, ends[1:], strict=False)
-    )
+    order, preparation, *held_out = (np.arange(start, end) for start, end in pairwise(ends))
     splits = {
         name: replace(split, index=index)
         for (name, split), index in zip(stream.splits.items(), held_out, strict=True)
