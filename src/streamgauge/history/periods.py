@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import Floats, Ints, evenly_spaced
-from streamgauge.audit.durations import period_name
+from streamgauge.history.durations import period_name
+from streamgauge.history.known import Floats, Ints, evenly_spaced
 
 
 class Period(NamedTuple):
@@ -35,7 +35,7 @@ def match_curve(labels: NDArray[np.int32], lags: int, samples: int = 40_000) -> 
     >>> match_curve(np.array([0, 1, 0, 1, 0, 1], np.int32), 2)
     array([1., 0., 1.])
     """
-    from streamgauge.audit import kernels
+    from streamgauge.history import kernels
 
     lags = min(lags, labels.size - 1)
     start_index = evenly_spaced(0, labels.size - lags, samples)
@@ -48,7 +48,7 @@ def match_curve_in_time(
     labels: NDArray[np.int32], times: Ints, width: int, bins: int, samples: int = 20_000
 ) -> Floats:
     """r by time difference, in bins of ``width`` seconds; NaN in bins with few pairs of samples."""
-    from streamgauge.audit import kernels
+    from streamgauge.history import kernels
 
     start_index = evenly_spaced(0, labels.size, samples)
     matches, pairs = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
