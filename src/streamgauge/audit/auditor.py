@@ -255,6 +255,10 @@ def audit(
     album: str | None = None,
     shift: str | None = None,
     age: str | None = None,
+    label_time: str | None = None,
+    label_delay: int | str | None = None,
+    logp: str | None = None,
+    confidence: str | None = None,
     step: int | str | None = None,
     features: Sequence[str] = (),
     shifts: Sequence[int | str] | None = None,
@@ -276,7 +280,11 @@ def audit(
     out. ``shift`` is the column with the number of samples by which the model was behind; ``age``
     the same for logs with one answer per sample, by models of different age. ``step`` is the number
     of samples whose labels arrive together, or the column of step numbers. ``every`` is the time
-    between samples, if it is constant and the log has no times.
+    between samples, if it is constant and the log has no times. ``label_time`` is the column with
+    the time at which each label became known; ``label_delay`` says the same for all rows, as a
+    number of samples or a duration (``"3d"``). ``logp`` is the column with the natural log of the
+    probability of the true label, ``confidence`` that with the probability of the answer. Rows
+    without a label are left out and counted.
 
     Logs of up to ``hold`` rows are kept in memory; longer logs are read twice, in pieces, and
     results that need all rows (users, inputs, durations) are left out with a note. Pieces of
@@ -285,6 +293,7 @@ def audit(
     """
     columns = {"label": label, "prediction": prediction, "time": time, "user": user}
     columns |= {"album": album, "shift": shift, "age": age}
+    columns |= {"label_time": label_time, "logp": logp, "confidence": confidence}
     size: int | None = None
     if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
         size = int(step)
@@ -294,6 +303,8 @@ def audit(
     else:
         columns["step"] = step
     opened = PredictionLog(log, features=features, **columns)
+    if label_delay is not None:
+        opened.delay_labels(label_delay, None if every is None else seconds(every))
     if sort and "time" not in opened.roles:
         raise StreamgaugeError("there is no time column to sort by: name it with --time")
     count: Callable[..., Tally] = tally
@@ -342,17 +353,13 @@ class _Auditor:
             every,
             no_clock,
         )
-        self.notes: list[str] = []
+        self.notes: list[str] = [*log.notes, *row_notes(log, scanned)]
         if not scanned.complete:
             self.notes.append(
                 "The log is too long for memory: it was read in pieces, periods were searched only "
                 "in its first rows, and users and inputs were left out."
             )
-        if scanned.unpredicted:
-            self.notes.append(
-                f"{scanned.unpredicted:,} rows have no prediction and are not scored."
-            )
-        self.result: dict[str, Any] = {"notes": self.notes}
+        self.result: dict[str, Any] = {"notes": self.notes, "unlabelled": scanned.unlabelled}
 
     def run(
         self,
@@ -568,6 +575,24 @@ class _Auditor:
                 accuracy = np.add.reduceat(hits, edges) / np.add.reduceat(scored, edges)
             course[name] = accuracy.tolist()
         return course
+
+
+def row_notes(log: PredictionLog, scanned: Scan) -> list[str]:
+    """What the reader of an audit should know about its rows."""
+    notes = []
+    if scanned.unlabelled:
+        last = f", {scanned.newest:,} of them at the end of the log" if scanned.newest else ""
+        notes.append(f"{scanned.unlabelled:,} rows have no label{last}: they are left out.")
+    if scanned.unpredicted:
+        notes.append(f"{scanned.unpredicted:,} rows have no prediction and are not scored.")
+    if scanned.early:
+        notes.append(
+            f"{scanned.early:,} labels were known before their answer was given, by the times in "
+            f"column '{log.roles['label_time']}'."
+        )
+    if -1 in log.classes.numbers and 0 in log.classes.numbers:
+        notes.append("-1 is counted as a class: drop its rows if it stands for an unknown label.")
+    return notes
 
 
 def window_name(window: float) -> int | str:
