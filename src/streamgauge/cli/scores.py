@@ -45,6 +45,7 @@ def scored(run: Run) -> dict[str, Any]:
         "stream": run.stream["name"],
         "seed": run.seed,
         "done": run.done,
+        "unlabelled": run.unlabelled,
         "scores": score_log(run),
     }
 

@@ -27,6 +27,38 @@ class Known:
     known: Ints
     """Per sample: how many labels, in that order, were known when it was answered."""
 
+    def between(self, first: int, stop: int) -> Ints:
+        """The known counts of samples ``first`` to before ``stop``."""
+        return self.known[first:stop]
+
+    def first_with(self, count: int) -> int:
+        """The first sample whose answer knows ``count`` labels (the counts must not decrease)."""
+        return int(np.searchsorted(self.known, count))
+
+
+@dataclass(frozen=True)
+class Regular:
+    """The same with one shift, step and delay for all samples, computed piece by piece."""
+
+    shift: int = 0
+    step: int = 1
+    delay: int = 0
+    order: None = None
+
+    def between(self, first: int, stop: int) -> Ints:
+        """The known counts of samples ``first`` to before ``stop``.
+
+        >>> Regular(shift=1, step=2).between(2, 6)
+        array([0, 2, 2, 4])
+        """
+        position = np.arange(first - self.shift, stop - self.shift, dtype=np.int64)
+        known: Ints = np.maximum(position - position % self.step - self.delay, 0)
+        return known
+
+    def first_with(self, count: int) -> int:
+        """The first sample whose answer knows ``count`` labels."""
+        return self.shift + -(-(count + self.delay) // self.step) * self.step if count else 0
+
 
 def known_labels(
     count: int,

@@ -137,6 +137,43 @@ def nested_periods(curve: Floats) -> list[tuple[int, float]]:
     return periods
 
 
+def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
+    """Up to ``most`` lags at which labels repeat more often than half a lag before and after.
+
+    r(lag) is the match rate over up to 8,192 samples, for lags up to a third of the labels (at most
+    16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that of
+    its neighbours and (r(lag) - (r(lag / 2) + r(3 lag / 2)) / 2) is above 4.5 standard errors:
+    first the shortest whose r is within 3 standard errors of the largest, then others in the order
+    of r; a multiple of one taken only if its r is larger by 3 standard errors.
+
+    >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
+    [7]
+    """
+    lags = min(16_384, labels.size // 3)
+    if lags < 6:
+        return []
+    labels = np.where(labels < 0, np.arange(-1, -1 - labels.size, -1, dtype=np.int32), labels)
+    curve = match_curve(labels, lags, 8_192)
+    pairs = min(8_192, labels.size - lags)
+    lag = np.arange(2, 2 * lags // 3)
+    halfway = (curve[lag - lag // 2] + curve[lag + lag // 2]) / 2
+    rate = curve[lag]
+    error = np.sqrt(np.maximum(rate * (1 - rate), halfway * (1 - halfway)) / pairs + 1e-12)
+    clear = (rate >= curve[lag - 1]) & (rate >= curve[lag + 1])
+    clear &= rate - halfway > 4.5 * np.sqrt(1.5) * error
+    taken: list[int] = []
+    while clear.any() and len(taken) < most:
+        best = np.flatnonzero(clear)[np.argmax(rate[clear])]
+        near = clear & (rate >= rate[best] - 3 * error[best])
+        first = int(np.flatnonzero(near)[0])
+        period = int(lag[first])
+        taken.append(period)
+        off = np.abs(lag - np.round(lag / period) * period)
+        clear &= (off > np.maximum(1, period // 50)) | (rate > rate[first] + 3 * error[first])
+        clear[first] = False
+    return taken
+
+
 def find_periods(
     labels: NDArray[np.int32], times: Ints | None, every: float | None, most: int
 ) -> tuple[list[Period], Floats]:

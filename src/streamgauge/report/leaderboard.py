@@ -75,12 +75,18 @@ class Board:
 
     @property
     def left_out(self) -> list[str]:
-        """A sentence for every run that is not in the means."""
+        """A sentence for every run that is not in the means, or not with all its answers."""
         return [
             f"{row.learner}, seed {run.seed}, is incomplete (step {run.step} of "
             f"{run.stream['steps']}) and left out of the means."
             for row in self.rows
             for run in row.incomplete
+        ] + [
+            f"{row.learner}, seed {run.seed}: {run.unlabelled:,} answers have no label and are not "
+            "scored."
+            for row in self.rows
+            for run in row.runs
+            if run.unlabelled
         ]
 
 
