@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamgauge.history.forecasters import Forecaster, family_hits
+from streamgauge.history.forecasters import Forecaster, family_hits, family_right
 from streamgauge.history.known import Regular
 
 
@@ -13,8 +13,12 @@ def test_hits_of_simple_forecasters_are_those_of_plain_loops() -> None:
     y = np.where(rng.random(500) < 0.6, np.arange(500) // 3 % 5, rng.integers(0, 5, 500))
     y = y.astype(np.int32)
     for shift in (0, 3):
-        got = family_hits(y, 5, Regular(shift), block=100, start=50)
-        assert got.tries.tolist() == [100, 100, 100, 100, 50]
+        names, hits, tries = family_hits(y, 5, Regular(shift), block=100, start=50)
+        right, points = family_right(y, 5, Regular(shift))
+        assert [*points, "the mixture"] == names
+        bits = right[:, None] >> np.arange(len(points), dtype=np.uint64) & np.uint64(1)
+        np.testing.assert_array_equal(bits[50:].sum(axis=0), hits[:, :-1].sum(axis=0))
+        assert tries.tolist() == [100, 100, 100, 100, 50]
         last = [y[j] == y[j - 1 - shift] for j in range(50, 500)]
         seen = {c: max(np.flatnonzero(y[:60] == c)) for c in range(5)}
         assert len(seen) == 5
@@ -23,9 +27,9 @@ def test_hits_of_simple_forecasters_are_those_of_plain_loops() -> None:
             past = y[: j - shift].tolist()
             oldest = min(set(past), key=lambda c: len(past) - past[::-1].index(c))
             rare.append(y[j] == oldest)
-        for name, hits in (("last label repeats", last), ("least recently seen class", rare)):
-            column = got.hits[:, got.names.index(name)]
-            assert column.tolist() == [sum(hits[b : b + 100]) for b in range(0, 450, 100)]
+        for name, slow in (("the last label", last), ("the least recently seen class", rare)):
+            column = hits[:, names.index(name)]
+            assert column.tolist() == [sum(slow[b : b + 100]) for b in range(0, 450, 100)]
 
 
 def test_one_label_at_a_time_is_the_batch() -> None:
@@ -42,6 +46,6 @@ def test_one_label_at_a_time_is_the_batch() -> None:
                 forecaster = Forecaster(6)
                 forecaster.load(saved)
         assert abs(forecaster.probabilities().sum() - 1) < 1e-12
-        batch = family_hits(y, 6, Regular(0, step), block=600)
-        assert any("samples back" in name for name in batch.names)
-        assert batch.hits[0, -1] == sum(hits)
+        names, batch, _ = family_hits(y, 6, Regular(0, step), block=600)
+        assert any("samples back" in name for name in names)
+        assert batch[0, -1] == sum(hits)

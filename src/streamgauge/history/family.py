@@ -34,6 +34,8 @@ class FamilyHits:
     """Samples per block."""
     gap: float
     """Samples between a target and the newest label that was known for it."""
+    chosen_before: Ints | None = None
+    """The forecasters chosen on other samples, if not on these."""
 
     @property
     def first(self) -> int:
@@ -44,6 +46,8 @@ class FamilyHits:
     def chosen(self) -> Ints:
         """The forecaster of each scored block: the one with the most hits before its segment,
         counting only labels that were known there."""
+        if self.chosen_before is not None:
+            return self.chosen_before
         blocks = self.tries.size
         before = np.concatenate([np.zeros((1, self.hits.shape[1]), np.int64), self.hits.cumsum(0)])
         edges = np.unique(np.linspace(self.first, blocks, SEGMENTS + 1).astype(int))
@@ -94,6 +98,36 @@ class FamilyHits:
         )
 
 
+@dataclass(frozen=True)
+class RightBits:
+    """One bit per forecaster and sample, set where the forecaster is right."""
+
+    bits: NDArray[np.uint64]
+    names: Sequence[str]
+    block: int
+    gap: float
+    offset: int = 0
+    """Sample j counts in block (j - offset) // block; samples before the offset do not count."""
+
+    def hits(
+        self, scored: NDArray[np.bool_] | None = None, chosen: Ints | None = None
+    ) -> FamilyHits:
+        """Hits per block; only of the ``scored`` samples, and of the ``chosen``, if given."""
+        from streamgauge.history.kernels import count_bits
+
+        blocks = -(-self.bits.size // self.block)
+        hits, tries = np.zeros((blocks, len(self.names)), np.int64), np.zeros(blocks, np.int64)
+        some = np.zeros(0, np.bool_) if scored is None else scored[self.offset :]
+        count_bits(self.bits[self.offset :], some, self.block, hits, tries)
+        return FamilyHits(self.names, hits, tries, self.block, self.gap, chosen)
+
+    def right(self, family: FamilyHits) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Per sample: whether the chosen forecaster is right, and whether the sample is scored."""
+        block = (np.arange(self.bits.size) - self.offset) // self.block - family.first
+        forecaster = family.chosen[np.maximum(block, 0)].astype(np.uint64)
+        return (self.bits >> forecaster) & np.uint64(1) == 1, block >= 0
+
+
 class Excess(NamedTuple):
     """Excess of the blind family over the causal constant at one shift."""
 
@@ -115,7 +149,8 @@ class Excess(NamedTuple):
     """Excess of the forecaster with the largest upper bound."""
 
 
-NOT_EXAMINED = Excess(*[math.nan] * 4, 0.0, *[math.nan] * 4)
+_NAN = math.nan
+NOT_EXAMINED = Excess(_NAN, _NAN, _NAN, _NAN, 0.0, _NAN, _NAN, _NAN, _NAN)
 
 
 def first_scored(blocks: int) -> int:
@@ -136,19 +171,6 @@ def correlation_length(parts: Floats) -> Ints:
     small = products[1:] <= limit * products[0]
     lag = np.where(small.any(axis=0), small.argmax(axis=0), length)
     return np.asarray(np.maximum(1, 2 * lag), np.int64)
-
-
-def hits_per_block(
-    right: NDArray[np.uint64], names: Sequence[str], block: int, gap: float,
-    scored: NDArray[np.bool_] | None = None,
-) -> FamilyHits:  # fmt: skip
-    """Hits from one bit per forecaster and sample; only of the ``scored`` samples, if given."""
-    from streamgauge.history.kernels import count_bits
-
-    blocks = -(-right.size // block)
-    hits, tries = np.zeros((blocks, len(names)), np.int64), np.zeros(blocks, np.int64)
-    count_bits(right, np.zeros(0, np.bool_) if scored is None else scored, block, hits, tries)
-    return FamilyHits(names, hits, tries, block, gap)
 
 
 def best_before(curve: Sequence[Excess], tolerance: float) -> int | None:
