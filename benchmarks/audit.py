@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit import audit, blind_accuracy, select_shift
+from streamgauge.audit import audit, blind_accuracy, explain, select_shift
+from streamgauge.audit.shift import LabelStream
 
 CLOC = 39_000_000
 LARGE = 200_000_000
@@ -49,6 +50,7 @@ def warm() -> None:
     few = labels_of(5_000)
     blind_accuracy(few, [1, 2, 3, 1000], [0, 5])
     select_shift(few)
+    explain(few, few)
 
 
 def timed(work: Callable[[], object]) -> str:
@@ -83,7 +85,19 @@ def one_selection() -> str:
 
 def long_selection() -> str:
     labels = labels_of(CLOC)
-    return timed(lambda: select_shift(labels))
+    return timed(lambda: print(select_shift(labels).reason, file=sys.stderr))
+
+
+def long_sweep() -> str:
+    """The windows alone, at the shifts of `select_shift`: what it does first with a long stream."""
+    stream = LabelStream(labels_of(CLOC), 713, CLOC)
+    shifts = stream.shifts(None)
+    return timed(lambda: stream.sweep(shifts))
+
+
+def long_bits() -> str:
+    labels = labels_of(CLOC)
+    return timed(lambda: explain(labels))
 
 
 def large_file() -> str:
@@ -113,7 +127,9 @@ CASES: dict[str, tuple[str, Callable[[], str]]] = {
     "paper": ("39 M labels, 16 windows up to 75,000, 19 shifts up to 131,072", paper_grid),
     "growth": ("the same grid on 1, 2, 4, 8 M labels", growth),
     "select": ("select_shift of 200,000 labels", one_selection),
-    "select-long": ("select_shift of 39 M labels", long_selection),
+    "sweep-long": ("39 M labels, the windows and shifts of select_shift", long_sweep),
+    "select-long": ("select_shift of 39 M labels, the family at three shifts", long_selection),
+    "bits-long": ("explain of 39 M labels", long_bits),
     "large": ("audit of a Parquet file of 200,000,000 rows", large_file),
 }
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours by cosine among everything added: exact, or by a graph with its recall."""
+"""What methods on frozen features share: sums by class, and nearest neighbours by cosine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,41 @@ from torch import Tensor
 
 from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.parts.checkpoint import Checkpointed
+from streamgauge.learners.published import HasPublishedVariant
+from streamgauge.models import features
+from streamgauge.streams import Gate, Spec
 
 PRODUCTS = 1 << 24  # similarities in memory at once
+
+
+class ClassSums(Checkpointed, HasPublishedVariant):
+    """Sums and counts by class of the features of a frozen network, or of the inputs as they are;
+    no gradient and no memory of samples."""
+
+    config: Any
+    answers_cheaply = True
+    checkpointed = "sums counts"
+
+    def __init__(
+        self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Any
+    ) -> None:
+        self.config = config
+        self.features = features.Backbone(spec, config, seed, device, source)
+        self.counts = torch.zeros(spec.classes, dtype=torch.float64, device=device)
+        self.sums = self.counts.new_zeros(spec.classes, self.features.size)
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Features in float64, and their labels."""
+        self.sums.index_add_(0, y, x)
+        self.counts.index_add_(0, y, torch.ones_like(y, dtype=torch.float64))
+
+    def means(self) -> Tensor:
+        """[C, D]; 0 for a class without samples."""
+        return self.sums / self.counts.clamp(min=1)[:, None]
+
+    def memory_bytes(self) -> int:
+        return self.sums.nbytes + self.counts.nbytes
 
 
 class Exact:
@@ -83,11 +116,9 @@ class Exact:
 
 class Graph(Exact):
     """A navigable small-world graph (HNSW, by faiss) of the vectors: search time grows with the
-    logarithm of their number, and some neighbours are missed; `recall` says how many.
-
-    Vectors enter on one thread in the batches they came in, so the graph is the same every time,
-    and a state holds those batches instead of it.
-    """
+    logarithm of their number, and some neighbours are missed; `recall` says how many. Vectors enter
+    on one thread in the batches they came in, so the graph is the same every time, and a state
+    holds those batches instead of it."""
 
     def __init__(
         self, size: int, device: torch.device, links: int = 25, build: int = 500, beam: int = 64
