@@ -25,22 +25,26 @@ class Failures:
     """
 
     def __init__(self) -> None:
-        self._sentences: list[str] = []
+        self._failed: list[tuple[str, StreamgaugeError]] = []
+        self._entered = 0
 
     def __enter__(self) -> Failures:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None and self._sentences:
-            raise StreamgaugeError(" ".join(self._sentences))
+        if kind is None and self._failed:
+            if self._entered == 1:
+                raise self._failed[0][1]
+            raise StreamgaugeError(" ".join(f"{name}: {error}" for name, error in self._failed))
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """A block whose error is kept for later; `name`, if any, begins its sentence."""
+        """A block whose error is kept for later; `name` begins its sentence if there are others."""
+        self._entered += 1
         try:
             yield
         except StreamgaugeError as error:
-            self._sentences.append(f"{name}: {error}" if name else str(error))
+            self._failed.append((name, error))
 
 
 def first_line(error: Exception) -> str:

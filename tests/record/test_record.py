@@ -22,7 +22,7 @@ from streamgauge.models.pretrain import pretrain
 from streamgauge.record import RunWriter, writer
 from streamgauge.record.diff import differences
 from streamgauge.record.tables import RowBuffer
-from streamgauge.running.identity import identity
+from streamgauge.running.header import identity
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import resume as take_up
 from streamgauge.running.runner import run_all

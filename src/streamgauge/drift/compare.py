@@ -290,13 +290,8 @@ def stream_drift(stream: Stream, **options: Any) -> Drift:
         x = source.read(order[position])
         return x if fill is None else np.where(np.isfinite(x), x, fill)
 
-    return find_drift(
-        source.label[order],
-        None if no_inputs else read,
-        time=ordered_times,
-        name=stream.name,
-        **options,
-    )
+    x = None if no_inputs else read
+    return find_drift(source.label[order], x, time=ordered_times, name=stream.name, **options)
 
 
 def table_drift(
@@ -335,11 +330,5 @@ def table_drift(
         notes.append(
             "There is no time column: the order of the file is taken as the order of time."
         )
-    return find_drift(
-        labels[order],
-        None if x is None else x[order],
-        time=times,
-        name=log.name,
-        notes=notes,
-        **options,
-    )
+    x = None if x is None else x[order]
+    return find_drift(labels[order], x, time=times, name=log.name, notes=notes, **options)

@@ -9,23 +9,31 @@ estimate,
 which is absolute discounting: half a count of every seen label goes to the lower distribution. The
 lowest is 1 / C for C classes. The forecasters ("experts"):
 
-- *frequencies*: the running frequencies of the classes (``base``).
-- *frequencies, half-life h*: counts that halve every h labels, h from 0.5 to 8192;
+- *the most frequent label*: the running frequencies of the classes (``base``).
+- *the most frequent label, half-life h*: counts that halve every h labels, h from 0.5 to 8192;
   p_h = (c_h + p_h') / (n_h + 1) with h' the next longer half-life, the last backs off to ``base``.
-- *after the last 1, 2, 3 labels*: counts per context of the newest known labels; each order backs
-  off to the lower one. A label is counted after the context that its sample had when it was
-  answered: so transitions bridge the gap of a shift.
+- *what follows the last one, two, three labels*: counts per context of the newest known labels;
+  each order backs off to the lower one. A label is counted after the context that its sample had
+  when it was answered: so transitions bridge the gap of a shift.
 - candidates m with a hit rate r = (hits + 1/2) / (tries + 1): p(m) = r, and
   p(y) = (1 - r) base(y) / (1 - base(m)) for the rest. m is the last label (r pooled, per class, and
   both lately), the usual label after the last one or two, the least recently seen class, the last
   label of the same user or album, and the newest known label a whole number of periods back.
+- *the classes seen least often*: the same for a set of classes that share r equally, all with the
+  smallest count. Used while the least recently seen class is one of them, and not all are.
 - counts per phase of a period; per user, album, hour of the day, day and hour of the week.
 
+Weights and hit rates are kept per situation of a sample: by its user (by its album, without users):
+never seen, that of the newest known label, or another; and where the number D of earlier samples
+with an unknown label varies because shifts or label times do, by D (0, 1 to 3, 4 to 15, ...).
+What follows the last labels is counted per situation, too.
+
 The mixture is q(y) = sum_e w_e p_e(y), with w_e proportional to w_e p_e(label)^(1 / (D + 1)) when a
-label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.001 / (D + 1). D is the
-number of earlier samples whose label was unknown when the sample was answered. Last, the odds of
-the mixture's top class are multiplied by beta; weights over a grid of beta are learnt in the same
-way (see :mod:`streamgauge.history.bits`).
+label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.0002 / (D + 1), D when
+the sample was answered. Weights begin equal; where D can be above 0, ``base`` begins with half.
+Last, the odds of the mixture's top class
+are multiplied by beta; weights over a grid of beta are learnt in the same way (see
+:mod:`streamgauge.history.bits`).
 """
 
 from __future__ import annotations
@@ -44,30 +52,40 @@ if TYPE_CHECKING:
     from streamgauge.history.kernels import State
 
 Codes = NDArray[np.int32]
+Bits = NDArray[np.uint64]
 
 HALF_LIVES = (0.5, 2, 8, 32, 128, 512, 2048, 8192)
-BETAS = tuple(2.0 ** (k / 2) for k in range(-6, 25))
+BETAS = tuple(2.0**k for k in range(-3, 13))
 OWN = 4  # further experts of the answers: p, two blends of p and q, the confidence
 PERIODS = 4
 RECENT = 1 << 18
-PIECE = 1 << 16
-MOST_PAIRS = 1 << 22
+PIECE = 1 << 12  # small: tables grow with what is in them, and stay in the cache
+MOST_PAIRS = 1 << 20
+MIXTURE_BIT = 63
 FIXED_NAMES = (
-    "frequencies",
-    *(f"frequencies, half-life {h:g}" for h in HALF_LIVES),
-    "after the last label",
-    "after the last two labels",
-    "after the last three labels",
+    "the most frequent label",
+    *(f"the most frequent label, half-life {h:g}" for h in HALF_LIVES),
+    "what follows the last label",
+    "what follows the last two labels",
+    "what follows the last three labels",
 )
 CANDIDATE_NAMES = (
-    "last label repeats",
-    "last label repeats, lately",
-    "last label repeats, by class",
-    "last label repeats, by class, lately",
-    "usual label after the last",
-    "usual label after the last two",
-    "least recently seen class",
+    "the last label",
+    "the last label, rate of late",
+    "the last label, rate by class",
+    "the last label, rate by class of late",
+    "the usual follower of the last label",
+    "the usual follower of the last two labels",
+    "the least recently seen class",
+    "the classes seen least often",
 )
+GROUP_NAMES = {
+    "user": "of the same user",
+    "album": "of the same album",
+    "hour": "at this hour of the day",
+    "day": "on this day of the week",
+    "hour of week": "at this hour of the week",
+}
 
 
 class Groups(NamedTuple):
@@ -97,13 +115,24 @@ def groups_of(
     if times is not None:
         hours = np.floor(np.asarray(times, dtype=np.float64) / 3600).astype(np.int64)
         columns += [hours % 24, hours // 24 % 7, hours % 168]
-        names += ["hour of the day", "day of the week", "hour of the week"]
+        names += ["hour", "day", "hour of week"]
     values = np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.int64)
     return Groups(values, tuple(names), last)
 
 
-def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> State:
-    """The state of forecasters that know no label; ``rows`` samples wait for their label."""
+def new_state(
+    classes: int,
+    groups: int = 0,
+    last: int = 0,
+    rows: int = 1,
+    delayed: bool = False,
+    bins: int = 1,
+) -> State:
+    """The state of forecasters that know no label; ``rows`` samples can wait for their label.
+
+    The weights begin equal. If labels are ``delayed`` they are learnt slowly, and the class
+    frequencies begin with half of the weight. ``bins``: of the number of unknown labels.
+    """
     from streamgauge.history import kernels
 
     classes = max(2, classes)
@@ -112,28 +141,31 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
     experts = len(FIXED_NAMES) + groups + kernels.CANDIDATES + last
     numbers = np.zeros(16, np.int64)
     numbers[kernels.NEWEST : kernels.MAJORITY + 1] = -1
+    situations = bins * (3 if last else 1)
     halves = len(HALF_LIVES)
+    rows = 1 << (rows - 1).bit_length()
     weights = np.zeros(experts + 2 * PERIODS)
-    weights[:experts] = 1 / experts
-    beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
-    beta_weights[[0, 2]] = 1 / len(BETAS)
+    weights[:experts] = 0.5 / (experts - 1) if delayed else 1 / experts
+    if delayed:
+        weights[0] = 0.5
+    beta_weights = np.full((3, situations, len(BETAS) + OWN), 0.5 / (len(BETAS) + OWN - 1))
+    beta_weights[[0, 2]] = 0.5 / (len(BETAS) - 1)
+    beta_weights[:, :, BETAS.index(1.0)] = 0.5
     return kernels.State(
         numbers=numbers,
         counts=np.zeros(classes),
+        base=np.array([1 / classes, 1.0]),
         decayed=np.zeros((classes, halves)),
-        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), np.ones(halves), np.zeros(halves)]),
+        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.repeat([[1.0], [0], [1]], halves, 1)]),
         decay_top=np.full(halves, -1),
         list=np.full((2, classes), -1),
-        rate=np.zeros((candidates, 2)),
-        class_rate=np.zeros((classes, 4)),
-        key=np.full(2, -1),
-        id=np.zeros(2, np.int64),
-        context=np.zeros((1, 5), np.int64),
-        pair=np.full(2, -1),
-        pair_count=np.zeros(2, np.int64),
+        rate=np.zeros((situations, candidates, 2)),
+        class_rate=np.zeros((situations, classes, 4)),
+        context=np.zeros((2, 6), np.int64),
+        pair=np.zeros((2, 2), np.int64),
         periods=np.zeros(PERIODS, np.int64),
         recent=np.full(RECENT, -1, np.int32),
-        weights=weights,
+        weights=np.tile(weights, (situations, 1)),
         beta=np.array(BETAS),
         beta_weights=beta_weights,
         whole=np.zeros((rows, kernels.WHOLE + 2 * contexts + candidates), np.int64),
@@ -145,33 +177,32 @@ def make_room(state: State, samples: int) -> State:
     """The state with tables that can take ``samples`` more labels, up to MOST_PAIRS."""
     from streamgauge.history import kernels
 
-    each = state.whole.shape[1] // 2  # more than the contexts of a sample
-    need = 2 * (int(state.numbers[kernels.PAIRS]) + samples * each)
+    each = kernels.contexts_in(state) - PERIODS + int(state.numbers[kernels.PERIODS])
+    need = 5 * (int(state.numbers[kernels.PAIRS]) + samples * each)  # room for a fill of a fifth
     size = min(MOST_PAIRS, 1 << (need - 1).bit_length())
-    if size <= state.pair.size:
+    if size <= state.pair.shape[0]:
         return state
-    pair, pair_count = np.full(size, -1), np.zeros(size, np.int64)
-    kernels.rehash(state.pair, state.pair_count, pair, pair_count)
-    key, ids = np.full(size, -1), np.zeros(size, np.int64)
-    kernels.rehash(state.key, state.id, key, ids)
-    context = np.zeros((size // 2, 5), np.int64)
-    context[: state.context.shape[0]] = state.context
-    return state._replace(pair=pair, pair_count=pair_count, key=key, id=ids, context=context)
+    pair, context = np.zeros((size, 2), np.int64), np.zeros((size, 6), np.int64)
+    kernels.rehash(state.pair, pair)
+    kernels.rehash(state.context, context)
+    return state._replace(pair=pair, context=context)
 
 
 def names_of(state: State, groups: tuple[str, ...] = (), last: int = 0) -> list[str]:
     """The names of the forecasters, in the order of their weights."""
-    names = [*FIXED_NAMES, *(f"frequencies by {name}" for name in groups), *CANDIDATE_NAMES]
-    names += [f"last label of the same {name}" for name in groups[:last]]
+    names = [*FIXED_NAMES, *(f"the most frequent label {GROUP_NAMES[g]}" for g in groups)]
+    names += [*CANDIDATE_NAMES, *(f"the last label {GROUP_NAMES[g]}" for g in groups[:last])]
     for period in state.periods[state.periods > 0]:
-        names += [f"phase in {period} samples", f"label {period} samples back"]
+        names += [f"the most frequent label at this phase of {period} samples"]
+        names += [f"the label {period} samples back"]
     return names
 
 
 def add_periods(state: State) -> None:
-    """Search the known labels for periods; new ones become forecasters.
+    """Search the known labels for periods, and make new ones forecasters.
 
-    At most four: a new period replaces none.
+    There are at most four: then a new one replaces that with the least weight, if it has less than
+    an equal share.
     """
     from streamgauge.history import kernels
 
@@ -179,25 +210,32 @@ def add_periods(state: State) -> None:
     window = np.arange(max(0, newest + 1 - RECENT // 4), newest + 1)
     for period in repeating_lags(state.recent[window & (RECENT - 1)]):
         used = int(state.numbers[kernels.PERIODS])
-        if used == PERIODS:
-            return
         if period in state.periods[:used]:
             continue
-        state.periods[used] = period
-        state.numbers[kernels.PERIODS] += 1
-        active = state.weights.size - 2 * (PERIODS - used - 1)
-        state.weights[:active] *= 1 - 2 / active
-        state.weights[active - 2 : active] = 1 / active
+        first = state.weights.shape[1] - 2 * PERIODS
+        active = first + 2 * used
+        weight = state.weights[:, first:active].max(axis=0).reshape(-1, 2).sum(axis=1)
+        if used < PERIODS:
+            at = used
+            state.numbers[kernels.PERIODS] += 1
+            state.weights[:, :active] *= active / (active + 2)
+            state.weights[:, active : active + 2] = 1 / (active + 2)
+        elif weight.min() < 2 / active:
+            at = int(np.argmin(weight))
+            state.rate[:, state.rate.shape[1] - PERIODS + at] = 0
+        else:
+            return
+        state.periods[at] = period
 
 
 def search_lengths(known: int = 0) -> Iterator[int]:
-    """Numbers of known labels above ``known`` at which periods are searched: they grow by half, and
-    double from 4,096 on."""
+    """Numbers of known labels above ``known`` at which periods are searched: they grow by an
+    eighth, from 1,024 on by half, and double from 4,096 on."""
     length = 64
     while True:
         if length > known:
             yield length
-        length = 2 * length if length >= 4096 else length + length // 2
+        length += length // (8 if length < 1024 else 2 if length < 4096 else 1)
 
 
 class Forecasts(NamedTuple):
@@ -226,31 +264,41 @@ def forecast(
     confidence: Floats | None = None,
     start: int = 0,
     block: int = 1024,
+    points: bool = False,
+    right: Bits | None = None,
 ) -> Forecasts:
-    """Run all forecasters over a stream of class numbers; sums over blocks from ``start`` on."""
+    """Run all forecasters over a stream of class numbers; sums over blocks from ``start`` on.
+
+    With ``points`` only top classes and hits are computed, without the mixture. ``right`` is filled
+    with one number per sample: bit e is set if the top class of forecaster e is the label, bit
+    MIXTURE_BIT if the mixture's is.
+    """
     from streamgauge.history import kernels
 
     count = codes.size
     groups = groups or groups_of(count)
     none, no_floats = np.zeros(0, np.int64), np.zeros(0)
     turn = order = slot = none
+    bins = 1
     if isinstance(known, Known):
         if known.order is not None or np.any(known.known[1:] < known.known[:-1]):
             turn = np.argsort(known.known, kind="stable")
             order = np.arange(count) if known.order is None else known.order
             slot = np.empty(count, np.int64)
+            unknown = int(np.max(np.arange(count) - known.known))
+            bins = 1 + (unknown.bit_length() + 1) // 2
             known = Known(None, known.known[turn])
             rows = kernels.assign_rows(known.known, turn, order, slot)
         else:
             rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
     else:
         rows = min(known.shift + known.delay + known.step, count)
-    state = new_state(classes, groups.values.shape[1], groups.last, rows)
+    state = new_state(classes, groups.values.shape[1], groups.last, rows, rows > 1, bins)
     blocks = max(0, -(-(count - start) // block))
     sums: tuple[Any, ...] = (
         np.zeros((blocks, 4)),
-        np.zeros((blocks, state.weights.size)),
-        np.zeros((blocks, state.weights.size + 1), np.int64),
+        np.zeros((blocks, state.weights.shape[1])),
+        np.zeros((blocks, state.weights.shape[1] + 1), np.int64),
         np.zeros(blocks, np.int64),
     )
     columns: list[Any] = [codes, np.zeros(0, np.int32) if answers is None else answers]
@@ -259,16 +307,18 @@ def forecast(
     searches = {known.first_with(n) for n in itertools.islice(search_lengths(), 64)}
     edges = sorted({*range(0, count, PIECE), *(s for s in searches if s < count), count})
     advance: Any = kernels.advance
-    tail = (order, slot, start, block, *sums)
+    marks = np.zeros(0, np.uint64) if right is None else right
+    tail = (order, slot, start, block, *sums, marks, points)
     for first, stop in itertools.pairwise(edges):
-        state = make_room(state, stop - first + rows)
+        piece = known.between(first, stop)
+        state = make_room(state, int(piece[-1] - state.numbers[kernels.KNOWN]))
         part = columns
         if not turn.size:
             part = [c[first:stop] if len(c) else c for c in columns]
-        piece = known.between(first, stop)
         advance(state, 0, *part, groups.last, first, piece, turn[first:stop], *tail)
-        if stop in searches:
+        if stop in searches and stop < count:
             until = int(known.between(stop, stop + 1)[0])
+            state = make_room(state, until - int(state.numbers[kernels.KNOWN]))
             advance(state, until, *part, groups.last, first, none, none, *tail)
             add_periods(state)
     names = names_of(state, groups.names, groups.last)
@@ -277,14 +327,17 @@ def forecast(
     return Forecasts(names, bits, weights[:, : len(names)], hits[:, used], tries, state)
 
 
-class FamilyHits(NamedTuple):
-    """Hits of every forecaster per block of the stream."""
+def family_right(
+    codes: Codes, classes: int, known: Known | Regular, groups: Groups | None = None
+) -> tuple[Bits, list[str]]:
+    """Which forecasters are right, per sample, and their names.
 
-    names: list[str]
-    hits: Ints
-    """[blocks, forecasters]; the last is the mixture."""
-    tries: Ints
-    """Samples per block."""
+    Bit e of a number is set if the top class of forecaster e is the sample's label. Forecaster 0 is
+    the majority so far. The mixture is not among them.
+    """
+    right = np.zeros(codes.size, np.uint64)
+    done = forecast(codes, classes, known, groups, points=True, right=right)
+    return right, done.names
 
 
 def family_hits(
@@ -295,22 +348,23 @@ def family_hits(
     block: int,
     groups: Groups | None = None,
     start: int = 0,
-) -> FamilyHits:
-    """Hits of each forecaster's top class, and of the mixture's, per block of samples.
+) -> tuple[list[str], Ints, Ints]:
+    """Names, hits [blocks, forecasters] and tries [blocks] of each top class and the mixture's.
 
     Sample j counts in block (j - start) // block; samples before ``start`` are learnt but not
     counted. A forecaster without an answer takes the majority; before any label there is no hit.
     """
     done = forecast(codes, classes, known, groups, start=start, block=block)
-    return FamilyHits([*done.names, "mixture"], done.hits, done.tries)
+    return [*done.names, "the mixture"], done.hits, done.tries
 
 
 class Forecaster:
     """The mixture, one step at a time: ask for its top class or probabilities, then let it learn.
 
     The labels of one call of ``learn`` are those of one step: all were answered with what was known
-    before the call. ``groups`` are values of columns (user, album, ...) of the samples, as in
-    :class:`Groups`.
+    before the call. ``delayed``: there are steps of several samples. ``groups`` are values of
+    columns (user, album, ...) of the samples, as in :class:`Groups`. The state is bounded: tables
+    of contexts take at most MOST_PAIRS rows.
 
     >>> forecaster = Forecaster(classes=3)
     >>> for label in [0, 1, 2] * 20:
@@ -319,8 +373,8 @@ class Forecaster:
     (0, array([1., 0., 0.]))
     """
 
-    def __init__(self, classes: int, groups: int = 0, last: int = 0) -> None:
-        self.state = new_state(classes, groups, last)
+    def __init__(self, classes: int, groups: int = 0, last: int = 0, delayed: bool = False) -> None:
+        self.state = new_state(classes, groups, last, delayed=delayed)
         self.last = last
 
     def learn(self, labels: ArrayLike, groups: ArrayLike | None = None) -> None:
@@ -330,9 +384,10 @@ class Forecaster:
         y = np.atleast_1d(np.asarray(labels, dtype=np.int32))
         known = int(self.state.numbers[kernels.KNOWN])
         if y.size > self.state.whole.shape[0]:
+            rows = 1 << (y.size - 1).bit_length()
             self.state = self.state._replace(
-                whole=np.zeros((y.size, self.state.whole.shape[1]), np.int64),
-                real=np.zeros((y.size, self.state.real.shape[1])),
+                whole=np.zeros((rows, self.state.whole.shape[1]), np.int64),
+                real=np.zeros((rows, self.state.real.shape[1])),
             )
         self.state = make_room(self.state, y.size)
         self._advance(y, groups, np.full(y.size, known), known + y.size)
@@ -352,7 +407,7 @@ class Forecaster:
         from streamgauge.history import kernels
 
         q = np.empty(self.state.counts.size)
-        experts = np.empty((q.size, self.state.weights.size))
+        experts = np.empty((q.size, self.state.weights.shape[1]))
         row = self._groups(groups, 1)[0]
         top = kernels.ask(self.state, ahead, row, self.last, q, experts)
         return int(top), q
@@ -369,6 +424,7 @@ class Forecaster:
             self.state, until, y, np.zeros(0, np.int32), no_floats, no_floats,
             self._groups(groups, y.size), self.last, int(known[0]), known, none, none, none,
             1 << 62, 1, np.zeros((0, 4)), np.zeros((0, 1)), np.zeros((0, 1), np.int64), none,
+            np.zeros(0, np.uint64), False,
         )  # fmt: skip
 
     def save(self) -> dict[str, NDArray[Any]]:

@@ -14,12 +14,18 @@ Ints = NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
+def jit(function: F, **options: Any) -> F:
     """Compile on first use, and cache the machine code on disk if the cache is writable."""
     try:
-        return cast(F, numba.njit(nogil=True, cache=True)(function))
+        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:  # no writable cache folder: compile in each process
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=True, **options)(function))
+
+
+def lean(function: F) -> F:
+    """Compile without counting references to arrays: the function must not allocate any. Sums may
+    be reordered. Three times as fast where a tuple of many arrays is passed around."""
+    return jit(function, _nrt=False, fastmath={"reassoc", "nsz"}, error_model="numpy")
 
 
 @jit
@@ -34,6 +40,18 @@ def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
         c = later[0]
         for lag in range(matches.size):
             matches[lag] += np.int32(later[lag] == c)
+
+
+@jit
+def count_newest_matches(y: Labels, most: int, matches: Ints) -> None:
+    """For every lag from 1 below matches.size: matches in the newest ``most`` pairs at that lag."""
+    for lag in range(1, matches.size):
+        later = y[max(lag, y.size - most) :]
+        earlier = y[max(0, y.size - most - lag) : y.size - lag]
+        total = np.int32(0)
+        for i in range(later.size):
+            total += np.int32(later[i] == earlier[i])
+        matches[lag] = total
 
 
 @jit
@@ -64,21 +82,21 @@ Floats = NDArray[np.float64]
 
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
-CONTEXTS, PAIRS, PERIODS, ANSWERED = range(9, 13)
-# State.context: per context, how often seen, distinct labels, most frequent label, its count, last
-SEEN, LABELS, TOP, BEST, LAST = range(5)
-# Columns of a row of State.whole (then context keys, context ids, candidate labels) and State.real
-LABEL, SAMPLE, WHOLE = 0, 1, 2
+CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES, NEWEST_GROUP = range(9, 16)
+# State.context: key, how often seen, distinct labels, most frequent label, its count, last label
+KEY, SEEN, LABELS, TOP, BEST, LAST = range(6)
+# Columns of a row of State.whole (then keys and rows of contexts, candidate labels) and State.real
+LABEL, SAMPLE, SITUATION, WHOLE = 0, 1, 2, 3
 DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(
     11
 )
 # Candidates with a learnt hit rate
-STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, CANDIDATES = range(8)
+STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, FEWEST = range(8)
+CANDIDATES = 8
 ORDERS = 3
-BACKOFF = 1.0  # weight of the next longer half-life
 FORGET = 0.5 ** (1 / 50)  # of hit rates "lately"
-HEAVY = 0.01  # least weight of a forecaster whose top class can be the mixture's
-SHARE = 1e-3
+HEAVY = 0.02  # least weight of a forecaster whose top class can be the mixture's
+SHARE = 2e-4
 LARGE = 1e200
 SPREAD = -7046029254386353131  # an odd multiplier for hashes
 
@@ -88,73 +106,68 @@ class State(NamedTuple):
 
     numbers: Ints
     counts: Floats
+    base: Floats
+    """d/2C and 1/n, see :func:`base_probability`."""
     decayed: Floats
     """[classes, half-lives], in units of the increment."""
     decay: Floats
-    """[3, half-lives]: growth of the increment per label, increment, sum of the counts."""
+    """[4, half-lives]: growth of the increment per label, increment, sum of the counts, and
+    1 / (sum + increment)."""
     decay_top: Ints
     list: Ints
     """[2, classes]: the class seen just after, and just before, each class (by last occurrence)."""
     rate: Floats
-    """[candidates, 2]: hits and tries of each candidate label."""
+    """[situations, candidates, 2]: hits and tries of each candidate label."""
     class_rate: Floats
-    """[classes, 4]: hits and tries of the newest label per class, the same lately."""
-    key: Ints
-    id: Ints
-    """Hash table from the key of a context to its row in ``context``."""
+    """[situations, classes, 4]: hits and tries of the newest label per class, the same lately."""
     context: Ints
+    """Hash table of contexts, one per row."""
     pair: Ints
-    pair_count: Ints
-    """Hash table from context id * classes + label to its count."""
+    """Hash table [size, 2] of the key of a context and a label, and its count."""
     periods: Ints
     recent: Labels
     """Known labels by sample index modulo its size; -1: unknown."""
     weights: Floats
+    """[situations, forecasters]"""
     beta: Floats
-    """[1 + others]: the values of beta."""
     beta_weights: Floats
-    """[3, betas + others]: of the calibration, the answers and the placebo."""
+    """[3, situations, betas + others]: of the calibration, the answers and the placebo."""
     whole: Ints
     real: Floats
     """Rows of samples whose label is not yet known."""
 
 
-@jit
+@lean
 def find(table: Ints, key: int) -> int:
-    """Index of a key in a hash table (linear probing; -1 is empty), or of the first empty slot."""
-    mask = table.size - 1
+    """Row of a key in a hash table (linear probing; 0 is empty), or of the first empty row."""
+    mask = table.shape[0] - 1
     h = key * SPREAD
     at = (h ^ (h >> 29)) & mask
-    while table[at] != key and table[at] != -1:
+    while table[at, 0] != key and table[at, 0] != 0:
         at = (at + 1) & mask
-    return at
+    return int(at)
 
 
-@jit
-def context_id(s: State, key: int) -> int:
-    at = find(s.key, key)
-    return int(s.id[at]) if s.key[at] == key else -1
+@lean
+def find_context(s: State, key: int) -> int:
+    at = find(s.context, key)
+    return int(at) if s.context[at, KEY] == key else -1
 
 
-@jit
+@lean
+def pair_key(context: int, y: int) -> int:
+    key = (context ^ (context >> 31)) * SPREAD + y
+    return key if key != 0 else 1
+
+
+@lean
 def base_probability(s: State, y: int) -> float:
     """((c - 1/2)+ + d/2C) / n, where d of C classes were seen in n labels, this one c times."""
-    n = s.numbers[KNOWN]
-    classes = s.counts.size
-    if n == 0:
-        return 1.0 / classes
     c = s.counts[y]
-    return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.numbers[DISTINCT] / classes) / n)
+    return float(((c - 0.5 if c > 0 else 0.0) + s.base[0]) * s.base[1])
 
 
-@jit
-def count_in(s: State, context: int, y: int) -> int:
-    key = context * s.counts.size + y
-    at = find(s.pair, key)
-    return int(s.pair_count[at]) if s.pair[at] == key else 0
-
-
-@jit
+@lean
 def context_probability(s: State, context: int, y: int, lower: float) -> float:
     """(c - 1/2 + lower * d/2) / n after a context seen n times with d labels; else the lower."""
     if context < 0:
@@ -162,11 +175,12 @@ def context_probability(s: State, context: int, y: int, lower: float) -> float:
     n = s.context[context, SEEN]
     if n == 0:
         return lower
-    c = count_in(s, context, y)
+    at = find(s.pair, pair_key(s.context[context, KEY], y))
+    c = s.pair[at, 1]
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
 
 
-@jit
+@lean
 def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: Floats) -> None:
     """The probability of y under every forecaster, in the order of :func:`forecasters.names`."""
     base = base_probability(s, y)
@@ -174,13 +188,12 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
     halves = s.decay.shape[1]
     lower = base
     for h in range(halves - 1, -1, -1):
-        unit = s.decay[1, h] * BACKOFF
-        lower = (s.decayed[y, h] + unit * lower) / (s.decay[2, h] + unit)
+        lower = (s.decayed[y, h] + s.decay[1, h] * lower) * s.decay[3, h]
         p[1 + h] = lower
     at = 1 + halves
     periods = s.numbers[PERIODS]
     fixed = contexts - s.periods.size
-    candidates = s.rate.shape[0] - s.periods.size
+    candidates = s.rate.shape[1] - s.periods.size
     ids = WHOLE + contexts
     labels = ids + contexts
     lower = base
@@ -192,7 +205,8 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
     at += fixed
     for k in range(candidates):
         m = row[labels + k]
-        p[at + k] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
+        hit = y == m or (k == FEWEST and s.counts[y] == s.numbers[LEAST])
+        p[at + k] = base if m < 0 else (rates[k, 0] if hit else rates[k, 1] * base)
     at += candidates
     for i in range(periods):
         p[at + 2 * i] = context_probability(s, row[ids + fixed + i], y, base)
@@ -201,13 +215,13 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
         p[at + 2 * i + 1] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
 
 
-@jit
+@lean
 def key_of(kind: int, a: int, b: int, c: int) -> int:
     key = ((kind * SPREAD + a + 1) * SPREAD + b + 1) * SPREAD + c + 1
-    return key if key != -1 else 0
+    return key if key != 0 else 1
 
 
-@jit
+@lean
 def label_back(s: State, sample: int, period: int) -> int:
     """The newest known label a whole number of periods before a sample, or -1."""
     newest = s.numbers[LAST_SAMPLE]
@@ -223,29 +237,56 @@ def label_back(s: State, sample: int, period: int) -> int:
     return -1
 
 
-@jit
-def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, row: Ints) -> None:
+@lean
+def situation(s: State, unknown: int, row: Ints, contexts: int, last: int) -> int:
+    """Which weights and rates a sample uses: by the number of earlier samples whose label is
+    unknown (0, 1 to 3, 4 to 15, ...), if that varies; and by its user (album, without users):
+    never seen, that of the newest label, or another."""
+    bins = int(s.weights.shape[0] // (3 if last else 1))
+    b = 0
+    while unknown > 0 and b < bins - 1:
+        unknown //= 4
+        b += 1
+    if last == 0:
+        return b
+    key = row[WHOLE + ORDERS]
+    if key == s.numbers[NEWEST_GROUP]:
+        return b + bins
+    return b if row[WHOLE + contexts + ORDERS] < 0 else b + 2 * bins
+
+
+@lean
+def set_contexts(
+    s: State, sample: int, unknown: int, groups: Ints, last: int, contexts: int, row: Ints
+) -> None:
     """Write the contexts and candidate labels that a sample has when it is answered."""
     newest, second, third = s.numbers[NEWEST], s.numbers[SECOND], s.numbers[THIRD]
     ids = WHOLE + contexts
     labels = ids + contexts
     fixed = contexts - s.periods.size
     row[SAMPLE] = sample
-    row[WHOLE] = key_of(0, newest, -1, -1)
-    row[WHOLE + 1] = key_of(1, newest, second, -1)
-    row[WHOLE + 2] = key_of(2, newest, second, third)
     for g in range(groups.size):
-        row[WHOLE + ORDERS + g] = key_of(3 + g, groups[g], -1, -1)
+        row[WHOLE + ORDERS + g] = key_of(g, groups[g], -1, -1)
+    if last:
+        row[ids + ORDERS] = find_context(s, row[WHOLE + ORDERS])
+    now = situation(s, unknown, row, contexts, last)
+    row[SITUATION] = now
+    row[WHOLE] = key_of(32 + 4 * now, newest, -1, -1)
+    row[WHOLE + 1] = key_of(33 + 4 * now, newest, second, -1)
+    row[WHOLE + 2] = key_of(34 + 4 * now, newest, second, third)
     for i in range(s.numbers[PERIODS]):
         row[WHOLE + fixed + i] = key_of(16, s.periods[i], sample % s.periods[i], -1)
     for x in range(fixed + s.numbers[PERIODS]):
-        row[ids + x] = context_id(s, row[WHOLE + x])
+        row[ids + x] = find_context(s, row[WHOLE + x])
     for k in range(STAY, NEXT):
         row[labels + k] = newest
     for x in range(2):
         c = row[ids + x]
         row[labels + NEXT + x] = s.context[c, TOP] if c >= 0 else -1
-    row[labels + RARE] = s.numbers[OLDEST]
+    row[labels + RARE] = row[labels + FEWEST] = oldest = s.numbers[OLDEST]
+    every = s.numbers[LEAST_CLASSES] == s.numbers[DISTINCT]
+    if every or s.counts[oldest] > s.numbers[LEAST]:
+        row[labels + FEWEST] = -1
     for g in range(last):
         c = row[ids + ORDERS + g]
         row[labels + CANDIDATES + g] = s.context[c, LAST] if c >= 0 else -1
@@ -253,32 +294,35 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
         row[labels + CANDIDATES + last + i] = label_back(s, sample, int(s.periods[i]))
 
 
-@jit
-def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
+@lean
+def set_rates(s: State, row: Ints, labels: int, used: int, points: bool, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
-    the factor on the frequencies of all other classes."""
-    for k in range(used):
+    the factor on the frequencies of all other classes. FEWEST shares r among several classes. Top
+    classes need only the rates per class."""
+    rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
+    for k in range(STAY_CLASS if points else 0, NEXT if points else used):
         m = row[labels + k]
         if m < 0:
             continue
         if k == STAY_CLASS:
-            hits, tries = s.class_rate[m, 0], s.class_rate[m, 1]
+            hits, tries = class_rate[m, 0], class_rate[m, 1]
         elif k == STAY_CLASS_LATELY:
-            hits, tries = s.class_rate[m, 2], s.class_rate[m, 3]
+            hits, tries = class_rate[m, 2], class_rate[m, 3]
         else:
-            hits, tries = s.rate[k, 0], s.rate[k, 1]
+            hits, tries = rate[k, 0], rate[k, 1]
         r = (hits + 0.5) / (tries + 1)
-        rates[k, 0] = r
-        rates[k, 1] = (1 - r) / (1 - base_probability(s, m))
+        several = s.numbers[LEAST_CLASSES] if k == FEWEST else 1
+        rates[k, 0] = r / several
+        rates[k, 1] = (1 - r) / (1 - several * base_probability(s, m))
 
 
-@jit
+@lean
 def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
     """The top class of every forecaster; -1 before the first label."""
     majority = s.numbers[MAJORITY]
     halves = s.decay.shape[1]
     fixed = contexts - s.periods.size
-    candidates = s.rate.shape[0] - s.periods.size
+    candidates = s.rate.shape[1] - s.periods.size
     ids = WHOLE + contexts
     labels = ids + contexts
     top[0] = majority
@@ -309,15 +353,15 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
         top[at + 2 * i + 1] = m if m >= 0 else majority
 
 
-@jit
-def mix(s: State, p: Floats, experts: int) -> float:
+@lean
+def mix(weights: Floats, p: Floats, experts: int) -> float:
     total = 0.0
     for e in range(experts):
-        total += s.weights[e] * p[e]
+        total += weights[e] * p[e]
     return total
 
 
-@jit
+@lean
 def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats) -> None:
     """p(label) / q(label) under every beta, and under the model's own probabilities if given."""
     n = s.beta.size
@@ -333,7 +377,7 @@ def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats)
             f[n + 3] = sure / q if hit else (1 - sure) / (1 - q)
 
 
-@jit
+@lean
 def dot(a: Floats, b: Floats) -> float:
     total = 0.0
     for i in range(a.size):
@@ -341,12 +385,15 @@ def dot(a: Floats, b: Floats) -> float:
     return total
 
 
-@jit
+@lean
 def reweigh(w: Floats, p: Floats, power: float) -> None:
     """Bayes with likelihoods to a power, then a share of SHARE * power toward equal weights."""
     total = 0.0
+    if power != 1:
+        for e in range(w.size):
+            p[e] = p[e] ** power
     for e in range(w.size):
-        w[e] *= p[e] if power == 1 else p[e] ** power
+        w[e] *= p[e]
         total += w[e]
     share = SHARE * power
     scale, add = (1 - share) / total, share / w.size
@@ -354,44 +401,84 @@ def reweigh(w: Floats, p: Floats, power: float) -> None:
         w[e] = w[e] * scale + add
 
 
-@jit
+@lean
 def contexts_in(s: State) -> int:
     """Contexts per sample, those of periods not yet found included."""
-    return int((s.whole.shape[1] - WHOLE - s.rate.shape[0]) // 2)
+    return int((s.whole.shape[1] - WHOLE - s.rate.shape[1]) // 2)
 
 
-@jit
+@lean
 def experts_in(s: State) -> int:
     """Forecasters at work."""
-    return int(s.weights.size - 2 * (s.periods.size - s.numbers[PERIODS]))
+    return int(s.weights.shape[1] - 2 * (s.periods.size - s.numbers[PERIODS]))
 
 
-@jit
+@lean
 def mixture_top(
-    s: State, row: Ints, rates: Floats, contexts: int, experts: int, top: Ints, p: Floats
+    s: State,
+    row: Ints,
+    rates: Floats,
+    contexts: int,
+    experts: int,
+    top: Ints,
+    p: Floats,
+    y: int,
+    q_y: float,
+    a: int,
+    q_a: float,
 ) -> tuple[int, float]:
-    """The most probable class of the mixture and its probability.
+    """The most probable class of the mixture and its probability; those of y and a are known.
 
     Searched among the top classes of the forecasters whose weight is at least HEAVY.
     """
+    weights = s.weights[row[SITUATION]]
     best, best_q = -1, 0.0
     for e in range(experts):
         c = top[e]
-        if c < 0 or c == best or s.weights[e] < HEAVY:
+        if c < 0 or c == best or weights[e] < HEAVY:
             continue
         seen = False
         for earlier in range(e):
-            seen |= top[earlier] == c and s.weights[earlier] >= HEAVY
+            seen |= top[earlier] == c and weights[earlier] >= HEAVY
         if seen:
             continue
-        probabilities(s, row, rates, contexts, c, p)
-        q = mix(s, p, experts)
+        if c == y:
+            q = q_y
+        elif c == a:
+            q = q_a
+        else:
+            probabilities(s, row, rates, contexts, c, p)
+            q = mix(weights, p, experts)
         if q > best_q:
             best, best_q = c, q
     return best, best_q
 
 
-@jit
+@lean
+def calibration(s: State, now: int, q: float) -> tuple[float, float]:
+    """The factors by which the probability q of the mixture's top class, and those of all other
+    classes, are multiplied: odds times beta, mixed over beta."""
+    rest = 0.0
+    for b in range(s.beta.size):
+        rest += s.beta_weights[0, now, b] / (1 + (s.beta[b] - 1) * q)
+    return (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
+
+
+@lean
+def count_least(s: State, y: int) -> None:
+    """The smallest count of a seen class, and how many classes have it, after y was counted."""
+    if s.counts[y] == 1:
+        s.numbers[LEAST_CLASSES] = s.numbers[LEAST_CLASSES] + 1 if s.numbers[LEAST] == 1 else 1
+        s.numbers[LEAST] = 1
+    elif s.counts[y] == s.numbers[LEAST] + 1:
+        s.numbers[LEAST_CLASSES] -= 1
+        if s.numbers[LEAST_CLASSES] == 0:
+            s.numbers[LEAST] += 1
+            for c in range(s.counts.size):
+                s.numbers[LEAST_CLASSES] += s.counts[c] == s.numbers[LEAST]
+
+
+@lean
 def see(s: State, y: int) -> None:
     """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
     numbers = s.numbers
@@ -413,116 +500,136 @@ def see(s: State, y: int) -> None:
         numbers[LATEST] = y
     s.counts[y] += 1
     numbers[KNOWN] += 1
-    if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
+    count_least(s, y)
+    # Strictly: among equals, the most recent one would be no constant.
+    if numbers[MAJORITY] < 0 or s.counts[y] > s.counts[numbers[MAJORITY]]:
         numbers[MAJORITY] = y
-    for h in range(s.decay.shape[1]):
+    s.base[0] = 0.5 * numbers[DISTINCT] / s.counts.size
+    s.base[1] = 1 / numbers[KNOWN]
+    halves = s.decay.shape[1]
+    for h in range(halves):
         s.decay[1, h] *= s.decay[0, h]
         s.decay[2, h] += s.decay[1, h]
+        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
         s.decayed[y, h] += s.decay[1, h]
+    for h in range(halves):
         if s.decay_top[h] < 0 or s.decayed[y, h] >= s.decayed[s.decay_top[h], h]:
             s.decay_top[h] = y
-        if s.decay[1, h] > LARGE:
-            s.decay[2, h] /= s.decay[1, h]
-            for c in range(s.counts.size):
-                s.decayed[c, h] /= s.decay[1, h]
-            s.decay[1, h] = 1.0
+    if numbers[KNOWN] % 64 == 0:  # increments grow by at most 4^64 in between
+        for h in range(halves):
+            if s.decay[1, h] > LARGE:
+                scale = 1 / s.decay[1, h]
+                s.decay[1, h] = 1.0
+                s.decay[2, h] *= scale
+                s.decay[3, h] /= scale
+                for c in range(s.counts.size):
+                    s.decayed[c, h] *= scale
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
-@jit
-def count_context(s: State, key: int, context: int, y: int) -> None:
-    """Count a label after a context. A full table takes no new contexts and no new labels."""
-    if context < 0:
-        at = find(s.key, key)
-        if s.key[at] != key:
-            if s.numbers[CONTEXTS] >= s.context.shape[0]:
-                return
-            s.key[at] = key
-            s.id[at] = s.numbers[CONTEXTS]
-            s.numbers[CONTEXTS] += 1
-        context = s.id[at]
-    facts = s.context[context]
-    facts[LAST] = y
-    pair = context * s.counts.size + y
-    at = find(s.pair, pair)
-    if s.pair[at] != pair:
-        if 2 * s.numbers[PAIRS] >= s.pair.size:
+@lean
+def count_context(s: State, key: int, y: int, fill: float) -> None:
+    """Count a label after a context. A table that is ``fill`` full takes no new contexts or labels:
+    a fifth for the last three labels, three tenths for the last two, then half for all."""
+    context = s.context[find(s.context, key)]
+    if context[KEY] != key:
+        if s.numbers[CONTEXTS] >= fill * s.context.shape[0]:
             return
-        s.pair[at] = pair
-        s.pair_count[at] = 0
+        context[KEY] = key
+        s.numbers[CONTEXTS] += 1
+    context[LAST] = y
+    pair = s.pair[find(s.pair, pair_key(key, y))]
+    if pair[0] == 0:
+        if s.numbers[PAIRS] >= fill * s.pair.shape[0]:
+            return
+        pair[0] = pair_key(key, y)
         s.numbers[PAIRS] += 1
-        facts[LABELS] += 1
-    s.pair_count[at] += 1
-    facts[SEEN] += 1
-    if s.pair_count[at] >= facts[BEST]:
-        facts[BEST], facts[TOP] = s.pair_count[at], y
+        context[LABELS] += 1
+    pair[1] += 1
+    context[SEEN] += 1
+    if pair[1] >= context[BEST]:
+        context[BEST], context[TOP] = pair[1], y
 
 
-@jit
+@lean
 def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
+    rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
     for k in range(used):
         m = row[labels + k]
         if m < 0:
             continue
-        if k == STAY_LATELY:
-            s.rate[k, 0] *= FORGET
-            s.rate[k, 1] *= FORGET
-        s.rate[k, 0] += y == m
-        s.rate[k, 1] += 1
+        fade = FORGET if k == STAY_LATELY else 1.0
+        rate[k, 0] = rate[k, 0] * fade + (y == m)
+        rate[k, 1] = rate[k, 1] * fade + 1
         if k == STAY_CLASS:
-            s.class_rate[m, 0] += y == m
-            s.class_rate[m, 1] += 1
+            class_rate[m, 0] += y == m
+            class_rate[m, 1] += 1
         elif k == STAY_CLASS_LATELY:
-            s.class_rate[m, 2] = s.class_rate[m, 2] * FORGET + (y == m)
-            s.class_rate[m, 3] = s.class_rate[m, 3] * FORGET + 1
+            class_rate[m, 2] = class_rate[m, 2] * FORGET + (y == m)
+            class_rate[m, 3] = class_rate[m, 3] * FORGET + 1
 
 
-@jit
-def learn(s: State, at: int, contexts: int, f: Floats) -> None:
+@lean
+def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
-    row, real = s.whole[at], s.real[at]
-    y, sample = row[LABEL], row[SAMPLE]
+    experts = int(s.real[at, EXPERTS])
+    if not points:
+        learn_weights(s, s.whole[at, SITUATION], s.real[at], f)
+    learn_counts(s, s.whole[at], contexts, experts)
+
+
+@lean
+def learn_weights(s: State, situation: int, real: Floats, f: Floats) -> None:
     experts = int(real[EXPERTS])
     power = 1 / (real[DELAY] + 1)
     now = experts_in(s)
     for e in range(experts, now):  # forecasters that did not exist when the sample was answered
         real[REAL + e] = real[MIXED]
-    reweigh(s.weights[:now], real[REAL : REAL + now], power)
+    reweigh(s.weights[situation, :now], real[REAL : REAL + now], power)
     calibrated = f[: s.beta.size]
     factors(s, real[TOP_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
-    reweigh(s.beta_weights[0, : s.beta.size], calibrated, power)
+    reweigh(s.beta_weights[0, situation, : s.beta.size], calibrated, power)
     factors(s, real[PLACEBO_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
-    reweigh(s.beta_weights[2, : s.beta.size], calibrated, power)
+    reweigh(s.beta_weights[2, situation, : s.beta.size], calibrated, power)
     if real[ANSWER_Q] >= 0:
         factors(s, real[ANSWER_Q], real[ANSWER_HIT] > 0, real[RATIO], real[SURE], f)
-        reweigh(s.beta_weights[1], f, power)
-    periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
+        reweigh(s.beta_weights[1, situation], f, power)
+
+
+@lean
+def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
+    y, sample = row[LABEL], row[SAMPLE]
+    periods = (experts - (s.weights.shape[1] - 2 * s.periods.size)) // 2
     fixed = contexts - s.periods.size
     for x in range(fixed + periods):
-        count_context(s, row[WHOLE + x], row[WHOLE + contexts + x], y)
-    used = s.rate.shape[0] - s.periods.size + periods
+        fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
+        count_context(s, row[WHOLE + x], y, fill)
+    used = s.rate.shape[1] - s.periods.size + periods
     count_candidates(s, row, WHOLE + 2 * contexts, used, y)
     see(s, y)
+    s.numbers[NEWEST_GROUP] = row[WHOLE + ORDERS]
     s.recent[sample & (s.recent.size - 1)] = y
     s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
 
 
-@jit
-def prepare(
-    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
-) -> tuple[int, float, float, float]:
-    """Contexts of a sample, and the mixture's top class with its probability; then the calibration:
-    the factors by which the probability of the top class, and of all others, is multiplied."""
+@lean
+def set_tops(
+    s: State,
+    sample: int,
+    unknown: int,
+    groups: Ints,
+    last: int,
+    points: bool,
+    row: Ints,
+    rates: Floats,
+    top: Ints,
+) -> None:
+    """Contexts and candidates of a sample, hit rates, and the top class of every forecaster."""
     contexts = contexts_in(s)
-    set_contexts(s, sample, groups, last, contexts, row)
-    used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
-    set_rates(s, row, WHOLE + 2 * contexts, used, rates)
+    set_contexts(s, sample, unknown, groups, last, contexts, row)
+    used = s.rate.shape[1] - s.periods.size + s.numbers[PERIODS]
+    set_rates(s, row, WHOLE + 2 * contexts, used, points, rates)
     tops(s, row, rates, contexts, top)
-    best, q = mixture_top(s, row, rates, contexts, experts_in(s), top, p)
-    rest = 0.0
-    for b in range(s.beta.size):
-        rest += s.beta_weights[0, b] / (1 + (s.beta[b] - 1) * q)
-    return best, q, (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
 
 
 @jit
@@ -531,14 +638,132 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     forecaster; returns the mixture's top class."""
     contexts = contexts_in(s)
     row = np.zeros(s.whole.shape[1], np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
-    top = np.empty(s.weights.size, np.int64)
+    rates = np.zeros((s.rate.shape[1], 2))
+    top = np.empty(s.weights.shape[1], np.int64)
     sample = s.numbers[ANSWERED] + ahead
-    best, _, up, rest = prepare(s, sample, groups, last, row, rates, top, experts[0])
+    set_tops(s, sample, ahead, groups, last, False, row, rates, top)
+    best, best_q = mixture_top(
+        s, row, rates, contexts, experts_in(s), top, experts[0], -1, 0.0, -1, 0.0
+    )
+    up, rest = calibration(s, row[SITUATION], best_q)
     for y in range(q.size):
         probabilities(s, row, rates, contexts, y, experts[y])
-        q[y] = mix(s, experts[y], experts_in(s)) * (up if y == best else rest)
+        q[y] = mix(s.weights[row[SITUATION]], experts[y], experts_in(s)) * (
+            up if y == best else rest
+        )
     return best
+
+
+@lean
+def advance_with(
+    s: State,
+    until: int,
+    y: Labels,
+    answers: Labels,
+    logp: Floats,
+    sure: Floats,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    start: int,
+    block: int,
+    bits: Floats,
+    weights: Floats,
+    hits: Ints,
+    tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
+    f: Floats,
+    p: Floats,
+    top: Ints,
+    rates: Floats,
+) -> None:
+    contexts = contexts_in(s)
+    mask = s.whole.shape[0] - 1
+    plain = f[: s.beta.size]
+    for t in range(known.size + 1):
+        goal = known[t] if t < known.size else until
+        while s.numbers[KNOWN] < goal:
+            i = s.numbers[KNOWN]
+            if order.size:
+                i = order[i]
+            learn(s, slot[i] if slot.size else i & mask, contexts, points, f)
+        if t == known.size:
+            break
+        j = turn[t] if turn.size else first + t
+        v = j if turn.size else t
+        at = slot[j] if slot.size else j & mask
+        row, real = s.whole[at], s.real[at]
+        experts = experts_in(s)
+        s.recent[j & (s.recent.size - 1)] = -1
+        s.numbers[ANSWERED] += 1
+        unknown = j - known[t]
+        label = y[v]
+        real[EXPERTS] = experts
+        row[LABEL] = label
+        best = -1
+        if points:
+            set_tops(s, j, unknown, groups[v], last, True, row, rates, top)
+        else:
+            set_tops(s, j, unknown, groups[v], last, False, row, rates, top)
+            now = row[SITUATION]
+            w = s.weights[now]
+            probabilities(s, row, rates, contexts, label, real[REAL:])
+            mixed = mix(w, real[REAL:], experts)
+            a = int(answers[v]) if answers.size else -1
+            q_a = 0.0
+            if a == label:
+                q_a = mixed
+            elif 0 <= a < s.counts.size:
+                probabilities(s, row, rates, contexts, a, p)
+                q_a = mix(w, p, experts)
+            best, best_q = mixture_top(
+                s, row, rates, contexts, experts, top, p, label, mixed, a, q_a
+            )
+            up, rest = calibration(s, now, best_q)
+            q = mixed * (up if label == best else rest)
+            real[DELAY] = unknown
+            real[MIXED] = mixed
+            real[TOP_Q] = best_q
+            real[TOP_HIT] = label == best
+            real[PLACEBO_Q] = best_q * up
+            factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
+            placebo = dot(plain, s.beta_weights[2, now, : s.beta.size])
+            real[ANSWER_Q] = -1.0
+            added = 1.0
+            if answers.size:
+                real[ANSWER_Q] = q_a * (up if a == best else rest)
+                real[ANSWER_HIT] = a == label
+                real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
+                real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
+                factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
+                added = dot(f, s.beta_weights[1, now])
+        few = WHOLE + 2 * contexts + FEWEST
+        if row[few] >= 0 and s.counts[label] == s.numbers[LEAST]:
+            row[few] = label  # a hit
+        if right.size:
+            mark = np.uint64(best == label) << np.uint64(63)
+            for e in range(experts):
+                mark |= np.uint64(top[e] == label) << np.uint64(e)
+            right[j] = mark
+        if j < start or (answers.size and answers[v] < -1):
+            continue
+        b = (j - start) // block
+        tries[b] += 1
+        for e in range(experts):
+            hits[b, e] += top[e] == label
+        hits[b, s.weights.shape[1]] += best == label
+        if not points:
+            bits[b, 0] -= np.log2(real[REAL])
+            bits[b, 1] -= np.log2(q)
+            bits[b, 2] += np.log2(added)
+            bits[b, 3] += np.log2(placebo)
+            for e in range(experts):
+                weights[b, e] += w[e]
 
 
 @jit
@@ -562,76 +787,26 @@ def advance(
     weights: Floats,
     hits: Ints,
     tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
 ) -> None:
     """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
     with the labels known to it; then learn until ``until`` labels are known.
 
     y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
     of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
-    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture).
+    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
+    gets the same per sample, as bits. Samples with the answer -2 are not scored. ``points``: no
+    probabilities, no mixture.
     """
-    contexts = contexts_in(s)
-    capacity = s.whole.shape[0]
-    f = np.empty(s.beta_weights.shape[1])
-    plain = f[: s.beta.size]
-    p = np.empty(s.weights.size)
-    top = np.empty(s.weights.size, np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
-    for t in range(known.size + 1):
-        goal = known[t] if t < known.size else until
-        while s.numbers[KNOWN] < goal:
-            i = s.numbers[KNOWN]
-            if order.size:
-                i = order[i]
-            learn(s, slot[i] if slot.size else i % capacity, contexts, f)
-        if t == known.size:
-            break
-        j = turn[t] if turn.size else first + t
-        v = j if turn.size else t
-        at = slot[j] if slot.size else j % capacity
-        row, real = s.whole[at], s.real[at]
-        experts = experts_in(s)
-        s.recent[j & (s.recent.size - 1)] = -1
-        s.numbers[ANSWERED] += 1
-        best, best_q, up, rest = prepare(s, j, groups[v], last, row, rates, top, p)
-        label = y[v]
-        probabilities(s, row, rates, contexts, label, real[REAL:])
-        mixed = mix(s, real[REAL:], experts)
-        q = mixed * (up if label == best else rest)
-        row[LABEL] = label
-        real[DELAY] = j - known[t]
-        real[EXPERTS] = experts
-        real[MIXED] = mixed
-        real[TOP_Q] = best_q
-        real[TOP_HIT] = label == best
-        real[PLACEBO_Q] = best_q * up
-        factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
-        placebo = dot(plain, s.beta_weights[2, : s.beta.size])
-        real[ANSWER_Q] = -1.0
-        added = 1.0
-        if answers.size:
-            a = answers[v]
-            real[ANSWER_Q] = 0.0
-            if 0 <= a < s.counts.size:
-                probabilities(s, row, rates, contexts, a, p)
-                real[ANSWER_Q] = mix(s, p, experts) * (up if a == best else rest)
-            real[ANSWER_HIT] = a == label
-            real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
-            real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
-            factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
-            added = dot(f, s.beta_weights[1])
-        if j < start:
-            continue
-        b = (j - start) // block
-        tries[b] += 1
-        bits[b, 0] -= np.log2(real[REAL])
-        bits[b, 1] -= np.log2(q)
-        bits[b, 2] += np.log2(added)
-        bits[b, 3] += np.log2(placebo)
-        for e in range(experts):
-            weights[b, e] += s.weights[e]
-            hits[b, e] += top[e] == label
-        hits[b, s.weights.size] += best == label
+    f = np.empty(s.beta_weights.shape[2])
+    p = np.empty(s.weights.shape[1])
+    top = np.empty(s.weights.shape[1], np.int64)
+    rates = np.zeros((s.rate.shape[1], 2))
+    advance_with(
+        s, until, y, answers, logp, sure, groups, last, first, known, turn, order, slot, start,
+        block, bits, weights, hits, tries, right, points, f, p, top, rates,
+    )  # fmt: skip
 
 
 @jit
@@ -654,9 +829,25 @@ def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
 
 
 @jit
-def rehash(old: Ints, values: Ints, new: Ints, new_values: Ints) -> None:
-    for i in range(old.size):
-        if old[i] != -1:
-            at = find(new, old[i])
-            new[at] = old[i]
-            new_values[at] = values[i]
+def rehash(old: Ints, new: Ints) -> None:
+    for i in range(old.shape[0]):
+        if old[i, 0] != 0:
+            new[find(new, old[i, 0])] = old[i]
+
+
+@jit
+def count_bits(
+    right: NDArray[np.uint64], scored: NDArray[np.bool_], block: int, hits: Ints, tries: Ints
+) -> None:
+    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty)."""
+    for j in range(right.size):
+        if scored.size and not scored[j]:
+            continue
+        b = j // block
+        tries[b] += 1
+        word = right[j]
+        f = 0
+        while word:
+            hits[b, f] += np.int64(word & np.uint64(1))
+            word >>= np.uint64(1)
+            f += 1

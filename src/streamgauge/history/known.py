@@ -82,6 +82,10 @@ def known_labels(
     >>> late.order, late.known
     (array([1, 0, 2, 3]), array([0, 0, 1, 3]))
     """
+    if label_times is None and np.ndim(shift) == np.ndim(step) == 0:
+        size = check_step(step)[1]
+        regular = Regular(int(check_shifts(shift)[0]), size, int(check_shifts(delay)[0]))
+        return Known(None, regular.between(0, count))
     index = np.arange(count, dtype=np.int64)
     shifts = check_shifts(shift)
     if np.ndim(shift) and shifts.shape != (count,):

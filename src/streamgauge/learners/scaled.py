@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.models.inputs import at_hand
+from streamgauge.models.base import at_hand
 from streamgauge.streams.gate import to_device
 from streamgauge.streams.scaling import OnlineScaler
 

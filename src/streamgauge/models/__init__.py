@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from streamgauge.models.base import Model
-from streamgauge.models.build import BACKBONES, HEADS, build
-from streamgauge.models.closed import closed_form, slopes
-from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
-from streamgauge.models.inputs import to_float
-from streamgauge.models.placement import has_bfloat16, suit
+from streamgauge.models.base import (
+    UNSEEN,
+    CosineHead,
+    Head,
+    LinearHead,
+    Model,
+    refuse_unused_normalisation,
+    to_float,
+)
+from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, suit
+from streamgauge.models.small import closed_form, slopes
 from streamgauge.models.weights import Loaded, load_weights
 
 __all__ = [
@@ -23,6 +28,7 @@ __all__ = [
     "closed_form",
     "has_bfloat16",
     "load_weights",
+    "refuse_unused_normalisation",
     "slopes",
     "suit",
     "to_float",

@@ -1,7 +1,7 @@
 """Plot functions of every page: traces and layouts for plotly.js.
 
 They hold no colours, which follow the reader's light or dark theme. `meta` of a trace tells draw.js
-how to style it: `role` is line, band, level, front, point, outlines or dots, and `colour` is a
+how to style it: `role` is line, band, bar, level, front, point, outlines or dots; `colour` is a
 number of the palette. Names may hold anything and are escaped here, since plotly reads HTML tags in
 texts.
 """
@@ -135,10 +135,28 @@ def markers(name: str, x: ArrayLike, y: ArrayLike, errors: ArrayLike, colour: in
     return trace | {"error_y": {"array": rounded(errors), "thickness": 1.5, "width": 4}}
 
 
-def bars(name: str, x: ArrayLike, y: ArrayLike, width: ArrayLike, hover: str) -> Trace:
-    """Bars of given widths, centred at `x`; none where `y` is NaN."""
-    trace = _trace(name, "line", 0, x, y)
-    return trace | {"type": "bar", "width": rounded(width), "hovertemplate": hover}
+def part_of_bar(
+    name: str, row: str, value: float, low: float, high: float, colour: int, unit: str
+) -> Trace:
+    """A horizontal bar with the interval of its length; bars of one row are stacked."""
+    trace = _trace(name, "bar", colour, [value], [0]) | {"type": "bar", "orientation": "h"}
+    trace["y"] = [escape(row)]
+    hover = f"{escape(name)}: {value:.3f} {escape(unit)}"
+    if not math.isnan(low):
+        ends = {"array": [high - value], "arrayminus": [value - low], "symmetric": False}
+        trace["error_x"] = ends | {"thickness": 1.5}
+        hover += f" [{low:.3f}, {high:.3f}]"
+    return trace | {"hovertemplate": f"{hover}<extra></extra>"}
+
+
+def layer(name: str, x: ArrayLike, y: ArrayLike, colour: int) -> Trace:
+    """One layer of shares that are stacked to 100 %."""
+    return line(name, x, y, colour, width=0.5) | {"stackgroup": "shares"}
+
+
+def horizontal(y: float) -> dict[str, Any]:
+    """A dotted horizontal line, for `shapes` of a layout."""
+    return {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}
 
 
 def vertical(x: Any) -> dict[str, Any]:
@@ -159,11 +177,9 @@ def map_figure(
     x: list[float | None] = []
     y: list[float | None] = []
     for border in borders:
-        if x:
-            x.append(None)
-            y.append(None)
-        y += border[:, 0].round(5).tolist()
-        x += border[:, 1].round(5).tolist()
+        gap = [None] if x else []
+        y += [*gap, *border[:, 0].round(5).tolist()]
+        x += [*gap, *border[:, 1].round(5).tolist()]
     outlines = _trace("borders", "outlines", 0, [], []) | {"x": x, "y": y, "mode": "lines"}
     dots = _trace("centres", "dots", 0, [], []) | {
         "x": centres[:, 1].round(5).tolist(),
@@ -181,25 +197,17 @@ def _map_layout(x: Iterable[float | None], y: Iterable[float | None]) -> dict[st
     latitude = np.array([value for value in y if value is not None])
     margin = 0.03 * max(float(np.ptp(longitude)), float(np.ptp(latitude)), 1e-4)
 
-    def bounds(values: Floats, most: float) -> list[float]:
-        return [max(-most, float(values.min()) - margin), min(most, float(values.max()) + margin)]
+    def axis(title: str, values: Floats, most: float, **more: Any) -> dict[str, Any]:
+        low, high = float(values.min()) - margin, float(values.max()) + margin
+        limits = [max(-most, low), min(most, high)]
+        return {"title": {"text": title}, "range": limits, "constrain": "domain", **more}
 
     middle = math.radians(float(latitude.min() + latitude.max()) / 2)
     # Far from the equator a whole globe cannot be shown true to size anyway.
     ratio = 1 / max(0.2, math.cos(middle)) if np.ptp(longitude) < 90 else 1.0
     return {
-        "xaxis": {
-            "title": {"text": "longitude"},
-            "range": bounds(longitude, 180),
-            "constrain": "domain",
-        },
-        "yaxis": {
-            "title": {"text": "latitude"},
-            "range": bounds(latitude, 90),
-            "scaleanchor": "x",
-            "scaleratio": ratio,
-            "constrain": "domain",
-        },
+        "xaxis": axis("longitude", longitude, 180),
+        "yaxis": axis("latitude", latitude, 90, scaleanchor="x", scaleratio=ratio),
         "hovermode": "closest",
         "showlegend": False,
     }

@@ -96,8 +96,7 @@ def _compute_text(title: str, computed: Compute) -> str:
 
 
 def scores_text(runs: Iterable[Run]) -> str:
-    """Every score of every learner, mean ± deviation over seeds; tables as wide as fits. A run that
-    is incomplete has a column of its own."""
+    """Every score of every learner, mean ± deviation over seeds, and those of incomplete runs."""
     parts = []
     for board in leaderboard(runs):
         columns = _score_columns(board)
