@@ -39,6 +39,9 @@ MOVED = {
     for name in names.split()
 } | {
     "audit._kernels": "audit.kernels",
+    "audit.durations": "history.durations",
+    "audit.intervals": "history.intervals",
+    "audit.periods": "history.periods",
     "audit.spread": "audit.parallel",
     "cli.cluster": "cli.options",
     "cli_cluster": "cli.options",

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgauge.audit import blind_accuracy, reference_levels
-from streamgauge.audit.counting import BlindCounter, encode
+from streamgauge.audit.counting import BlindCounter
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.known import encode
 
 TIES = ["recent", "smallest", "evalocl"]
 

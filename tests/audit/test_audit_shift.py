@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from streamgauge.audit import blind_accuracy, select_shift
-from streamgauge.audit.durations import in_words, period_name, seconds
-from streamgauge.audit.intervals import (
+from streamgauge.audit.shift import LabelStream, shift_grid
+from streamgauge.errors import StreamgaugeError
+from streamgauge.history.durations import in_words, period_name, seconds
+from streamgauge.history.intervals import (
     critical,
     errors_for,
     influence,
@@ -17,9 +19,7 @@ from streamgauge.audit.intervals import (
     ratio_error,
     run_error,
 )
-from streamgauge.audit.periods import burst_length, find_periods, match_curve, match_curve_in_time
-from streamgauge.audit.shift import LabelStream, shift_grid
-from streamgauge.errors import StreamgaugeError
+from streamgauge.history.periods import burst_length, find_periods, match_curve, match_curve_in_time
 
 
 def sticky(n, rho, classes, seed):

@@ -18,9 +18,11 @@ from streamgauge.audit.repeats import (
 )
 from streamgauge.audit.shift import select_shift
 from streamgauge.audit.verdict import ShiftChoice
+from streamgauge.history.bits import Explanation, explain
 
 __all__ = [
     "Audit",
+    "Explanation",
     "ReferenceLevels",
     "ShiftChoice",
     "audit",
@@ -28,6 +30,7 @@ __all__ = [
     "blind_accuracy",
     "blind_without_album",
     "blind_without_user",
+    "explain",
     "holds",
     "neighbour_accuracy",
     "reference_levels",

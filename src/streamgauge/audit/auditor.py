@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgauge.audit.blind import ReferenceLevels, levels_from_counts
-from streamgauge.audit.counting import Floats, Ints, block_size
-from streamgauge.audit.durations import seconds
-from streamgauge.audit.intervals import influence, interval, run_error
+from streamgauge.audit.counting import block_size
 from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.parallel import ROWS, ParallelMap, fits_in_memory, scan_pieces, tally_pieces
 from streamgauge.audit.repeats import (
@@ -38,6 +36,9 @@ from streamgauge.audit.verdict import (
     plain_number,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.durations import seconds
+from streamgauge.history.intervals import influence, interval, run_error
+from streamgauge.history.known import Floats, Ints
 
 SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 # Longer streams use a coarser grid of windows and shifts, to limit the time.

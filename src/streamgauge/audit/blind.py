@@ -14,13 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
-    check_shifts,
-    check_step,
     check_windows,
     count_labels,
-    encode,
-    step_starts,
 )
+from streamgauge.history.known import check_shifts, check_step, encode, step_starts
 
 
 def blind_accuracy(

@@ -18,109 +18,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from streamgauge.history.known import Floats, Ints, check_shifts, check_step, check_whole
 
 TIES = ("recent", "smallest", "evalocl")
 # Measured cost per label in nanoseconds: of a backward walk, and of sliding one window.
 WALK, SLIDE = 3.3, 50.0
 
 
-def encode(labels: ArrayLike) -> tuple[NDArray[np.int32], int]:
-    """Labels as class numbers 0..n-1, and n.
-
-    Small whole numbers are used unchanged; other labels are numbered in sorted order.
-
-    >>> encode(["b", "a", "b"])
-    (array([1, 0, 1], dtype=int32), 2)
-    """
-    values = np.asarray(labels)
-    if values.ndim != 1:
-        raise StreamgaugeError(
-            f"labels must be a flat array, not {values.ndim}-dimensional: pass one label per sample"
-        )
-    if values.size == 0:
-        return np.zeros(0, np.int32), 0
-    if values.dtype.kind == "b":
-        values = values.astype(np.int32)
-    if values.dtype.kind == "f":
-        raise StreamgaugeError(
-            "labels are floating-point numbers: convert them to whole numbers or names "
-            "(regression is not supported)"
-        )
-    if values.dtype.kind in "iu":
-        low, high = values.min(), int(values.max())
-        if low < 0:
-            raise StreamgaugeError(
-                f"label {int(low)} is negative: classes are numbered from 0; drop or relabel the "
-                "samples whose class is unknown"
-            )
-        if high < max(1 << 20, 2 * values.size) and high < 2**31 - 1:
-            return np.ascontiguousarray(values, dtype=np.int32), high + 1
-    elif values.dtype.kind not in "US":
-        if any(v is None or v != v for v in values.tolist()):
-            raise StreamgaugeError("some labels are missing: drop those samples first")
-        values = values.astype(str)
-    names, codes = np.unique(values, return_inverse=True)
-    return codes.astype(np.int32), int(names.size)
-
-
 def check_windows(windows: ArrayLike) -> Floats:
     """Window lengths as floats (infinity is the whole history); an error for invalid ones."""
     meaning = "a window is a whole number of labels, 1 or more, or infinity for the whole history"
-    return _check_whole(windows, "window", 1, math.inf, meaning)
-
-
-def check_shifts(shifts: ArrayLike) -> Ints:
-    """Shifts as whole numbers of samples, 0 or more."""
-    meaning = "a shift is a whole number of samples, 0 or more"
-    return _check_whole(shifts, "shift", 0, float(2**62), meaning).astype(np.int64)
-
-
-def _check_whole(values: ArrayLike, name: str, least: int, most: float, meaning: str) -> Floats:
-    numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    invalid = numbers[~((numbers >= least) & (numbers == np.floor(numbers)) & (numbers <= most))]
-    if invalid.size:
-        raise StreamgaugeError(f"{name} {invalid[0]:g} is invalid: {meaning}")
-    return numbers
-
-
-def check_step(step: ArrayLike, length: int | None = None) -> tuple[Ints | None, int]:
-    """(step number of every sample, 1), or (None, step size)."""
-    numbers = np.asarray(step)
-    if numbers.dtype.kind not in "iu":
-        raise StreamgaugeError("step must be a whole number, or the step number of every sample")
-    if numbers.ndim == 0:
-        if int(numbers) < 1:
-            raise StreamgaugeError(f"step {int(numbers)} is invalid: a step has 1 sample or more")
-        return None, int(numbers)
-    if length is not None and numbers.shape != (length,):
-        raise StreamgaugeError(
-            f"step has {numbers.size} entries for {length} labels: give one step number per sample"
-        )
-    if numbers.size and np.any(numbers[1:] < numbers[:-1]):
-        raise StreamgaugeError("step numbers must never decrease: sort the samples by step first")
-    return np.ascontiguousarray(numbers, dtype=np.int64), 1
-
-
-def step_starts(step: ArrayLike, length: int) -> Ints:
-    """For every sample, the first sample of its step."""
-    steps, size = check_step(step, length)
-    index = np.arange(length, dtype=np.int64)
-    if steps is None:
-        return index - index % size
-    is_first = np.diff(steps, prepend=steps[:1] - 1) != 0
-    return np.maximum.accumulate(np.where(is_first, index, 0))
-
-
-def evenly_spaced(first: int, stop: int, most: int) -> Ints:
-    """Up to ``most`` evenly spaced positions from ``first`` to before ``stop``.
-
-    >>> evenly_spaced(0, 10, 4)
-    array([0, 3, 6, 9])
-    """
-    return np.unique(np.linspace(first, stop - 1, min(most, stop - first)).astype(np.int64))
+    return check_whole(windows, "window", 1, math.inf, meaning)
 
 
 def tie_rule(ties: str) -> int:

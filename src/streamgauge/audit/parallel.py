@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.audit.counting import Ints
 from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.audit.tally import (
     SAMPLE,
@@ -31,6 +30,7 @@ from streamgauge.audit.tally import (
     take,
 )
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.known import Ints
 from streamgauge.tables.values import Vocabulary
 
 # Calls a function for every tuple of arguments; returns the results in the order of the tuples.

@@ -15,16 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
-    Floats,
-    Ints,
     check_windows,
-    encode,
-    evenly_spaced,
     running_modes,
-    step_starts,
 )
-from streamgauge.audit.intervals import interval, ratio_error
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.intervals import interval, ratio_error
+from streamgauge.history.known import Floats, Ints, encode, evenly_spaced, step_starts
 
 TARGETS = 2_000
 USER_TARGETS = 200_000

@@ -20,21 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.audit.counting import (
     BlindCounts,
-    Floats,
-    Ints,
     block_size,
-    check_shifts,
     check_windows,
     count_labels,
-    encode,
     in_threads,
     running_modes,
-    step_starts,
 )
-from streamgauge.audit.durations import all_durations, in_words, seconds
-from streamgauge.audit.periods import Period, burst_length, find_periods
 from streamgauge.audit.verdict import MARGIN, ShiftChoice, ShiftRule, choose_shift
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.durations import all_durations, in_words, seconds
+from streamgauge.history.known import Floats, Ints, check_shifts, encode, step_starts
+from streamgauge.history.periods import Period, burst_length, find_periods
 
 # No window of 2: with ties to the most recent it equals a window of 1.
 WINDOWS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)

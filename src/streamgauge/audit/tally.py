@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import BlindCounter, Floats, Ints
+from streamgauge.audit.counting import BlindCounter
 from streamgauge.audit.log import Piece, PredictionLog
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.known import Floats, Ints
 from streamgauge.tables.values import Codes
 
 # Logs of up to this many rows are kept in memory, for sorting and all results about users.

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import BlindCounts, Floats
-from streamgauge.audit.durations import in_words
-from streamgauge.audit.intervals import critical, errors_for, influence, ratio_error, run_error
-from streamgauge.audit.periods import Period
+from streamgauge.audit.counting import BlindCounts
+from streamgauge.history.durations import in_words
+from streamgauge.history.intervals import critical, errors_for, influence, ratio_error, run_error
+from streamgauge.history.known import Floats
+from streamgauge.history.periods import Period
 
 MARGIN = 0.005
 # Number of segments of the scored part; each uses the window that was best before it.

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.intervals import interval
 from streamgauge.audit.log import PredictionLog
 from streamgauge.drift.layout import Layout, correlation_length, lay_out
 from streamgauge.drift.models import InputReader, scores_blind, scores_with_inputs
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.intervals import interval
 from streamgauge.streams import Stream
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.kernels import jit
+from streamgauge.history.kernels import jit
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.uint64]

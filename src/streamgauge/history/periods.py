@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit.counting import Floats, Ints, evenly_spaced
-from streamgauge.audit.durations import period_name
+from streamgauge.history.durations import period_name
+from streamgauge.history.known import Floats, Ints, evenly_spaced
 
 
 class Period(NamedTuple):
@@ -35,7 +35,7 @@ def match_curve(labels: NDArray[np.int32], lags: int, samples: int = 40_000) -> 
     >>> match_curve(np.array([0, 1, 0, 1, 0, 1], np.int32), 2)
     array([1., 0., 1.])
     """
-    from streamgauge.audit import kernels
+    from streamgauge.history import kernels
 
     lags = min(lags, labels.size - 1)
     start_index = evenly_spaced(0, labels.size - lags, samples)
@@ -48,7 +48,7 @@ def match_curve_in_time(
     labels: NDArray[np.int32], times: Ints, width: int, bins: int, samples: int = 20_000
 ) -> Floats:
     """r by time difference, in bins of ``width`` seconds; NaN in bins with few pairs of samples."""
-    from streamgauge.audit import kernels
+    from streamgauge.history import kernels
 
     start_index = evenly_spaced(0, labels.size, samples)
     matches, pairs = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
@@ -135,6 +135,46 @@ def nested_periods(curve: Floats) -> list[tuple[int, float]]:
         if np.isnan(subcurve).all():
             return periods
     return periods
+
+
+def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
+    """Up to ``most`` lags at which labels repeat more often than half a lag before and after.
+
+    r(lag) is the match rate over up to 8,192 samples, for lags up to a third of the labels (at most
+    16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that of
+    its neighbours and clearly above the mean of r(lag / 2) and r(3 lag / 2), by 1.2 + sqrt(2 ln L)
+    standard errors for L lags: first the shortest whose r is within 3 standard errors of the
+    largest, then others in the order of r; a multiple of one taken only if its r is larger by 3
+    standard errors.
+
+    >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
+    [7]
+    """
+    lags = min(16_384, labels.size // 3)
+    if lags < 6:
+        return []
+    labels = np.where(labels < 0, np.arange(-1, -1 - labels.size, -1, dtype=np.int32), labels)
+    curve = match_curve(labels, lags, 8_192)
+    pairs = min(8_192, labels.size - lags)
+    lag = np.arange(2, lags)
+    after = lag + lag // 2
+    before = curve[lag - lag // 2]
+    halfway = np.where(after <= lags, (before + curve[np.minimum(after, lags)]) / 2, before)
+    rate = curve[lag]
+    error = np.sqrt(np.maximum(rate * (1 - rate), halfway * (1 - halfway)) / pairs + 1e-12)
+    clear = (rate >= curve[lag - 1]) & (rate >= curve[lag + 1])
+    clear &= rate - halfway > (1.2 + np.sqrt(2 * np.log(lags))) * np.sqrt(1.5) * error
+    taken: list[int] = []
+    while clear.any() and len(taken) < most:
+        best = np.flatnonzero(clear)[np.argmax(rate[clear])]
+        near = clear & (rate >= rate[best] - 3 * error[best])
+        first = int(np.flatnonzero(near)[0])
+        period = int(lag[first])
+        taken.append(period)
+        off = np.abs(lag - np.round(lag / period) * period)
+        clear &= (off > np.maximum(1, period // 50)) | (rate > rate[first] + 3 * error[first])
+        clear[first] = False
+    return taken
 
 
 def find_periods(

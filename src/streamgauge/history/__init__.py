@@ -1,0 +1,1 @@
+"""What past labels alone predict: forecasters, bits, periods and intervals."""

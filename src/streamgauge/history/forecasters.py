@@ -1,0 +1,413 @@
+"""Forecasters that see past labels and no inputs, and their mixture.
+
+Each uses the labels that were known when a sample was answered, in the order of their arrival. In a
+context n labels with d distinct classes were counted, the label y c times. All counts use one
+estimate,
+
+    p(y | context) = ((c - 1/2)+ + d/2 * lower(y)) / n,      lower(y) alone if n = 0,
+
+which is absolute discounting: half a count of every seen label goes to the lower distribution. The
+lowest is 1 / C for C classes. The forecasters ("experts"):
+
+- *the most frequent label*: the running frequencies of the classes (``base``).
+- *the most frequent label, half-life h*: counts that halve every h labels, h from 0.5 to 8192;
+  p_h = (c_h + p_h') / (n_h + 1) with h' the next longer half-life, the last backs off to ``base``.
+- *what follows the last one, two, three labels*: counts per context of the newest known labels;
+  each order backs off to the lower one. A label is counted after the context that its sample had
+  when it was answered: so transitions bridge the gap of a shift.
+- candidates m with a hit rate r = (hits + 1/2) / (tries + 1): p(m) = r, and
+  p(y) = (1 - r) base(y) / (1 - base(m)) for the rest. m is the last label (r pooled, per class, and
+  both lately), the usual label after the last one or two, the least recently seen class, the last
+  label of the same user or album, and the newest known label a whole number of periods back.
+- *the classes seen least often*: the same for a set of classes that share r equally, all with the
+  smallest count. Used while the least recently seen class is one of them, and not all are.
+- counts per phase of a period; per user, album, hour of the day, day and hour of the week.
+
+The mixture is q(y) = sum_e w_e p_e(y), with w_e proportional to w_e p_e(label)^(1 / (D + 1)) when a
+label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.0002 / (D + 1). D is
+the number of earlier samples whose label was unknown when the sample was answered. Last, the odds
+of the mixture's top class are multiplied by beta; weights over a grid of beta are learnt in the
+same way (see :mod:`streamgauge.history.bits`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from streamgauge.history.known import Floats, Ints, Known, Regular
+from streamgauge.history.periods import repeating_lags
+
+if TYPE_CHECKING:
+    from streamgauge.history.kernels import State
+
+Codes = NDArray[np.int32]
+Bits = NDArray[np.uint64]
+
+HALF_LIVES = (0.5, 2, 8, 32, 128, 512, 2048, 8192)
+BETAS = tuple(2.0 ** (k / 2) for k in range(-6, 25))
+OWN = 4  # further experts of the answers: p, two blends of p and q, the confidence
+PERIODS = 4
+RECENT = 1 << 18
+PIECE = 1 << 16
+MOST_PAIRS = 1 << 22
+MIXTURE_BIT = 63
+FIXED_NAMES = (
+    "the most frequent label",
+    *(f"the most frequent label, half-life {h:g}" for h in HALF_LIVES),
+    "what follows the last label",
+    "what follows the last two labels",
+    "what follows the last three labels",
+)
+CANDIDATE_NAMES = (
+    "the last label",
+    "the last label, rate of late",
+    "the last label, rate by class",
+    "the last label, rate by class of late",
+    "the usual follower of the last label",
+    "the usual follower of the last two labels",
+    "the least recently seen class",
+    "the classes seen least often",
+)
+GROUP_NAMES = {
+    "user": "of the same user",
+    "album": "of the same album",
+    "hour": "at this hour of the day",
+    "day": "on this day of the week",
+    "hour of week": "at this hour of the week",
+}
+
+
+class Groups(NamedTuple):
+    """Columns that the forecasters count by, as whole numbers [samples, columns]."""
+
+    values: Ints
+    names: tuple[str, ...] = ()
+    last: int = 0
+    """How many of the columns, from the first, also forecast the last label of the same value."""
+
+
+def groups_of(
+    count: int,
+    *,
+    times: ArrayLike | None = None,
+    users: ArrayLike | None = None,
+    albums: ArrayLike | None = None,
+) -> Groups:
+    """The columns of users, albums, and hours and days of the times (in seconds)."""
+    columns: list[Ints] = []
+    names: list[str] = []
+    for name, codes in (("user", users), ("album", albums)):
+        if codes is not None:
+            columns.append(np.asarray(codes, dtype=np.int64))
+            names.append(name)
+    last = len(columns)
+    if times is not None:
+        hours = np.floor(np.asarray(times, dtype=np.float64) / 3600).astype(np.int64)
+        columns += [hours % 24, hours // 24 % 7, hours % 168]
+        names += ["hour", "day", "hour of week"]
+    values = np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.int64)
+    return Groups(values, tuple(names), last)
+
+
+def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> State:
+    """The state of forecasters that know no label; ``rows`` samples wait for their label."""
+    from streamgauge.history import kernels
+
+    classes = max(2, classes)
+    contexts = kernels.ORDERS + groups + PERIODS
+    candidates = kernels.CANDIDATES + last + PERIODS
+    experts = len(FIXED_NAMES) + groups + kernels.CANDIDATES + last
+    numbers = np.zeros(16, np.int64)
+    numbers[kernels.NEWEST : kernels.MAJORITY + 1] = -1
+    halves = len(HALF_LIVES)
+    weights = np.zeros(experts + 2 * PERIODS)
+    weights[:experts] = 1 / experts
+    beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
+    beta_weights[[0, 2]] = 1 / len(BETAS)
+    return kernels.State(
+        numbers=numbers,
+        counts=np.zeros(classes),
+        decayed=np.zeros((classes, halves)),
+        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), np.ones(halves), np.zeros(halves)]),
+        decay_top=np.full(halves, -1),
+        list=np.full((2, classes), -1),
+        rate=np.zeros((candidates, 2)),
+        class_rate=np.zeros((classes, 4)),
+        key=np.full(2, -1),
+        id=np.zeros(2, np.int64),
+        context=np.zeros((1, 5), np.int64),
+        pair=np.full(2, -1),
+        pair_count=np.zeros(2, np.int64),
+        periods=np.zeros(PERIODS, np.int64),
+        recent=np.full(RECENT, -1, np.int32),
+        weights=weights,
+        beta=np.array(BETAS),
+        beta_weights=beta_weights,
+        whole=np.zeros((rows, kernels.WHOLE + 2 * contexts + candidates), np.int64),
+        real=np.zeros((rows, kernels.REAL + weights.size)),
+    )
+
+
+def make_room(state: State, samples: int) -> State:
+    """The state with tables that can take ``samples`` more labels, up to MOST_PAIRS."""
+    from streamgauge.history import kernels
+
+    each = state.whole.shape[1] // 2  # more than the contexts of a sample
+    need = 2 * (int(state.numbers[kernels.PAIRS]) + samples * each)
+    size = min(MOST_PAIRS, 1 << (need - 1).bit_length())
+    if size <= state.pair.size:
+        return state
+    pair, pair_count = np.full(size, -1), np.zeros(size, np.int64)
+    kernels.rehash(state.pair, state.pair_count, pair, pair_count)
+    key, ids = np.full(size, -1), np.zeros(size, np.int64)
+    kernels.rehash(state.key, state.id, key, ids)
+    context = np.zeros((size // 2, 5), np.int64)
+    context[: state.context.shape[0]] = state.context
+    return state._replace(pair=pair, pair_count=pair_count, key=key, id=ids, context=context)
+
+
+def names_of(state: State, groups: tuple[str, ...] = (), last: int = 0) -> list[str]:
+    """The names of the forecasters, in the order of their weights."""
+    names = [*FIXED_NAMES, *(f"the most frequent label {GROUP_NAMES[g]}" for g in groups)]
+    names += [*CANDIDATE_NAMES, *(f"the last label {GROUP_NAMES[g]}" for g in groups[:last])]
+    for period in state.periods[state.periods > 0]:
+        names += [f"the most frequent label at this phase of {period} samples"]
+        names += [f"the label {period} samples back"]
+    return names
+
+
+def add_periods(state: State) -> None:
+    """Search the known labels for periods, and make new ones forecasters.
+
+    There are at most four: then a new one replaces that with the least weight, if it has less than
+    an equal share.
+    """
+    from streamgauge.history import kernels
+
+    newest = int(state.numbers[kernels.LAST_SAMPLE])
+    window = np.arange(max(0, newest + 1 - RECENT // 4), newest + 1)
+    for period in repeating_lags(state.recent[window & (RECENT - 1)]):
+        used = int(state.numbers[kernels.PERIODS])
+        if period in state.periods[:used]:
+            continue
+        first = state.weights.size - 2 * PERIODS
+        active = first + 2 * used
+        weight = state.weights[first:active].reshape(-1, 2).sum(axis=1)
+        if used < PERIODS:
+            at = used
+            state.numbers[kernels.PERIODS] += 1
+            state.weights[:active] *= active / (active + 2)
+            state.weights[active : active + 2] = 1 / (active + 2)
+        elif weight.min() < 2 / active:
+            at = int(np.argmin(weight))
+            state.rate[state.rate.shape[0] - PERIODS + at] = 0
+        else:
+            return
+        state.periods[at] = period
+
+
+def search_lengths(known: int = 0) -> Iterator[int]:
+    """Numbers of known labels above ``known`` at which periods are searched: they grow by a
+    quarter, from 1,024 on by half, and double from 4,096 on."""
+    length = 64
+    while True:
+        if length > known:
+            yield length
+        length += length // (4 if length < 1024 else 2 if length < 4096 else 1)
+
+
+class Forecasts(NamedTuple):
+    """Sums per block of the stream."""
+
+    names: list[str]
+    bits: Floats
+    """[blocks, 4]: code length by frequencies, by the mixture; bits added by the answers, by the
+    placebo."""
+    weights: Floats
+    """[blocks, forecasters]"""
+    hits: Ints
+    """[blocks, forecasters + 1]: of each top class, and of the mixture's."""
+    tries: Ints
+    state: State
+
+
+def forecast(
+    codes: Codes,
+    classes: int,
+    known: Known | Regular,
+    groups: Groups | None = None,
+    *,
+    answers: Codes | None = None,
+    logp: Floats | None = None,
+    confidence: Floats | None = None,
+    start: int = 0,
+    block: int = 1024,
+    points: bool = False,
+    right: Bits | None = None,
+) -> Forecasts:
+    """Run all forecasters over a stream of class numbers; sums over blocks from ``start`` on.
+
+    With ``points`` only top classes and hits are computed, without the mixture. ``right`` is filled
+    with one number per sample: bit e is set if the top class of forecaster e is the label, bit
+    MIXTURE_BIT if the mixture's is.
+    """
+    from streamgauge.history import kernels
+
+    count = codes.size
+    groups = groups or groups_of(count)
+    none, no_floats = np.zeros(0, np.int64), np.zeros(0)
+    turn = order = slot = none
+    if isinstance(known, Known):
+        if known.order is not None or np.any(known.known[1:] < known.known[:-1]):
+            turn = np.argsort(known.known, kind="stable")
+            order = np.arange(count) if known.order is None else known.order
+            slot = np.empty(count, np.int64)
+            known = Known(None, known.known[turn])
+            rows = kernels.assign_rows(known.known, turn, order, slot)
+        else:
+            rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
+    else:
+        rows = min(known.shift + known.delay + known.step, count)
+    state = new_state(classes, groups.values.shape[1], groups.last, rows)
+    blocks = max(0, -(-(count - start) // block))
+    sums: tuple[Any, ...] = (
+        np.zeros((blocks, 4)),
+        np.zeros((blocks, state.weights.size)),
+        np.zeros((blocks, state.weights.size + 1), np.int64),
+        np.zeros(blocks, np.int64),
+    )
+    columns: list[Any] = [codes, np.zeros(0, np.int32) if answers is None else answers]
+    columns += [no_floats if c is None else c for c in (logp, confidence)]
+    columns += [groups.values]
+    searches = {known.first_with(n) for n in itertools.islice(search_lengths(), 64)}
+    edges = sorted({*range(0, count, PIECE), *(s for s in searches if s < count), count})
+    advance: Any = kernels.advance
+    marks = np.zeros(0, np.uint64) if right is None else right
+    tail = (order, slot, start, block, *sums, marks, points)
+    for first, stop in itertools.pairwise(edges):
+        state = make_room(state, stop - first + rows)
+        part = columns
+        if not turn.size:
+            part = [c[first:stop] if len(c) else c for c in columns]
+        piece = known.between(first, stop)
+        advance(state, 0, *part, groups.last, first, piece, turn[first:stop], *tail)
+        if stop in searches and stop < count:
+            until = int(known.between(stop, stop + 1)[0])
+            advance(state, until, *part, groups.last, first, none, none, *tail)
+            add_periods(state)
+    names = names_of(state, groups.names, groups.last)
+    bits, weights, hits, tries = sums
+    used = [*range(len(names)), hits.shape[1] - 1]
+    return Forecasts(names, bits, weights[:, : len(names)], hits[:, used], tries, state)
+
+
+def family_right(
+    codes: Codes, classes: int, known: Known | Regular, groups: Groups | None = None
+) -> tuple[Bits, list[str]]:
+    """Which forecasters are right, per sample, and their names.
+
+    Bit e of a number is set if the top class of forecaster e is the sample's label. Forecaster 0 is
+    the majority so far. The mixture is not among them.
+    """
+    right = np.zeros(codes.size, np.uint64)
+    done = forecast(codes, classes, known, groups, points=True, right=right)
+    return right, done.names
+
+
+def family_hits(
+    codes: Codes,
+    classes: int,
+    known: Known | Regular,
+    *,
+    block: int,
+    groups: Groups | None = None,
+    start: int = 0,
+) -> tuple[list[str], Ints, Ints]:
+    """Names, hits [blocks, forecasters] and tries [blocks] of each top class and the mixture's.
+
+    Sample j counts in block (j - start) // block; samples before ``start`` are learnt but not
+    counted. A forecaster without an answer takes the majority; before any label there is no hit.
+    """
+    done = forecast(codes, classes, known, groups, start=start, block=block)
+    return [*done.names, "the mixture"], done.hits, done.tries
+
+
+class Forecaster:
+    """The mixture, one step at a time: ask for its top class or probabilities, then let it learn.
+
+    The labels of one call of ``learn`` are those of one step: all were answered with what was known
+    before the call. ``groups`` are values of columns (user, album, ...) of the samples, as in
+    :class:`Groups`.
+
+    >>> forecaster = Forecaster(classes=3)
+    >>> for label in [0, 1, 2] * 20:
+    ...     forecaster.learn([label])
+    >>> forecaster.top(), forecaster.probabilities().round(1)
+    (0, array([1., 0., 0.]))
+    """
+
+    def __init__(self, classes: int, groups: int = 0, last: int = 0) -> None:
+        self.state = new_state(classes, groups, last)
+        self.last = last
+
+    def learn(self, labels: ArrayLike, groups: ArrayLike | None = None) -> None:
+        """Learn the labels of one step."""
+        from streamgauge.history import kernels
+
+        y = np.atleast_1d(np.asarray(labels, dtype=np.int32))
+        known = int(self.state.numbers[kernels.KNOWN])
+        if y.size > self.state.whole.shape[0]:
+            self.state = self.state._replace(
+                whole=np.zeros((y.size, self.state.whole.shape[1]), np.int64),
+                real=np.zeros((y.size, self.state.real.shape[1])),
+            )
+        self.state = make_room(self.state, y.size)
+        self._advance(y, groups, np.full(y.size, known), known + y.size)
+        if next(search_lengths(known)) <= known + y.size:
+            add_periods(self.state)
+
+    def top(self, groups: ArrayLike | None = None, ahead: int = 0) -> int:
+        """The most probable class of the next sample, or of the sample ``ahead`` samples after it;
+        -1 before the first label."""
+        return self._ask(groups, ahead)[0]
+
+    def probabilities(self, groups: ArrayLike | None = None, ahead: int = 0) -> Floats:
+        """The probability of every class for the next sample, or ``ahead`` samples after it."""
+        return self._ask(groups, ahead)[1]
+
+    def _ask(self, groups: ArrayLike | None, ahead: int) -> tuple[int, Floats]:
+        from streamgauge.history import kernels
+
+        q = np.empty(self.state.counts.size)
+        experts = np.empty((q.size, self.state.weights.size))
+        row = self._groups(groups, 1)[0]
+        top = kernels.ask(self.state, ahead, row, self.last, q, experts)
+        return int(top), q
+
+    def _groups(self, groups: ArrayLike | None, rows: int) -> Ints:
+        values = np.zeros((rows, 0)) if groups is None else np.asarray(groups)
+        return np.ascontiguousarray(values.reshape(rows, -1), dtype=np.int64)
+
+    def _advance(self, y: Codes, groups: ArrayLike | None, known: Ints, until: int) -> None:
+        from streamgauge.history import kernels
+
+        none, no_floats = np.zeros(0, np.int64), np.zeros(0)
+        kernels.advance(
+            self.state, until, y, np.zeros(0, np.int32), no_floats, no_floats,
+            self._groups(groups, y.size), self.last, int(known[0]), known, none, none, none,
+            1 << 62, 1, np.zeros((0, 4)), np.zeros((0, 1)), np.zeros((0, 1), np.int64), none,
+            np.zeros(0, np.uint64), False,
+        )  # fmt: skip
+
+    def save(self) -> dict[str, NDArray[Any]]:
+        """The whole state as arrays, for a checkpoint."""
+        return {name: array.copy() for name, array in self.state._asdict().items()}
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a saved state."""
+        self.state = type(self.state)(**{name: np.array(a) for name, a in arrays.items()})

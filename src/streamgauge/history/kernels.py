@@ -1,0 +1,720 @@
+"""The compiled loops of this room. Import this module lazily: numba is slow to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Labels = NDArray[np.int32]
+Ints = NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """Compile on first use, and cache the machine code on disk if the cache is writable."""
+    try:
+        return cast(F, numba.njit(nogil=True, cache=True)(function))
+    except RuntimeError:  # no writable cache folder: compile in each process
+        return cast(F, numba.njit(nogil=True)(function))
+
+
+@jit
+def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
+    """For every lag below matches.size: how many of y[at] equal the label ``lag`` samples later.
+
+    Counts have 32 bits because the loop then is twice as fast.
+    """
+    for i in range(at.size):
+        # With a slice the compiler knows that no index is negative, and vectorises.
+        later = y[at[i] : at[i] + matches.size]
+        c = later[0]
+        for lag in range(matches.size):
+            matches[lag] += np.int32(later[lag] == c)
+
+
+@jit
+def count_matches_in_time(
+    y: Labels, time: Ints, at: Ints, width: int, most: int, matches: Ints, pairs: Ints
+) -> None:
+    """Matches by time difference: bin b counts pairs whose times differ by b widths, rounded.
+
+    For each sample at most ``most`` later samples are compared, evenly spaced within reach.
+    """
+    reach = width * matches.size - width // 2 - 1
+    for i in range(at.size):
+        t = at[i]
+        last = np.searchsorted(time, time[t] + reach, side="right")
+        stride = max(1, (last - t) // most)
+        for u in range(t + 1, last, stride):
+            b = (time[u] - time[t] + width // 2) // width
+            if b < matches.size:
+                pairs[b] += 1
+                matches[b] += y[u] == y[t]
+
+
+# The forecasters, one state machine. `advance` computes the probabilities of a sample's label from
+# what is known, and keeps its contexts in a row; `learn` updates weights and counts with that row
+# when the label becomes known.
+
+Floats = NDArray[np.float64]
+
+# State.numbers
+KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
+CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES = range(9, 15)
+# State.context: per context, how often seen, distinct labels, most frequent label, its count, last
+SEEN, LABELS, TOP, BEST, LAST = range(5)
+# Columns of a row of State.whole (then context keys, context ids, candidate labels) and State.real
+LABEL, SAMPLE, WHOLE = 0, 1, 2
+DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(
+    11
+)
+# Candidates with a learnt hit rate
+STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, FEWEST = range(8)
+CANDIDATES = 8
+ORDERS = 3
+BACKOFF = 1.0  # weight of the next longer half-life
+FORGET = 0.5 ** (1 / 50)  # of hit rates "lately"
+HEAVY = 0.01  # least weight of a forecaster whose top class can be the mixture's
+SHARE = 2e-4
+LARGE = 1e200
+SPREAD = -7046029254386353131  # an odd multiplier for hashes
+
+
+class State(NamedTuple):
+    """Everything the forecasters remember, as plain arrays."""
+
+    numbers: Ints
+    counts: Floats
+    decayed: Floats
+    """[classes, half-lives], in units of the increment."""
+    decay: Floats
+    """[3, half-lives]: growth of the increment per label, increment, sum of the counts."""
+    decay_top: Ints
+    list: Ints
+    """[2, classes]: the class seen just after, and just before, each class (by last occurrence)."""
+    rate: Floats
+    """[candidates, 2]: hits and tries of each candidate label."""
+    class_rate: Floats
+    """[classes, 4]: hits and tries of the newest label per class, the same lately."""
+    key: Ints
+    id: Ints
+    """Hash table from the key of a context to its row in ``context``."""
+    context: Ints
+    pair: Ints
+    pair_count: Ints
+    """Hash table from context id * classes + label to its count."""
+    periods: Ints
+    recent: Labels
+    """Known labels by sample index modulo its size; -1: unknown."""
+    weights: Floats
+    beta: Floats
+    """[1 + others]: the values of beta."""
+    beta_weights: Floats
+    """[3, betas + others]: of the calibration, the answers and the placebo."""
+    whole: Ints
+    real: Floats
+    """Rows of samples whose label is not yet known."""
+
+
+@jit
+def find(table: Ints, key: int) -> int:
+    """Index of a key in a hash table (linear probing; -1 is empty), or of the first empty slot."""
+    mask = table.size - 1
+    h = key * SPREAD
+    at = (h ^ (h >> 29)) & mask
+    while table[at] != key and table[at] != -1:
+        at = (at + 1) & mask
+    return at
+
+
+@jit
+def context_id(s: State, key: int) -> int:
+    at = find(s.key, key)
+    return int(s.id[at]) if s.key[at] == key else -1
+
+
+@jit
+def base_probability(s: State, y: int) -> float:
+    """((c - 1/2)+ + d/2C) / n, where d of C classes were seen in n labels, this one c times."""
+    n = s.numbers[KNOWN]
+    classes = s.counts.size
+    if n == 0:
+        return 1.0 / classes
+    c = s.counts[y]
+    return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.numbers[DISTINCT] / classes) / n)
+
+
+@jit
+def count_in(s: State, context: int, y: int) -> int:
+    key = context * s.counts.size + y
+    at = find(s.pair, key)
+    return int(s.pair_count[at]) if s.pair[at] == key else 0
+
+
+@jit
+def context_probability(s: State, context: int, y: int, lower: float) -> float:
+    """(c - 1/2 + lower * d/2) / n after a context seen n times with d labels; else the lower."""
+    if context < 0:
+        return lower
+    n = s.context[context, SEEN]
+    if n == 0:
+        return lower
+    c = count_in(s, context, y)
+    return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
+
+
+@jit
+def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: Floats) -> None:
+    """The probability of y under every forecaster, in the order of :func:`forecasters.names`."""
+    base = base_probability(s, y)
+    p[0] = base
+    halves = s.decay.shape[1]
+    lower = base
+    for h in range(halves - 1, -1, -1):
+        unit = s.decay[1, h] * BACKOFF
+        lower = (s.decayed[y, h] + unit * lower) / (s.decay[2, h] + unit)
+        p[1 + h] = lower
+    at = 1 + halves
+    periods = s.numbers[PERIODS]
+    fixed = contexts - s.periods.size
+    candidates = s.rate.shape[0] - s.periods.size
+    ids = WHOLE + contexts
+    labels = ids + contexts
+    lower = base
+    for x in range(fixed):
+        if x >= ORDERS:
+            lower = base
+        lower = context_probability(s, row[ids + x], y, lower)
+        p[at + x] = lower
+    at += fixed
+    for k in range(candidates):
+        m = row[labels + k]
+        hit = y == m or (k == FEWEST and s.counts[y] == s.numbers[LEAST])
+        p[at + k] = base if m < 0 else (rates[k, 0] if hit else rates[k, 1] * base)
+    at += candidates
+    for i in range(periods):
+        p[at + 2 * i] = context_probability(s, row[ids + fixed + i], y, base)
+        m = row[labels + candidates + i]
+        k = candidates + i
+        p[at + 2 * i + 1] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
+
+
+@jit
+def key_of(kind: int, a: int, b: int, c: int) -> int:
+    key = ((kind * SPREAD + a + 1) * SPREAD + b + 1) * SPREAD + c + 1
+    return key if key != -1 else 0
+
+
+@jit
+def label_back(s: State, sample: int, period: int) -> int:
+    """The newest known label a whole number of periods before a sample, or -1."""
+    newest = s.numbers[LAST_SAMPLE]
+    at = sample - period * max(1, -((newest - sample) // period))
+    oldest = max(0, max(sample, newest + 1) - s.recent.size)
+    for _ in range(8):
+        if newest < 0 or at < oldest:
+            return -1
+        label = s.recent[at & (s.recent.size - 1)]
+        if label >= 0:
+            return int(label)
+        at -= period
+    return -1
+
+
+@jit
+def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, row: Ints) -> None:
+    """Write the contexts and candidate labels that a sample has when it is answered."""
+    newest, second, third = s.numbers[NEWEST], s.numbers[SECOND], s.numbers[THIRD]
+    ids = WHOLE + contexts
+    labels = ids + contexts
+    fixed = contexts - s.periods.size
+    row[SAMPLE] = sample
+    row[WHOLE] = key_of(0, newest, -1, -1)
+    row[WHOLE + 1] = key_of(1, newest, second, -1)
+    row[WHOLE + 2] = key_of(2, newest, second, third)
+    for g in range(groups.size):
+        row[WHOLE + ORDERS + g] = key_of(3 + g, groups[g], -1, -1)
+    for i in range(s.numbers[PERIODS]):
+        row[WHOLE + fixed + i] = key_of(16, s.periods[i], sample % s.periods[i], -1)
+    for x in range(fixed + s.numbers[PERIODS]):
+        row[ids + x] = context_id(s, row[WHOLE + x])
+    for k in range(STAY, NEXT):
+        row[labels + k] = newest
+    for x in range(2):
+        c = row[ids + x]
+        row[labels + NEXT + x] = s.context[c, TOP] if c >= 0 else -1
+    row[labels + RARE] = row[labels + FEWEST] = oldest = s.numbers[OLDEST]
+    every = s.numbers[LEAST_CLASSES] == s.numbers[DISTINCT]
+    if every or s.counts[oldest] > s.numbers[LEAST]:
+        row[labels + FEWEST] = -1
+    for g in range(last):
+        c = row[ids + ORDERS + g]
+        row[labels + CANDIDATES + g] = s.context[c, LAST] if c >= 0 else -1
+    for i in range(s.numbers[PERIODS]):
+        row[labels + CANDIDATES + last + i] = label_back(s, sample, int(s.periods[i]))
+
+
+@jit
+def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
+    """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
+    the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
+    for k in range(used):
+        m = row[labels + k]
+        if m < 0:
+            continue
+        if k == STAY_CLASS:
+            hits, tries = s.class_rate[m, 0], s.class_rate[m, 1]
+        elif k == STAY_CLASS_LATELY:
+            hits, tries = s.class_rate[m, 2], s.class_rate[m, 3]
+        else:
+            hits, tries = s.rate[k, 0], s.rate[k, 1]
+        r = (hits + 0.5) / (tries + 1)
+        several = s.numbers[LEAST_CLASSES] if k == FEWEST else 1
+        rates[k, 0] = r / several
+        rates[k, 1] = (1 - r) / (1 - several * base_probability(s, m))
+
+
+@jit
+def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
+    """The top class of every forecaster; -1 before the first label."""
+    majority = s.numbers[MAJORITY]
+    halves = s.decay.shape[1]
+    fixed = contexts - s.periods.size
+    candidates = s.rate.shape[0] - s.periods.size
+    ids = WHOLE + contexts
+    labels = ids + contexts
+    top[0] = majority
+    for h in range(halves):
+        top[1 + h] = s.decay_top[h]
+    at = 1 + halves
+    lower = majority
+    for x in range(fixed):
+        if x >= ORDERS:
+            lower = majority
+        c = row[ids + x]
+        if c >= 0:
+            lower = s.context[c, TOP]
+        top[at + x] = lower
+    at += fixed
+    for k in range(candidates):
+        m = row[labels + k]
+        top[at + k] = m if m >= 0 else majority
+        if STAY_CLASS <= k <= STAY_CLASS_LATELY and m >= 0:
+            other = rates[k, 1] * base_probability(s, majority)
+            if m != majority and other > rates[k, 0]:
+                top[at + k] = majority
+    at += candidates
+    for i in range(s.numbers[PERIODS]):
+        c = row[ids + fixed + i]
+        m = row[labels + candidates + i]
+        top[at + 2 * i] = s.context[c, TOP] if c >= 0 else majority
+        top[at + 2 * i + 1] = m if m >= 0 else majority
+
+
+@jit
+def mix(s: State, p: Floats, experts: int) -> float:
+    total = 0.0
+    for e in range(experts):
+        total += s.weights[e] * p[e]
+    return total
+
+
+@jit
+def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats) -> None:
+    """p(label) / q(label) under every beta, and under the model's own probabilities if given."""
+    n = s.beta.size
+    for b in range(n):
+        f[b] = (s.beta[b] if hit else 1.0) / (1 + (s.beta[b] - 1) * q)
+    if f.size > n:
+        f[n] = f[n + 1] = f[n + 2] = f[n + 3] = 1.0
+        if ratio >= 0:
+            f[n] = ratio
+            f[n + 1] = 0.9 * ratio + 0.1
+            f[n + 2] = 0.5 * ratio + 0.5
+        if sure >= 0 and q < 1:
+            f[n + 3] = sure / q if hit else (1 - sure) / (1 - q)
+
+
+@jit
+def dot(a: Floats, b: Floats) -> float:
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@jit
+def reweigh(w: Floats, p: Floats, power: float) -> None:
+    """Bayes with likelihoods to a power, then a share of SHARE * power toward equal weights."""
+    total = 0.0
+    for e in range(w.size):
+        w[e] *= p[e] if power == 1 else p[e] ** power
+        total += w[e]
+    share = SHARE * power
+    scale, add = (1 - share) / total, share / w.size
+    for e in range(w.size):
+        w[e] = w[e] * scale + add
+
+
+@jit
+def contexts_in(s: State) -> int:
+    """Contexts per sample, those of periods not yet found included."""
+    return int((s.whole.shape[1] - WHOLE - s.rate.shape[0]) // 2)
+
+
+@jit
+def experts_in(s: State) -> int:
+    """Forecasters at work."""
+    return int(s.weights.size - 2 * (s.periods.size - s.numbers[PERIODS]))
+
+
+@jit
+def mixture_top(
+    s: State, row: Ints, rates: Floats, contexts: int, experts: int, top: Ints, p: Floats
+) -> tuple[int, float]:
+    """The most probable class of the mixture and its probability.
+
+    Searched among the top classes of the forecasters whose weight is at least HEAVY.
+    """
+    best, best_q = -1, 0.0
+    for e in range(experts):
+        c = top[e]
+        if c < 0 or c == best or s.weights[e] < HEAVY:
+            continue
+        seen = False
+        for earlier in range(e):
+            seen |= top[earlier] == c and s.weights[earlier] >= HEAVY
+        if seen:
+            continue
+        probabilities(s, row, rates, contexts, c, p)
+        q = mix(s, p, experts)
+        if q > best_q:
+            best, best_q = c, q
+    return best, best_q
+
+
+@jit
+def count_least(s: State, y: int) -> None:
+    """The smallest count of a seen class, and how many classes have it, after y was counted."""
+    if s.counts[y] == 1:
+        s.numbers[LEAST_CLASSES] = s.numbers[LEAST_CLASSES] + 1 if s.numbers[LEAST] == 1 else 1
+        s.numbers[LEAST] = 1
+    elif s.counts[y] == s.numbers[LEAST] + 1:
+        s.numbers[LEAST_CLASSES] -= 1
+        if s.numbers[LEAST_CLASSES] == 0:
+            s.numbers[LEAST] += 1
+            for c in range(s.counts.size):
+                s.numbers[LEAST_CLASSES] += s.counts[c] == s.numbers[LEAST]
+
+
+@jit
+def see(s: State, y: int) -> None:
+    """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
+    numbers = s.numbers
+    if s.counts[y] == 0:
+        numbers[DISTINCT] += 1
+    elif y != numbers[LATEST]:  # take it out of the list
+        after, before = s.list[0, y], s.list[1, y]
+        s.list[1, after] = before
+        if before >= 0:
+            s.list[0, before] = after
+        else:
+            numbers[OLDEST] = after
+    if y != numbers[LATEST]:
+        s.list[0, y], s.list[1, y] = -1, numbers[LATEST]
+        if numbers[LATEST] >= 0:
+            s.list[0, numbers[LATEST]] = y
+        else:
+            numbers[OLDEST] = y
+        numbers[LATEST] = y
+    s.counts[y] += 1
+    numbers[KNOWN] += 1
+    count_least(s, y)
+    if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
+        numbers[MAJORITY] = y
+    for h in range(s.decay.shape[1]):
+        s.decay[1, h] *= s.decay[0, h]
+        s.decay[2, h] += s.decay[1, h]
+        s.decayed[y, h] += s.decay[1, h]
+        if s.decay_top[h] < 0 or s.decayed[y, h] >= s.decayed[s.decay_top[h], h]:
+            s.decay_top[h] = y
+        if s.decay[1, h] > LARGE:
+            s.decay[2, h] /= s.decay[1, h]
+            for c in range(s.counts.size):
+                s.decayed[c, h] /= s.decay[1, h]
+            s.decay[1, h] = 1.0
+    numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
+
+
+@jit
+def count_context(s: State, key: int, context: int, y: int) -> None:
+    """Count a label after a context. A full table takes no new contexts and no new labels."""
+    if context < 0:
+        at = find(s.key, key)
+        if s.key[at] != key:
+            if s.numbers[CONTEXTS] >= s.context.shape[0]:
+                return
+            s.key[at] = key
+            s.id[at] = s.numbers[CONTEXTS]
+            s.numbers[CONTEXTS] += 1
+        context = s.id[at]
+    facts = s.context[context]
+    facts[LAST] = y
+    pair = context * s.counts.size + y
+    at = find(s.pair, pair)
+    if s.pair[at] != pair:
+        if 2 * s.numbers[PAIRS] >= s.pair.size:
+            return
+        s.pair[at] = pair
+        s.pair_count[at] = 0
+        s.numbers[PAIRS] += 1
+        facts[LABELS] += 1
+    s.pair_count[at] += 1
+    facts[SEEN] += 1
+    if s.pair_count[at] >= facts[BEST]:
+        facts[BEST], facts[TOP] = s.pair_count[at], y
+
+
+@jit
+def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
+    for k in range(used):
+        m = row[labels + k]
+        if m < 0:
+            continue
+        if k == STAY_LATELY:
+            s.rate[k, 0] *= FORGET
+            s.rate[k, 1] *= FORGET
+        s.rate[k, 0] += y == m
+        s.rate[k, 1] += 1
+        if k == STAY_CLASS:
+            s.class_rate[m, 0] += y == m
+            s.class_rate[m, 1] += 1
+        elif k == STAY_CLASS_LATELY:
+            s.class_rate[m, 2] = s.class_rate[m, 2] * FORGET + (y == m)
+            s.class_rate[m, 3] = s.class_rate[m, 3] * FORGET + 1
+
+
+@jit
+def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
+    """The label of the sample in a row becomes known: weights, then counts."""
+    experts = int(s.real[at, EXPERTS])
+    if not points:
+        learn_weights(s, s.real[at], f)
+    learn_counts(s, s.whole[at], contexts, experts)
+
+
+@jit
+def learn_weights(s: State, real: Floats, f: Floats) -> None:
+    experts = int(real[EXPERTS])
+    power = 1 / (real[DELAY] + 1)
+    now = experts_in(s)
+    for e in range(experts, now):  # forecasters that did not exist when the sample was answered
+        real[REAL + e] = real[MIXED]
+    reweigh(s.weights[:now], real[REAL : REAL + now], power)
+    calibrated = f[: s.beta.size]
+    factors(s, real[TOP_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
+    reweigh(s.beta_weights[0, : s.beta.size], calibrated, power)
+    factors(s, real[PLACEBO_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
+    reweigh(s.beta_weights[2, : s.beta.size], calibrated, power)
+    if real[ANSWER_Q] >= 0:
+        factors(s, real[ANSWER_Q], real[ANSWER_HIT] > 0, real[RATIO], real[SURE], f)
+        reweigh(s.beta_weights[1], f, power)
+
+
+@jit
+def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
+    y, sample = row[LABEL], row[SAMPLE]
+    periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
+    fixed = contexts - s.periods.size
+    for x in range(fixed + periods):
+        count_context(s, row[WHOLE + x], row[WHOLE + contexts + x], y)
+    used = s.rate.shape[0] - s.periods.size + periods
+    count_candidates(s, row, WHOLE + 2 * contexts, used, y)
+    see(s, y)
+    s.recent[sample & (s.recent.size - 1)] = y
+    s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
+
+
+@jit
+def set_tops(
+    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints
+) -> None:
+    """Contexts and candidates of a sample, hit rates, and the top class of every forecaster."""
+    contexts = contexts_in(s)
+    set_contexts(s, sample, groups, last, contexts, row)
+    used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
+    set_rates(s, row, WHOLE + 2 * contexts, used, rates)
+    tops(s, row, rates, contexts, top)
+
+
+@jit
+def prepare(
+    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
+) -> tuple[int, float, float, float]:
+    """Contexts of a sample, and the mixture's top class with its probability; then the calibration:
+    the factors by which the probability of the top class, and of all others, is multiplied."""
+    contexts = contexts_in(s)
+    set_tops(s, sample, groups, last, row, rates, top)
+    best, q = mixture_top(s, row, rates, contexts, experts_in(s), top, p)
+    rest = 0.0
+    for b in range(s.beta.size):
+        rest += s.beta_weights[0, b] / (1 + (s.beta[b] - 1) * q)
+    return best, q, (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
+
+
+@jit
+def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Floats) -> int:
+    """The probability of each class for the next sample, under the mixture (``q``) and under each
+    forecaster; returns the mixture's top class."""
+    contexts = contexts_in(s)
+    row = np.zeros(s.whole.shape[1], np.int64)
+    rates = np.zeros((s.rate.shape[0], 2))
+    top = np.empty(s.weights.size, np.int64)
+    sample = s.numbers[ANSWERED] + ahead
+    best, _, up, rest = prepare(s, sample, groups, last, row, rates, top, experts[0])
+    for y in range(q.size):
+        probabilities(s, row, rates, contexts, y, experts[y])
+        q[y] = mix(s, experts[y], experts_in(s)) * (up if y == best else rest)
+    return best
+
+
+@jit
+def advance(
+    s: State,
+    until: int,
+    y: Labels,
+    answers: Labels,
+    logp: Floats,
+    sure: Floats,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    start: int,
+    block: int,
+    bits: Floats,
+    weights: Floats,
+    hits: Ints,
+    tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
+) -> None:
+    """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
+    with the labels known to it; then learn until ``until`` labels are known.
+
+    y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
+    of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
+    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
+    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
+    """
+    contexts = contexts_in(s)
+    capacity = s.whole.shape[0]
+    f = np.empty(s.beta_weights.shape[1])
+    plain = f[: s.beta.size]
+    p = np.empty(s.weights.size)
+    top = np.empty(s.weights.size, np.int64)
+    rates = np.zeros((s.rate.shape[0], 2))
+    for t in range(known.size + 1):
+        goal = known[t] if t < known.size else until
+        while s.numbers[KNOWN] < goal:
+            i = s.numbers[KNOWN]
+            if order.size:
+                i = order[i]
+            learn(s, slot[i] if slot.size else i % capacity, contexts, points, f)
+        if t == known.size:
+            break
+        j = turn[t] if turn.size else first + t
+        v = j if turn.size else t
+        at = slot[j] if slot.size else j % capacity
+        row, real = s.whole[at], s.real[at]
+        experts = experts_in(s)
+        s.recent[j & (s.recent.size - 1)] = -1
+        s.numbers[ANSWERED] += 1
+        label = y[v]
+        real[EXPERTS] = experts
+        row[LABEL] = label
+        best = -1
+        if points:
+            set_tops(s, j, groups[v], last, row, rates, top)
+        else:
+            best, best_q, up, rest = prepare(s, j, groups[v], last, row, rates, top, p)
+            probabilities(s, row, rates, contexts, label, real[REAL:])
+            mixed = mix(s, real[REAL:], experts)
+            q = mixed * (up if label == best else rest)
+            real[DELAY] = j - known[t]
+            real[MIXED] = mixed
+            real[TOP_Q] = best_q
+            real[TOP_HIT] = label == best
+            real[PLACEBO_Q] = best_q * up
+            factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
+            placebo = dot(plain, s.beta_weights[2, : s.beta.size])
+            real[ANSWER_Q] = -1.0
+            added = 1.0
+            if answers.size:
+                a = answers[v]
+                real[ANSWER_Q] = 0.0
+                if 0 <= a < s.counts.size:
+                    probabilities(s, row, rates, contexts, a, p)
+                    real[ANSWER_Q] = mix(s, p, experts) * (up if a == best else rest)
+                real[ANSWER_HIT] = a == label
+                real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
+                real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
+                factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
+                added = dot(f, s.beta_weights[1])
+        few = WHOLE + 2 * contexts + FEWEST
+        if row[few] >= 0 and s.counts[label] == s.numbers[LEAST]:
+            row[few] = label  # a hit
+        if right.size:
+            mark = np.uint64(best == label) << np.uint64(63)
+            for e in range(experts):
+                mark |= np.uint64(top[e] == label) << np.uint64(e)
+            right[j] = mark
+        if j < start:
+            continue
+        b = (j - start) // block
+        tries[b] += 1
+        for e in range(experts):
+            hits[b, e] += top[e] == label
+        hits[b, s.weights.size] += best == label
+        if not points:
+            bits[b, 0] -= np.log2(real[REAL])
+            bits[b, 1] -= np.log2(q)
+            bits[b, 2] += np.log2(added)
+            bits[b, 3] += np.log2(placebo)
+            for e in range(experts):
+                weights[b, e] += s.weights[e]
+
+
+@jit
+def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
+    """Give each sample a row to wait in until its label is known; the number of rows needed."""
+    free = np.empty(turn.size, np.int64)
+    n_free, rows, done = 0, 0, 0
+    for t in range(turn.size):
+        while done < known[t]:
+            free[n_free] = slot[order[done]]
+            n_free += 1
+            done += 1
+        if n_free:
+            n_free -= 1
+            slot[turn[t]] = free[n_free]
+        else:
+            slot[turn[t]] = rows
+            rows += 1
+    return rows
+
+
+@jit
+def rehash(old: Ints, values: Ints, new: Ints, new_values: Ints) -> None:
+    for i in range(old.size):
+        if old[i] != -1:
+            at = find(new, old[i])
+            new[at] = old[i]
+            new_values[at] = values[i]
