@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from streamgauge import metrics as m
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.known import Known
 
 NAN = float("nan")
 
@@ -278,6 +281,7 @@ def test_score_of_a_photo_stream():
     p = log.predictions
     live = p["shift"] == 0
     label, prediction = p["label"][live], p["prediction"][live]
+    known = Known(None, np.arange(len(label)) // 10 * 10)  # labels before the step
     common = m.near_future_accuracy(log, [0, 20, 100], common=True)
     backward, forward = m.backward_transfer_curve(log), m.forward_transfer_curve(log)
     expected = {
@@ -290,6 +294,12 @@ def test_score_of_a_photo_stream():
         "near_future_common@20": common[1],
         "near_future_common@100": common[2],
         "macro_accuracy": m.macro_accuracy(label, prediction),
+        "balanced_accuracy": m.macro_accuracy(label, prediction),
+        "macro_f1": m.macro_f1(label, prediction),
+        "kappa": m.kappa(label, prediction),
+        "kappa_t": m.kappa_t(label, prediction, known),
+        "kappa_m": m.kappa_m(label, prediction, known),
+        "kappa_combined": m.kappa_combined(label, prediction, known),
         "calibration_error": m.calibration_error(label, prediction, p["confidence"][live]),
         "album_accuracy": m.album_accuracy(label, prediction, p["user"][live], p["step"][live]),
         "worst_window@1000": m.worst_window(label == prediction, 1000).accuracy,
@@ -362,3 +372,26 @@ def test_flops_are_added_as_floats():
     """Four times 2^62 is 0 in 64-bit integers."""
     run = SimpleNamespace(jobs={"flops": np.full(4, 2**62)})
     assert m.training_flops(run) == 2.0**64
+
+
+# --- the page --------------------------------------------------------------------------------
+
+
+def explained_names() -> set[str]:
+    """The names in the first column of the tables of docs/metrics.md."""
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    first = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)
+    return {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_page_explains_every_score_and_nothing_else():
+    photos, (tasks, _) = photo_stream(), class_incremental(unseen=True)
+    online = np.flatnonzero(photos.predictions["shift"] == 0)
+    photos.predictions["logp"] = -photos.predictions["confidence"]
+    photos.answers["position"][-1] = len(online)  # after the last sample of the stream
+    photos.jobs = {"flops": np.ones(1)}
+    recovering, _ = class_incremental(seed=1)
+    scored = [m.score(log, classes=c) for log, c in (
+        (photos, None), (tasks, [5, 10, 15]), (recovering, [5, 10, 15]))]  # fmt: skip
+    printed = {re.sub(r"(near_future_\w+)@\d+", r"\1@S", name) for s in scored for name in s}
+    assert printed == explained_names()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import csv, parquet
 
 import streamgauge as sg
+from streamgauge.audit import audit
 from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.tally import join
 from streamgauge.errors import StreamgaugeError
@@ -204,11 +209,47 @@ def test_every_reader_refuses_the_same(tmp_path: Path, reader: str, case: str) -
     text, sentence = REFUSED[case]
     if reader == "places" and ("label" in case or case == "NA among numbers"):
         pytest.skip("points have no labels")
-    if reader == "photos" and case in ("an empty label", "null for a label", "NA among numbers"):
-        assert len(by_photos(write(tmp_path, text))["label"]) == 1  # left out, and counted
+    if reader in ("photos", "audit") and case in (
+        "an empty label", "null for a label", "NA among numbers"
+    ):  # fmt: skip
+        assert len(READERS[reader](write(tmp_path, text))["label"]) == 1  # left out, and counted
+        return
+    if reader == "audit" and case == "labels below 0":
+        assert by_audit(write(tmp_path, text))["label"] == ["-1", "1"]
         return
     with pytest.raises(StreamgaugeError, match=sentence):
         READERS[reader](write(tmp_path, text))
+
+
+NAMES = np.array(["UP", "DOWN"])
+SPELLED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "1.0 and 1": (lambda y: y, lambda y: np.where(np.arange(len(y)) == 7, np.nan, y)),
+    "True and 1": (lambda y: y, lambda y: y == 1),
+    "true as text and 1": (lambda y: y, lambda y: np.array(["false", "true"])[y]),
+    "0 and False": (lambda y: y == 1, lambda y: y),
+    "blanks around a name": (lambda y: NAMES[y], lambda y: np.char.add(" ", NAMES[y])),
+    "decimals and numbers": (lambda y: y, lambda y: [Decimal(int(v)) for v in y]),
+    "-1 and -1.0": (lambda y: 2 * y - 1, lambda y: 2.0 * y - 1),
+}
+
+
+@pytest.mark.parametrize("case", SPELLED)
+def test_predictions_match_labels_however_both_are_written(tmp_path: Path, case: str) -> None:
+    """The same frame as CSV, Parquet, JSON lines and in memory gives the same accuracy."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 300)
+    answer = np.where(rng.random(300) < 0.8, label, 1 - label)
+    of_label, of_answer = SPELLED[case]
+    frame = pa.table({"label": pa.array(of_label(label), from_pandas=True),
+                      "prediction": pa.array(of_answer(answer), from_pandas=True)})  # fmt: skip
+    csv.write_csv(frame, tmp_path / "log.csv")
+    parquet.write_table(frame, tmp_path / "log.parquet")
+    lines = [json.dumps(row, default=float) for row in frame.to_pylist()]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    scored = np.arange(300) != 7 if case == "1.0 and 1" else np.ones(300, bool)
+    expected = np.mean(label[scored] == answer[scored])
+    for log in (frame, *(tmp_path / f"log.{kind}" for kind in ("csv", "parquet", "jsonl"))):
+        assert audit(log).values["online"] == pytest.approx(expected)
 
 
 def test_arrays_in_memory_follow_the_rule_of_times() -> None:

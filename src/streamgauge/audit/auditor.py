@@ -55,6 +55,14 @@ class ShiftedAccuracy(NamedTuple):
     unlimited: float
 
 
+class Family(NamedTuple):
+    """The blind family at the shift (or age) of the log, on the samples where it is scored."""
+
+    level: Level = UNKNOWN_LEVEL
+    name: str = ""
+    """The forecaster chosen last, for sentences: "the last label", "the label 24 back"."""
+
+
 @dataclass(frozen=True)
 class WithoutRepeats:
     """Accuracies without other samples of the same user or album."""
@@ -103,6 +111,26 @@ class Audit:
     neighbours: dict[str, NeighbourLevels] = field(default_factory=dict)
     over_time: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    family: Family = field(default_factory=Family)
+    last_label: float = math.nan
+    """Accuracy of the last known label, on the samples where the family is scored."""
+    kappa: float = math.nan
+    """Agreement beyond chance (Cohen)."""
+    kappa_t: float = math.nan
+    """Agreement beyond that of the last known label (Bifet et al. 2015)."""
+    kappa_m: float = math.nan
+    """Agreement beyond that of the majority so far (Bifet et al. 2015)."""
+    kappa_combined: float = math.nan
+    """Geometric mean of ``kappa`` and ``kappa_t``, each at least 0 (Žliobaitė et al. 2015)."""
+    bits: Any = None
+    """What history explains and the answers add (`Explanation`), at the log's own shift or age."""
+    bits_at: list[tuple[int, Any]] = field(default_factory=list)
+    """The same at every logged shift or age."""
+    unlabelled: int = 0
+    """Rows whose label has not arrived."""
+    tolerance_bits: float = 0.02
+    answer: str = ""
+    """Do the answers add to history: "yes", "no", "cannot tell", or "" without predictions."""
 
     @property
     def values(self) -> dict[str, float]:
@@ -124,7 +152,27 @@ class Audit:
             "shift": math.nan if self.choice.shift is None else float(self.choice.shift),
             "samples": float(self.samples),
             "classes": float(self.classes),
+            "last_label": self.last_label,
+            "kappa": self.kappa,
+            "kappa_t": self.kappa_t,
+            "kappa_m": self.kappa_m,
+            "kappa_combined": self.kappa_combined,
+            "shift_low": getattr(self.choice, "low", math.nan),
+            "shift_high": getattr(self.choice, "high", math.nan),
+            "unlabelled": float(self.unlabelled),
+            "base_bits": self._bits("base", "value"),
+            "history_bits": self._bits("history", "value"),
+            "remaining_bits": self._bits("remaining", "value"),
+            "added_bits": self._bits("added", "value"),
+            "added_bits_low": self._bits("added", "low"),
+            "added_bits_high": self._bits("added", "high"),
+            "placebo_bits": self._bits("placebo", "value"),
+            "placebo_bits_high": self._bits("placebo", "high"),
         }
+
+    def _bits(self, figure: str, part: str) -> float:
+        found = getattr(self.bits, figure, None)
+        return math.nan if found is None else float(getattr(found, part))
 
     @property
     def words(self) -> list[str]:
@@ -207,6 +255,10 @@ def audit(
     album: str | None = None,
     shift: str | None = None,
     age: str | None = None,
+    label_time: str | None = None,
+    label_delay: int | str | None = None,
+    logp: str | None = None,
+    confidence: str | None = None,
     step: int | str | None = None,
     features: Sequence[str] = (),
     shifts: Sequence[int | str] | None = None,
@@ -228,7 +280,11 @@ def audit(
     out. ``shift`` is the column with the number of samples by which the model was behind; ``age``
     the same for logs with one answer per sample, by models of different age. ``step`` is the number
     of samples whose labels arrive together, or the column of step numbers. ``every`` is the time
-    between samples, if it is constant and the log has no times.
+    between samples, if it is constant and the log has no times. ``label_time`` is the column with
+    the time at which each label became known; ``label_delay`` says the same for all rows, as a
+    number of samples or a duration (``"3d"``). ``logp`` is the column with the natural log of the
+    probability of the true label, ``confidence`` that with the probability of the answer. Rows
+    without a label are left out and counted.
 
     Logs of up to ``hold`` rows are kept in memory; longer logs are read twice, in pieces, and
     results that need all rows (users, inputs, durations) are left out with a note. Pieces of
@@ -237,6 +293,7 @@ def audit(
     """
     columns = {"label": label, "prediction": prediction, "time": time, "user": user}
     columns |= {"album": album, "shift": shift, "age": age}
+    columns |= {"label_time": label_time, "logp": logp, "confidence": confidence}
     size: int | None = None
     if isinstance(step, int) or (isinstance(step, str) and step.isdigit()):
         size = int(step)
@@ -246,6 +303,8 @@ def audit(
     else:
         columns["step"] = step
     opened = PredictionLog(log, features=features, **columns)
+    if label_delay is not None:
+        opened.delay_labels(label_delay, None if every is None else seconds(every))
     if sort and "time" not in opened.roles:
         raise StreamgaugeError("there is no time column to sort by: name it with --time")
     count: Callable[..., Tally] = tally
@@ -294,17 +353,13 @@ class _Auditor:
             every,
             no_clock,
         )
-        self.notes: list[str] = []
+        self.notes: list[str] = [*log.notes, *row_notes(log, scanned)]
         if not scanned.complete:
             self.notes.append(
                 "The log is too long for memory: it was read in pieces, periods were searched only "
                 "in its first rows, and users and inputs were left out."
             )
-        if scanned.unpredicted:
-            self.notes.append(
-                f"{scanned.unpredicted:,} rows have no prediction and are not scored."
-            )
-        self.result: dict[str, Any] = {"notes": self.notes}
+        self.result: dict[str, Any] = {"notes": self.notes, "unlabelled": scanned.unlabelled}
 
     def run(
         self,
@@ -520,6 +575,24 @@ class _Auditor:
                 accuracy = np.add.reduceat(hits, edges) / np.add.reduceat(scored, edges)
             course[name] = accuracy.tolist()
         return course
+
+
+def row_notes(log: PredictionLog, scanned: Scan) -> list[str]:
+    """What the reader of an audit should know about its rows."""
+    notes = []
+    if scanned.unlabelled:
+        last = f", {scanned.newest:,} of them at the end of the log" if scanned.newest else ""
+        notes.append(f"{scanned.unlabelled:,} rows have no label{last}: they are left out.")
+    if scanned.unpredicted:
+        notes.append(f"{scanned.unpredicted:,} rows have no prediction and are not scored.")
+    if scanned.early:
+        notes.append(
+            f"{scanned.early:,} labels were known before their answer was given, by the times in "
+            f"column '{log.roles['label_time']}'."
+        )
+    if -1 in log.classes.numbers and 0 in log.classes.numbers:
+        notes.append("-1 is counted as a class: drop its rows if it stands for an unknown label.")
+    return notes
 
 
 def window_name(window: float) -> int | str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.audit.log import Piece, PredictionLog
+from streamgauge.audit.log import Piece, PredictionLog, take
 from streamgauge.audit.tally import (
     SAMPLE,
     BlockSums,
@@ -27,7 +27,6 @@ from streamgauge.audit.tally import (
     StreamScan,
     Tally,
     join,
-    take,
 )
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.known import Ints
@@ -68,7 +67,7 @@ def log_part(
 ) -> PredictionLog:
     """The log with only some of its rows, without users, albums and features."""
     part = copy.copy(log)
-    part.source, part.first_row = log.source.part(start, stop), start
+    part.source, part.first_row, part.is_part = log.source.part(start, stop), start, True
     part.roles = {role: name for role, name in log.roles.items() if role not in ("user", "album")}
     part.features = ()
     part.classes = Vocabulary()
@@ -83,7 +82,9 @@ def scan_piece(log: PredictionLog) -> tuple[Scan, list[Any]]:
         result.add(log, piece, row)
         leading.append(take(piece, slice(0, max(0, SAMPLE - row))))
         row += piece.label.size
-    result.in_memory = join(leading)
+    result.unlabelled, result.newest = log.unlabelled, log.newest
+    if leading:
+        result.in_memory = join(leading)
     return result, list(log.classes.numbers)
 
 
@@ -108,6 +109,11 @@ def scan_pieces(log: PredictionLog, parallel_map: ParallelMap, rows: int = ROWS)
         # In the order of the log, so that class numbers equal those of a serial audit.
         numbers = np.array([log.classes.number(name) for name in names], np.int64)
         result.histories.append((start, stream.history))
+        result.unlabelled += piece.unlabelled
+        if not piece.streams:  # no row has a label
+            result.newest += piece.newest
+            continue
+        result.newest = piece.newest
         (part,) = piece.streams.values()
         own_numbers = numbers[: part.history.counts.size]
         stream.rows += part.rows
@@ -119,6 +125,15 @@ def scan_pieces(log: PredictionLog, parallel_map: ParallelMap, rows: int = ROWS)
             stream.follow(log, role, np.array(ends), start, runs)
         leading.append(renumber(piece.in_memory, numbers))
         result.unpredicted += piece.unpredicted
+        result.early += piece.early
+        predicted = np.zeros(len(log.classes.numbers), bool)
+        predicted[numbers[: piece.predicted.size][piece.predicted]] = True
+        result.include_predicted(predicted)
+    if result.unlabelled > result.newest:
+        raise StreamgaugeError(
+            f"{log.name} has rows without a label between others, which cannot be counted in "
+            "pieces: audit it without --on ray"
+        )
     return result.finish(log, join(leading), complete=False)
 
 

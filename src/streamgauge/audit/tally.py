@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit.counting import BlindCounter
-from streamgauge.audit.log import Piece, PredictionLog
+from streamgauge.audit.log import Piece, PredictionLog, take
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.known import Floats, Ints
 from streamgauge.tables.values import Codes
@@ -109,6 +109,14 @@ class Scan:
     others: Piece | None = None
     """Rows at other shifts than the stream's, if all rows are in memory."""
     unpredicted: int = 0
+    unlabelled: int = 0
+    """Rows without a label; they are left out everywhere else."""
+    newest: int = 0
+    """How many of them are the last rows of the log."""
+    early: int = 0
+    """Rows whose label was known before the answer."""
+    predicted: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    """Which classes were ever predicted."""
     histories: list[tuple[int, ClassHistory]] = field(default_factory=list)
     """Of a scan in parts: the first row of each part, and the class history before it."""
 
@@ -119,7 +127,19 @@ class Scan:
             part = piece if piece.shift is None else take(piece, piece.shift == shift)
             self.streams.setdefault(shift, StreamScan()).add(log, part, row, ordered)
         if piece.prediction is not None:
-            self.unpredicted += int(np.sum(piece.prediction < 0))
+            answered = piece.prediction[piece.prediction >= 0]
+            self.unpredicted += piece.prediction.size - answered.size
+            self.include_predicted(np.bincount(answered) > 0)
+        if piece.label_time is not None and piece.time is not None:
+            self.early += int(np.sum(piece.label_time < piece.time))
+
+    def include_predicted(self, predicted: NDArray[np.bool_]) -> None:
+        """Add classes that were predicted."""
+        size = max(predicted.size, self.predicted.size)
+        both = np.zeros(size, bool)
+        both[: self.predicted.size] = self.predicted
+        both[: predicted.size] |= predicted
+        self.predicted = both
 
     def finish(self, log: PredictionLog, rows: Piece, complete: bool) -> Scan:
         """Separate the rows in memory by shift; an error if all labels are the same class."""
@@ -129,6 +149,7 @@ class Scan:
                 f"all {self.length:,} labels in column '{log.roles['label']}' are the same "
                 "class: there is nothing to predict, so check the label column"
             )
+        check_classes_meet(log, self.counts > 0, self.predicted)
         if rows.shift is not None:
             in_stream = rows.shift == self.shift
             self.in_memory = take(rows, in_stream)
@@ -167,13 +188,6 @@ def join(pieces: list[Piece]) -> Piece:
     return Piece(**joined)
 
 
-def take(piece: Piece, rows: NDArray[Any] | slice) -> Piece:
-    """Select rows of a piece."""
-    columns: dict[str, Any] = {f.name: getattr(piece, f.name) for f in fields(Piece)}
-    selected: dict[str, Any] = {n: None if v is None else v[rows] for n, v in columns.items()}
-    return Piece(**selected)
-
-
 def scan(log: PredictionLog, *, sort: bool = False, hold: int = IN_MEMORY) -> Scan:
     """Read the whole log once, check it, and keep up to ``hold`` rows in memory."""
     result, pieces, rows = Scan(), [], 0
@@ -189,6 +203,7 @@ def scan(log: PredictionLog, *, sort: bool = False, hold: int = IN_MEMORY) -> Sc
             )
         elif kept <= max(hold, SAMPLE):
             pieces = [take(join([*pieces, piece]), slice(0, SAMPLE))]
+    result.unlabelled, result.newest = log.unlabelled, log.newest
     in_memory = join(pieces)
     if sort and in_memory.time is not None:
         in_memory = take(in_memory, np.argsort(in_memory.time, kind="stable"))
@@ -209,6 +224,26 @@ def join_runs(left: Ints, right: Ints) -> Ints:
     return np.concatenate([left[:-1], [left[-1] + right[0]], right[1:]])
 
 
+def check_classes_meet(
+    log: PredictionLog, labels: NDArray[np.bool_], predicted: NDArray[np.bool_]
+) -> None:
+    """An error if no predicted class is ever a label: the two columns name classes differently."""
+    shared = min(labels.size, predicted.size)
+    if not predicted.any() or (labels[:shared] & predicted[:shared]).any():
+        return
+    names = list(log.classes.texts.values())
+    of_labels, of_predictions = (
+        ", ".join(f"'{names[code]}'" for code in np.flatnonzero(used)[:4].tolist())
+        for used in (labels, predicted)
+    )
+    raise StreamgaugeError(
+        f"no prediction is a class that occurs among the labels: column '{log.roles['label']}' has "
+        f"{of_labels}, column '{log.roles['prediction']}' has {of_predictions}: write both the "
+        "same way (upper and lower case differ), or name other columns with --label and "
+        "--prediction"
+    )
+
+
 def check_order(
     log: PredictionLog, role: str, values: Ints, previous: int | None, row: int
 ) -> None:
@@ -223,7 +258,7 @@ def check_order(
             f"step numbers in column '{name}' decrease: sort the log by step, or give the step "
             "size with --step"
         )
-    row_name = log.row_name(row + int(decreases[0]) + (previous is None))
+    row_name = log.labelled_row_name(row + int(decreases[0]) + (previous is None))
     raise StreamgaugeError(
         f"times in column '{name}' go back at {row_name}: pass --sort to sort by time, or "
         "--time none to keep the order of the file"

@@ -36,6 +36,19 @@ class AuditOptions:
     age: Annotated[
         str | None, column_option("ages: samples or seconds since the model last learned")
     ] = None
+    label_time: Annotated[str | None, column_option("the times at which labels became known")] = (
+        None
+    )
+    label_delay: Annotated[
+        str | None,
+        typer.Option(help="How late labels become known: a number of samples, or a time (3d)."),
+    ] = None
+    logp: Annotated[
+        str | None, column_option("the natural log of the probability of the true label")
+    ] = None
+    confidence: Annotated[str | None, column_option("the probability of the predicted label")] = (
+        None
+    )
     step: Annotated[
         str | None,
         typer.Option(help="Samples whose labels arrive together, or the column of the step."),

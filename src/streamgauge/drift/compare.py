@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.audit.log import PredictionLog
+from streamgauge.audit.log import ROLES, PredictionLog
 from streamgauge.drift.layout import Layout, correlation_length, lay_out
 from streamgauge.drift.models import InputReader, scores_blind, scores_with_inputs
 from streamgauge.errors import StreamgaugeError
@@ -301,12 +301,14 @@ def table_drift(
     """The drift test of a table with one label per row, in any format that `audit` reads, sorted by
     time if it has a time column. `features` are numeric columns used as inputs; without them,
     models use only class frequencies."""
-    unused = dict.fromkeys(("prediction", "user", "album", "step", "shift", "age"), "none")
+    unused = dict.fromkeys(set(ROLES) - {"label", "time"}, "none")
     log = PredictionLog(table, features=features, label=label, time=time, **unused)
     pieces = list(log.pieces())
     labels = np.concatenate([piece.label for piece in pieces])
     x = np.concatenate([p.features for p in pieces if p.features is not None]) if features else None
     notes = []
+    if log.unlabelled:
+        notes.append(f"{log.unlabelled:,} rows without a label are left out.")
     if x is not None:
         complete = np.isfinite(x).all(axis=1)
         if not complete.all():

@@ -54,7 +54,7 @@ OWN = 4  # further experts of the answers: p, two blends of p and q, the confide
 PERIODS = 4
 RECENT = 1 << 18
 PIECE = 1 << 16
-MOST_PAIRS = 1 << 22
+MOST_PAIRS = 1 << 21
 MIXTURE_BIT = 63
 FIXED_NAMES = (
     "the most frequent label",
@@ -138,11 +138,11 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
         list=np.full((2, classes), -1),
         rate=np.zeros((candidates, 2)),
         class_rate=np.zeros((classes, 4)),
-        key=np.full(2, -1),
-        id=np.zeros(2, np.int64),
-        context=np.zeros((1, 5), np.int64),
-        pair=np.full(2, -1),
-        pair_count=np.zeros(2, np.int64),
+        key=np.zeros(2, np.int64),
+        id=np.zeros(2, np.int32),
+        context=np.zeros((1, 5), np.int32),
+        pair=np.zeros(2, np.int64),
+        pair_count=np.zeros(2, np.int32),
         periods=np.zeros(PERIODS, np.int64),
         recent=np.full(RECENT, -1, np.int32),
         weights=weights,
@@ -157,16 +157,16 @@ def make_room(state: State, samples: int) -> State:
     """The state with tables that can take ``samples`` more labels, up to MOST_PAIRS."""
     from streamgauge.history import kernels
 
-    each = state.whole.shape[1] // 2  # more than the contexts of a sample
-    need = 2 * (int(state.numbers[kernels.PAIRS]) + samples * each)
+    each = (state.whole.shape[1] - kernels.WHOLE - state.rate.shape[0]) // 2
+    need = 5 * (int(state.numbers[kernels.PAIRS]) + samples * each)  # room for a fill of a fifth
     size = min(MOST_PAIRS, 1 << (need - 1).bit_length())
     if size <= state.pair.size:
         return state
-    pair, pair_count = np.full(size, -1), np.zeros(size, np.int64)
+    pair, pair_count = np.zeros(size, np.int64), np.zeros(size, np.int32)
     kernels.rehash(state.pair, state.pair_count, pair, pair_count)
-    key, ids = np.full(size, -1), np.zeros(size, np.int64)
+    key, ids = np.zeros(size, np.int64), np.zeros(size, np.int32)
     kernels.rehash(state.key, state.id, key, ids)
-    context = np.zeros((size // 2, 5), np.int64)
+    context = np.zeros((size // 2, 5), np.int32)
     context[: state.context.shape[0]] = state.context
     return state._replace(pair=pair, pair_count=pair_count, key=key, id=ids, context=context)
 
@@ -290,14 +290,15 @@ def forecast(
     marks = np.zeros(0, np.uint64) if right is None else right
     tail = (order, slot, start, block, *sums, marks, points)
     for first, stop in itertools.pairwise(edges):
-        state = make_room(state, stop - first + rows)
+        piece = known.between(first, stop)
+        state = make_room(state, int(piece[-1] - state.numbers[kernels.KNOWN]))
         part = columns
         if not turn.size:
             part = [c[first:stop] if len(c) else c for c in columns]
-        piece = known.between(first, stop)
         advance(state, 0, *part, groups.last, first, piece, turn[first:stop], *tail)
         if stop in searches and stop < count:
             until = int(known.between(stop, stop + 1)[0])
+            state = make_room(state, until - int(state.numbers[kernels.KNOWN]))
             advance(state, until, *part, groups.last, first, none, none, *tail)
             add_periods(state)
     names = names_of(state, groups.names, groups.last)

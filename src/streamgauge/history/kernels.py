@@ -14,12 +14,18 @@ Ints = NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
+def jit(function: F, **options: Any) -> F:
     """Compile on first use, and cache the machine code on disk if the cache is writable."""
     try:
-        return cast(F, numba.njit(nogil=True, cache=True)(function))
+        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:  # no writable cache folder: compile in each process
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=True, **options)(function))
+
+
+def lean(function: F) -> F:
+    """Compile without counting references to arrays: the function must not allocate any. Sums may
+    be reordered. Three times as fast where a tuple of many arrays is passed around."""
+    return jit(function, _nrt=False, fastmath={"reassoc", "nsz"}, error_model="numpy")
 
 
 @jit
@@ -101,12 +107,12 @@ class State(NamedTuple):
     class_rate: Floats
     """[classes, 4]: hits and tries of the newest label per class, the same lately."""
     key: Ints
-    id: Ints
+    id: Labels
     """Hash table from the key of a context to its row in ``context``."""
-    context: Ints
+    context: Labels
     pair: Ints
-    pair_count: Ints
-    """Hash table from context id * classes + label to its count."""
+    pair_count: Labels
+    """Hash table from context id * classes + label + 1 to its count."""
     periods: Ints
     recent: Labels
     """Known labels by sample index modulo its size; -1: unknown."""
@@ -120,24 +126,24 @@ class State(NamedTuple):
     """Rows of samples whose label is not yet known."""
 
 
-@jit
+@lean
 def find(table: Ints, key: int) -> int:
-    """Index of a key in a hash table (linear probing; -1 is empty), or of the first empty slot."""
+    """Index of a key in a hash table (linear probing; 0 is empty), or of the first empty slot."""
     mask = table.size - 1
     h = key * SPREAD
     at = (h ^ (h >> 29)) & mask
-    while table[at] != key and table[at] != -1:
+    while table[at] != key and table[at] != 0:
         at = (at + 1) & mask
     return at
 
 
-@jit
+@lean
 def context_id(s: State, key: int) -> int:
     at = find(s.key, key)
     return int(s.id[at]) if s.key[at] == key else -1
 
 
-@jit
+@lean
 def base_probability(s: State, y: int) -> float:
     """((c - 1/2)+ + d/2C) / n, where d of C classes were seen in n labels, this one c times."""
     n = s.numbers[KNOWN]
@@ -148,14 +154,14 @@ def base_probability(s: State, y: int) -> float:
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.numbers[DISTINCT] / classes) / n)
 
 
-@jit
+@lean
 def count_in(s: State, context: int, y: int) -> int:
-    key = context * s.counts.size + y
+    key = context * s.counts.size + y + 1
     at = find(s.pair, key)
     return int(s.pair_count[at]) if s.pair[at] == key else 0
 
 
-@jit
+@lean
 def context_probability(s: State, context: int, y: int, lower: float) -> float:
     """(c - 1/2 + lower * d/2) / n after a context seen n times with d labels; else the lower."""
     if context < 0:
@@ -167,7 +173,7 @@ def context_probability(s: State, context: int, y: int, lower: float) -> float:
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
 
 
-@jit
+@lean
 def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: Floats) -> None:
     """The probability of y under every forecaster, in the order of :func:`forecasters.names`."""
     base = base_probability(s, y)
@@ -203,13 +209,13 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
         p[at + 2 * i + 1] = base if m < 0 else (rates[k, 0] if y == m else rates[k, 1] * base)
 
 
-@jit
+@lean
 def key_of(kind: int, a: int, b: int, c: int) -> int:
     key = ((kind * SPREAD + a + 1) * SPREAD + b + 1) * SPREAD + c + 1
-    return key if key != -1 else 0
+    return key if key != 0 else 1
 
 
-@jit
+@lean
 def label_back(s: State, sample: int, period: int) -> int:
     """The newest known label a whole number of periods before a sample, or -1."""
     newest = s.numbers[LAST_SAMPLE]
@@ -225,7 +231,7 @@ def label_back(s: State, sample: int, period: int) -> int:
     return -1
 
 
-@jit
+@lean
 def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, row: Ints) -> None:
     """Write the contexts and candidate labels that a sample has when it is answered."""
     newest, second, third = s.numbers[NEWEST], s.numbers[SECOND], s.numbers[THIRD]
@@ -258,7 +264,7 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
         row[labels + CANDIDATES + last + i] = label_back(s, sample, int(s.periods[i]))
 
 
-@jit
+@lean
 def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
     the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
@@ -278,7 +284,7 @@ def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> Non
         rates[k, 1] = (1 - r) / (1 - several * base_probability(s, m))
 
 
-@jit
+@lean
 def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
     """The top class of every forecaster; -1 before the first label."""
     majority = s.numbers[MAJORITY]
@@ -315,7 +321,7 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
         top[at + 2 * i + 1] = m if m >= 0 else majority
 
 
-@jit
+@lean
 def mix(s: State, p: Floats, experts: int) -> float:
     total = 0.0
     for e in range(experts):
@@ -323,7 +329,7 @@ def mix(s: State, p: Floats, experts: int) -> float:
     return total
 
 
-@jit
+@lean
 def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats) -> None:
     """p(label) / q(label) under every beta, and under the model's own probabilities if given."""
     n = s.beta.size
@@ -339,7 +345,7 @@ def factors(s: State, q: float, hit: bool, ratio: float, sure: float, f: Floats)
             f[n + 3] = sure / q if hit else (1 - sure) / (1 - q)
 
 
-@jit
+@lean
 def dot(a: Floats, b: Floats) -> float:
     total = 0.0
     for i in range(a.size):
@@ -347,7 +353,7 @@ def dot(a: Floats, b: Floats) -> float:
     return total
 
 
-@jit
+@lean
 def reweigh(w: Floats, p: Floats, power: float) -> None:
     """Bayes with likelihoods to a power, then a share of SHARE * power toward equal weights."""
     total = 0.0
@@ -360,19 +366,19 @@ def reweigh(w: Floats, p: Floats, power: float) -> None:
         w[e] = w[e] * scale + add
 
 
-@jit
+@lean
 def contexts_in(s: State) -> int:
     """Contexts per sample, those of periods not yet found included."""
     return int((s.whole.shape[1] - WHOLE - s.rate.shape[0]) // 2)
 
 
-@jit
+@lean
 def experts_in(s: State) -> int:
     """Forecasters at work."""
     return int(s.weights.size - 2 * (s.periods.size - s.numbers[PERIODS]))
 
 
-@jit
+@lean
 def mixture_top(
     s: State, row: Ints, rates: Floats, contexts: int, experts: int, top: Ints, p: Floats
 ) -> tuple[int, float]:
@@ -397,7 +403,7 @@ def mixture_top(
     return best, best_q
 
 
-@jit
+@lean
 def count_least(s: State, y: int) -> None:
     """The smallest count of a seen class, and how many classes have it, after y was counted."""
     if s.counts[y] == 1:
@@ -411,7 +417,7 @@ def count_least(s: State, y: int) -> None:
                 s.numbers[LEAST_CLASSES] += s.counts[c] == s.numbers[LEAST]
 
 
-@jit
+@lean
 def see(s: State, y: int) -> None:
     """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
     numbers = s.numbers
@@ -450,13 +456,14 @@ def see(s: State, y: int) -> None:
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
-@jit
-def count_context(s: State, key: int, context: int, y: int) -> None:
-    """Count a label after a context. A full table takes no new contexts and no new labels."""
+@lean
+def count_context(s: State, key: int, context: int, y: int, fill: float) -> None:
+    """Count a label after a context. A table that is ``fill`` full takes no new contexts or labels:
+    a fifth for the last three labels, three tenths for the last two, then half for all."""
     if context < 0:
         at = find(s.key, key)
         if s.key[at] != key:
-            if s.numbers[CONTEXTS] >= s.context.shape[0]:
+            if s.numbers[CONTEXTS] >= fill * s.key.size:
                 return
             s.key[at] = key
             s.id[at] = s.numbers[CONTEXTS]
@@ -464,10 +471,10 @@ def count_context(s: State, key: int, context: int, y: int) -> None:
         context = s.id[at]
     facts = s.context[context]
     facts[LAST] = y
-    pair = context * s.counts.size + y
+    pair = context * s.counts.size + y + 1
     at = find(s.pair, pair)
     if s.pair[at] != pair:
-        if 2 * s.numbers[PAIRS] >= s.pair.size:
+        if s.numbers[PAIRS] >= fill * s.pair.size:
             return
         s.pair[at] = pair
         s.pair_count[at] = 0
@@ -479,7 +486,7 @@ def count_context(s: State, key: int, context: int, y: int) -> None:
         facts[BEST], facts[TOP] = s.pair_count[at], y
 
 
-@jit
+@lean
 def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
     for k in range(used):
         m = row[labels + k]
@@ -498,7 +505,7 @@ def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> Non
             s.class_rate[m, 3] = s.class_rate[m, 3] * FORGET + 1
 
 
-@jit
+@lean
 def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
     experts = int(s.real[at, EXPERTS])
@@ -507,7 +514,7 @@ def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     learn_counts(s, s.whole[at], contexts, experts)
 
 
-@jit
+@lean
 def learn_weights(s: State, real: Floats, f: Floats) -> None:
     experts = int(real[EXPERTS])
     power = 1 / (real[DELAY] + 1)
@@ -525,13 +532,14 @@ def learn_weights(s: State, real: Floats, f: Floats) -> None:
         reweigh(s.beta_weights[1], f, power)
 
 
-@jit
+@lean
 def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     y, sample = row[LABEL], row[SAMPLE]
     periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
     fixed = contexts - s.periods.size
     for x in range(fixed + periods):
-        count_context(s, row[WHOLE + x], row[WHOLE + contexts + x], y)
+        fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
+        count_context(s, row[WHOLE + x], row[WHOLE + contexts + x], y, fill)
     used = s.rate.shape[0] - s.periods.size + periods
     count_candidates(s, row, WHOLE + 2 * contexts, used, y)
     see(s, y)
@@ -539,7 +547,7 @@ def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
 
 
-@jit
+@lean
 def set_tops(
     s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints
 ) -> None:
@@ -551,7 +559,7 @@ def set_tops(
     tops(s, row, rates, contexts, top)
 
 
-@jit
+@lean
 def prepare(
     s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
 ) -> tuple[int, float, float, float]:
@@ -582,8 +590,8 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     return best
 
 
-@jit
-def advance(
+@lean
+def advance_with(
     s: State,
     until: int,
     y: Labels,
@@ -605,22 +613,14 @@ def advance(
     tries: Ints,
     right: NDArray[np.uint64],
     points: bool,
+    f: Floats,
+    p: Floats,
+    top: Ints,
+    rates: Floats,
 ) -> None:
-    """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
-    with the labels known to it; then learn until ``until`` labels are known.
-
-    y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
-    of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
-    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
-    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
-    """
     contexts = contexts_in(s)
     capacity = s.whole.shape[0]
-    f = np.empty(s.beta_weights.shape[1])
     plain = f[: s.beta.size]
-    p = np.empty(s.weights.size)
-    top = np.empty(s.weights.size, np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
     for t in range(known.size + 1):
         goal = known[t] if t < known.size else until
         while s.numbers[KNOWN] < goal:
@@ -693,6 +693,48 @@ def advance(
 
 
 @jit
+def advance(
+    s: State,
+    until: int,
+    y: Labels,
+    answers: Labels,
+    logp: Floats,
+    sure: Floats,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    start: int,
+    block: int,
+    bits: Floats,
+    weights: Floats,
+    hits: Ints,
+    tries: Ints,
+    right: NDArray[np.uint64],
+    points: bool,
+) -> None:
+    """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
+    with the labels known to it; then learn until ``until`` labels are known.
+
+    y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
+    of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
+    ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
+    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
+    """
+    f = np.empty(s.beta_weights.shape[1])
+    p = np.empty(s.weights.size)
+    top = np.empty(s.weights.size, np.int64)
+    rates = np.zeros((s.rate.shape[0], 2))
+    advance_with(
+        s, until, y, answers, logp, sure, groups, last, first, known, turn, order, slot, start,
+        block, bits, weights, hits, tries, right, points, f, p, top, rates,
+    )  # fmt: skip
+
+
+@jit
 def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
     """Give each sample a row to wait in until its label is known; the number of rows needed."""
     free = np.empty(turn.size, np.int64)
@@ -711,10 +753,28 @@ def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
     return rows
 
 
-@jit
-def rehash(old: Ints, values: Ints, new: Ints, new_values: Ints) -> None:
+@lean
+def rehash(old: Ints, values: Labels, new: Ints, new_values: Labels) -> None:
     for i in range(old.size):
-        if old[i] != -1:
+        if old[i] != 0:
             at = find(new, old[i])
             new[at] = old[i]
             new_values[at] = values[i]
+
+
+@jit
+def count_bits(
+    right: NDArray[np.uint64], scored: NDArray[np.bool_], block: int, hits: Ints, tries: Ints
+) -> None:
+    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty)."""
+    for j in range(right.size):
+        if scored.size and not scored[j]:
+            continue
+        b = j // block
+        tries[b] += 1
+        word = right[j]
+        f = 0
+        while word:
+            hits[b, f] += np.int64(word & np.uint64(1))
+            word >>= np.uint64(1)
+            f += 1

@@ -6,6 +6,15 @@
 from __future__ import annotations
 
 from streamgauge.metrics._arrays import UndefinedMetric
+from streamgauge.metrics.agreement import (
+    all_kappas,
+    kappa,
+    kappa_combined,
+    kappa_m,
+    kappa_t,
+    log_loss,
+    macro_f1,
+)
 from streamgauge.metrics.compare import (
     Comparison,
     Spread,
@@ -41,6 +50,7 @@ from streamgauge.metrics.log import (
 from streamgauge.metrics.online import (
     accuracy_error,
     album_accuracy,
+    balanced_accuracy,
     calibration_error,
     macro_accuracy,
     near_future_accuracy,
@@ -91,12 +101,14 @@ __all__ = [
     "accuracy_error",
     "accuracy_matrix",
     "album_accuracy",
+    "all_kappas",
     "anytime_accuracy",
     "anytime_error",
     "average_accuracy",
     "average_forgetting",
     "backward_transfer",
     "backward_transfer_curve",
+    "balanced_accuracy",
     "calibration_error",
     "classes_seen",
     "compare",
@@ -109,9 +121,15 @@ __all__ = [
     "forward_transfer_curve",
     "geolocation_error",
     "holm",
+    "kappa",
+    "kappa_combined",
+    "kappa_m",
+    "kappa_t",
     "leaderboard",
     "linear_probe",
+    "log_loss",
     "macro_accuracy",
+    "macro_f1",
     "minimum_accuracy",
     "near_future_accuracy",
     "near_future_error",

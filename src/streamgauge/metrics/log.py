@@ -5,12 +5,15 @@ mapping from column name to a NumPy array, all columns of a table equally long.
 
 predictions  step, sample, label, prediction, confidence, version, shift; optionally task, user,
              time. Rows with shift = 0 are online predictions; rows with shift = S > 0 are
-             predictions of the same samples by the model as it was S samples earlier.
+             predictions of the same samples by the model as it was S samples earlier. Also
+             logp, the natural log of the probability of the true label.
 evaluations  evaluation (consecutive number), step (steps made before it), version, split, task
              (-1: no tasks), current (task being trained, -1: none), within (-1: predictions among
              all classes seen; k: only among the classes of tasks up to k), correct, count.
 answers      evaluation, step, split, sample, label, prediction, confidence, task, time, position
              (number of stream samples before this one, in the order of the stream).
+
+A log may also have an attribute ``label_delay``: after how many further steps a label arrives.
 
 Rows of the split ``probe`` count the correct predictions of a linear probe on the features.
 """
@@ -24,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.history.known import Known
 from streamgauge.metrics._arrays import Anything, Floats, Integers, divide, share
 
 PROBE = "probe"
@@ -65,6 +69,14 @@ def table_of(log: object, name: str) -> Table:
     """A table of the log, empty if the log has none."""
     table: Table | None = getattr(log, name, None)
     return {} if table is None else table
+
+
+def known_at_answers(log: RunLog, rows: Integers) -> Known:
+    """Which labels were known when these rows of ``predictions`` were answered; they are in stream
+    order. Labels of the row's own step were not, nor those that ``label_delay`` held back."""
+    step = np.asarray(log.predictions["step"])[rows]
+    arrived = step - getattr(log, "label_delay", 0)
+    return Known(None, np.searchsorted(step, arrived, side="left"))
 
 
 def choose_split(table: Table, split: str | None, table_name: str, most: bool = False) -> str:

@@ -232,6 +232,7 @@ def macro_accuracy(label: ArrayLike, prediction: ArrayLike) -> float:
 
     macro = 1/C' * sum over classes c that occur of acc[c], as in :func:`per_class_accuracy`. On a
     long-tailed stream it is far below online accuracy if only the frequent classes are learnt.
+    Also called balanced accuracy (scikit-learn, river): ``balanced_accuracy`` is this function.
 
     >>> macro_accuracy([0, 0, 0, 2], [0, 0, 0, 1])
     0.5
@@ -245,6 +246,9 @@ def macro_accuracy(label: ArrayLike, prediction: ArrayLike) -> float:
         accuracy = per_class_accuracy(labels, predictions)
     occurring = accuracy[~np.isnan(accuracy)]
     return float(occurring.mean()) if occurring.size else float("nan")
+
+
+balanced_accuracy = macro_accuracy
 
 
 def calibration_error(

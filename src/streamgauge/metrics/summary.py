@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike
 
-from streamgauge.metrics import continual, online, tasks, transfer
+from streamgauge.metrics import agreement, continual, online, tasks, transfer
 from streamgauge.metrics._arrays import Anything, Floats, UndefinedMetric
 from streamgauge.metrics.compute import training_flops
 from streamgauge.metrics.log import (
@@ -21,6 +21,7 @@ from streamgauge.metrics.log import (
     continual_accuracy,
     cumulative_matrix,
     evaluation_sizes,
+    known_at_answers,
     retained_accuracy,
     splits_of,
     table_of,
@@ -90,8 +91,19 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
     if future and "sample" in log.predictions:
         common = online.near_future_accuracy(log, shifts, common=True)
         scores |= {f"near_future_common@{s}": v for s, v in zip(shifts, common, strict=True)}
+    found = agreement.all_kappas(label, prediction, known_at_answers(log, online_rows))
+    scores |= {
+        "kappa": found.kappa,
+        "kappa_t": found.kappa_t,
+        "kappa_m": found.kappa_m,
+        "kappa_combined": found.kappa_combined,
+        "macro_f1": agreement.macro_f1(label, prediction),
+    }
     if label.dtype.kind in "iu" and label.min(initial=0) >= 0:
-        scores["macro_accuracy"] = online.macro_accuracy(label, prediction)
+        macro = online.macro_accuracy(label, prediction)
+        scores |= {"macro_accuracy": macro, "balanced_accuracy": macro}
+    if "logp" in log.predictions:
+        scores["log_loss"] = agreement.log_loss(online_column("logp"))
     if "confidence" in log.predictions:
         confidence = online_column("confidence")
         # Other values are scores, or missing.

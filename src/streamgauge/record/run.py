@@ -147,6 +147,11 @@ class Run:
         stream: dict[str, Any] = self.header["stream"]
         return stream
 
+    @property
+    def label_delay(self) -> int:
+        """Steps between the reveal of a sample and its label, beyond the step itself."""
+        return int(self.header["config"]["protocol"].get("label_delay", 0))
+
     def __repr__(self) -> str:
         state = "done" if self.done else f"at step {self.step}"
         return f"Run({str(self.path)!r}: {self.learner}, seed {self.seed}, {state})"

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Scores whose names contain one of these are fractions, shown in percent.
 SHARES = ("accuracy", "forgetting", "transfer", "near_future", "worst_window", "calibration",
-          "smoothed", "depth", "recovered")  # fmt: skip
+          "smoothed", "depth", "recovered", "kappa", "macro_f1")  # fmt: skip
+UNITS = "Kappas and F1 are in % too, other scores in their own units: see docs/metrics.md."
 # Seconds per step that drawing progress may take, unless nothing was drawn for a second.
 STEP_COST = 4e-6
 
@@ -111,7 +112,7 @@ def scores_text(runs: Iterable[Run]) -> str:
                 [name, *(_score(name, scores.get(name)) for *_, scores in group)] for name in names
             ]
             parts += [text_table(["", *(right(title) for title, *_ in group)], rows), ""]
-        parts += [f"{NOTE} Other scores are in their own units.", *_warnings(board), ""]
+        parts += [f"{NOTE} {UNITS}", *_warnings(board), ""]
     return "\n".join(parts).rstrip()
 
 
@@ -136,7 +137,8 @@ def _score(name: str, value: Spread | None) -> str:
     if name == FLOPS:
         return scaled(value.mean)
     spread = "" if value.deviation != value.deviation else f" ± {value.deviation:.3g}"
-    return f"{value.mean:.4g}{spread}"
+    unit = " nats" if name == "log_loss" else ""
+    return f"{value.mean:.4g}{spread}{unit}"
 
 
 def differences_text(differences: Mapping[str, Any]) -> str:

@@ -33,6 +33,11 @@ NAMES: dict[str, tuple[str, ...]] = {
         "userid", "uid", "username", "author", "owner",
         "authorid ownerid ownernsid photographer observer observerid account accountid",
     ),
+    "label_time": (
+        "labeltime labeltimestamp labelledat labeledat labelat labelts labeldate labelarrival",
+    ),
+    "logp": ("logprob logprobability loglikelihood",),
+    "confidence": ("conf", "probability prob proba", "score"),
     "album": ("albumid",),
     "step": ("batch", "stepid", "batchid"),
     "age": ("modelage", "staleness"),
@@ -70,8 +75,9 @@ def choose(
     'category': set --stream.label to one of them, or to none.
     """
 
-    def remedy(role: str, naming: str) -> str:
-        return naming if option else f"rename the right one to '{role}'"
+    def remedy(role: str, before: str, after: str = "") -> str:
+        option_name = option + role.replace("_", "-")
+        return f"{before} {option_name}{after}" if option else f"rename the right one to '{role}'"
 
     chosen = {}
     for role in roles:
@@ -87,7 +93,7 @@ def choose(
             listed = ", ".join(f"'{name}'" for name in fits[:-1]) + f" or '{fits[-1]}'"
             raise StreamgaugeError(
                 f"Which column of {table} is the {role}? It may be {listed}: "
-                f"{remedy(role, f'set {option}{role} to one of them, or to none')}."
+                f"{remedy(role, 'set', ' to one of them, or to none')}."
             )
         if fits:
             chosen[role] = fits[0]
@@ -95,7 +101,7 @@ def choose(
         if role not in chosen:
             raise StreamgaugeError(
                 f"No column of {table} looks like the {role}: "
-                f"{remedy(role, f'name it with {option}{role}')}; the columns are "
+                f"{remedy(role, 'name it with')}; the columns are "
                 f"{', '.join(columns) or 'none'}."
             )
     return {role: chosen[role] for role in roles if role in chosen}

@@ -65,11 +65,11 @@ class TimeParser:
     def _from_numbers(self, column: pa.ChunkedArray) -> Array:
         values = np.asarray(pc.fill_null(column, 0))
         present = values[np.asarray(column.is_valid())]
-        if self.unit is None:
+        if self.unit is None and len(present):
             self.unit = time_unit(present)
         if self.unit == 0.0 and not are_days(present):
             raise self._unreadable(str(present[0]))
-        values = scale_times(values, self.unit)
+        values = scale_times(values, 1.0 if self.unit is None else self.unit)
         if column.null_count:
             values = values.astype(np.float64)
             values[np.asarray(column.is_null())] = np.nan

@@ -7,6 +7,7 @@ and 0, codes with leading zeros are names, and blanks around a cell do not count
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,8 @@ def class_key(value: Any) -> Any:
         return value
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float):
         return None if value != value else int(value) if value.is_integer() else value
     return value

@@ -1,0 +1,466 @@
+"""The steps of an audit: blind family, shift, model, users and inputs, each on the same samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamgauge.audit.blind import levels_from_counts
+from streamgauge.audit.counting import block_size, window_name
+from streamgauge.audit.log import PredictionLog
+from streamgauge.audit.repeats import (
+    UNKNOWN_LEVEL,
+    Level,
+    albums_of,
+    blind_without_album,
+    blind_without_user,
+    level_from_answers,
+    level_from_blocks,
+    neighbour_accuracy,
+)
+from streamgauge.audit.shift import LabelStream
+from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin
+from streamgauge.errors import StreamgaugeError
+from streamgauge.history.family import FamilyHits, RightBits
+from streamgauge.history.intervals import influence, interval, run_error
+from streamgauge.history.kappas import Kappas
+from streamgauge.history.known import Floats, Ints
+from streamgauge.tables.values import Codes
+
+SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
+MAX_SHIFT = 1 << 22
+LAST = window_name(1)
+
+
+class ShiftedAccuracy(NamedTuple):
+    """Accuracy of the model at a shift, with the blind accuracies at that shift."""
+
+    shift: int
+    accuracy: Level
+    blind: float
+    unlimited: float
+
+
+class Family(NamedTuple):
+    """The blind family at the shift (or age) of the log, on the samples where it is scored."""
+
+    level: Level = UNKNOWN_LEVEL
+    name: str = ""
+    """The forecaster chosen last, for sentences: "the last label", "the label 24 back"."""
+
+
+@dataclass(frozen=True)
+class WithoutRepeats:
+    """Accuracies without other samples of the same user or album."""
+
+    blind_album: Level = UNKNOWN_LEVEL
+    blind_user: Level = UNKNOWN_LEVEL
+    online_first: Level = UNKNOWN_LEVEL
+    """The model on the first sample of every album, as scored by CLOC."""
+    albums: int = 0
+    users: int = 0
+
+
+@dataclass(frozen=True)
+class BlindAt:
+    """The blind family at one shift, or at the age of each answer."""
+
+    family: FamilyHits
+    right: RightBits | None = None
+    """None if the log is not in memory."""
+
+    def on(self, scored: NDArray[np.bool_] | None) -> FamilyHits:
+        """The family on some of the samples, chosen on all."""
+        if self.right is None or scored is None or scored.all():
+            return self.family
+        return self.right.hits(scored, self.family.chosen)
+
+
+@dataclass
+class Pipeline:
+    """The steps of one audit, in order; each adds to `result`."""
+
+    log: PredictionLog
+    scanned: Scan
+    size: int | None
+    """Samples per step; None: steps are read from the log."""
+    every: float | None
+    ties: str
+    windows: Sequence[float] | None
+    tolerance: float
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        scanned, rows = self.scanned, self.scanned.in_memory
+        self.rows, self.length, self.complete = rows, scanned.length, scanned.complete
+        no_clock = (
+            "the log is too long for memory:" if rows.time is not None else "it has no times:"
+        )
+        whole = self.complete
+        self.stream = LabelStream(
+            rows.label,
+            len(self.log.classes.numbers),
+            self.length,
+            step=np.asarray(rows.step) if self.size is None else self.size,
+            ties=self.ties,
+            clock=rows.time if whole else None,
+            label_times=rows.label_time if whole else None,
+            delay=self.log.delay if whole else 0,
+            every=self.every,
+            users=None if rows.user is None or not whole else np.maximum(rows.user, -1) + 1,
+            albums=None if rows.album is None or not whole else np.maximum(rows.album, -1) + 1,
+            given_windows=self.windows,
+            no_clock=no_clock,
+        )
+        self.notes: list[str] = [*self.log.notes, *row_notes(self.log, scanned)]
+        if not whole:
+            late = rows.label_time is not None or self.log.delay
+            self.notes.append(
+                "The log is too long for memory: it was read in pieces. Blind is only the most "
+                "frequent of the last labels, periods were searched in the first rows, and users, "
+                f"inputs{', bits and the delay of labels' if late else ' and bits'} were left out."
+            )
+        self.result = {"notes": self.notes, "unlabelled": scanned.unlabelled}
+
+    def run(
+        self, count: Callable[..., Tally], requested: Sequence[int | str] | None
+    ) -> dict[str, Any]:
+        stream = self.stream
+        grid = stream.shifts(requested if stream.durations(requested) is None else None)
+        logged = [s for s in self.scanned.streams if s < self.length]
+        swept = [*grid[grid <= MAX_SHIFT], *logged, 0] if stream.long else []
+        request = CountRequest(
+            windows=stream.windows,
+            shifts=np.unique(np.asarray(swept, np.int64)),
+            step=self.size,
+            ties=stream.ties,
+            block=block_size(self.length),
+            length=self.length,
+            classes=stream.classes,
+            class_order=self.log.classes.sorted_places(),
+            shift=self.scanned.shift,
+        )
+        self.tally = count(self.log, self.scanned, request)
+        self.counts = self.tally.blind.counts if stream.long else None
+        self.choice = stream.select(requested, self.tolerance, self.counts)
+        self.own = self._own_blind()
+        self._label_results(grid)
+        if "prediction" in self.log.roles:
+            self._model_results()
+        if self.complete:
+            self._user_results()
+            self._input_results()
+        return self.result
+
+    def _blind_at(self, shift: int) -> BlindAt:
+        if self.complete:
+            right = self.stream.right(self.stream.known(shift), shift)
+            return BlindAt(right.hits(), right)
+        assert self.counts is not None
+        nearest = int(np.argmin(np.abs(self.counts.shifts - shift)))
+        return BlindAt(self.counts.at(np.arange(self.counts.shifts.size) == nearest).families()[0])
+
+    def _own_blind(self) -> BlindAt:
+        """The blind family at the shift of the log, or at the age of the model at every answer."""
+        if not self.tally.at_age:
+            self.result["answer_shift"] = float(self.scanned.shift)
+            return self._blind_at(self.scanned.shift)
+        if self.complete:
+            ages = np.maximum(np.asarray(self.rows.age), 0)
+            self.result["answer_shift"] = float(ages.mean())
+            right = self.stream.right(self.stream.known(ages))
+            return BlindAt(right.hits(), right)
+        ages = np.array(sorted(self.tally.at_age))
+        answers = np.cumsum([self.tally.at_age[a].tries.sum() for a in ages.tolist()])
+        typical = int(ages[np.searchsorted(answers, answers[-1] / 2)])
+        self.notes.append(
+            f"Answers are compared with the blind classifier at a shift of {typical}."
+        )
+        self.result["answer_shift"] = float(typical)
+        return self._blind_at(typical)
+
+    def _run_length(self, family: FamilyHits) -> int:
+        """Blocks per bootstrap block: longer than the gap, a burst, and a hundredth of the
+        stream."""
+        longest = max(self.length / 100, family.gap + 1, self.stream.burst)
+        return math.ceil(longest / family.block)
+
+    def _answered(self) -> NDArray[np.bool_] | None:
+        predictions = self.rows.prediction
+        return None if predictions is None or not self.complete else predictions >= 0
+
+    def _label_results(self, grid: Ints) -> None:
+        """Results from the labels alone, on the samples that were answered."""
+        scored = self.own.on(self._answered())
+        picked, majority, tries = scored.scored
+        total = max(1.0, float(tries.sum()))
+        level = level_from_blocks(picked, tries, self._run_length(scored))
+        by_last = math.nan
+        if LAST in scored.names:
+            by_last = float(scored.hits[scored.first :, scored.names.index(LAST)].sum()) / total
+        windows = self.stream.windows
+        shown = grid[spaced_shifts(grid, 7)]
+        if self.counts is not None:
+            shown = np.asarray(self.counts.shifts[spaced_shifts(self.counts.shifts, 7)], np.int64)
+        # Sorted, so that sums do not depend on the order of class numbers.
+        classes = np.sort(self.tally.classes[0])
+        self.result |= {
+            "name": self.log.name,
+            "columns": dict(self.log.roles),
+            "guessed": list(self.log.guessed),
+            "samples": self.length,
+            "classes": int(np.count_nonzero(self.scanned.counts)),
+            "step": float(self.stream.samples_per_step),
+            "levels": levels_from_counts(float(majority.sum()) / total, classes),
+            "windows": windows[np.isin(windows, [*SHOWN_WINDOWS, math.inf])],
+            "shown_shifts": shown,
+            "family": Family(level, scored.name),
+            "last_label": by_last,
+            "choice": self.choice,
+            "over_time": self._time_course(
+                {"blind": (picked, tries), "majority": (majority, tries)}
+            ),
+        }
+        self._window_results()
+
+    def _window_results(self) -> None:
+        """The table of windows and shifts, and the window that is best on the past."""
+        shown, windows = self.result["shown_shifts"], self.result["windows"]
+        names = [window_name(w) for w in windows]
+        if self.counts is None:
+            families = self.stream.families(shown)
+        else:
+            families = self.counts.at(np.isin(self.counts.shifts, shown)).families()
+        table = np.full((windows.size, shown.size), np.nan)
+        for s, family in enumerate(families):
+            tries = family.tries[family.first :].sum()
+            hits = family.hits[family.first :].sum(axis=0)
+            if tries:
+                table[:, s] = hits[[family.names.index(n) for n in names]] / tries
+        own = self.own.family
+        lengths = {window_name(w): float(w) for w in self.stream.windows}
+        among = [f for f, name in enumerate(own.names) if name in lengths]
+        chosen = replace(own, names=[own.names[f] for f in among], hits=own.hits[:, among])
+        self.result |= {"table": table, "window": lengths[chosen.name]}
+
+    def _model_results(self) -> None:
+        """Results from the model's answers, compared with the blind family."""
+        model, scored = self.tally.model, self.own.on(self._answered())
+        if model.tries.sum() == 0:
+            raise StreamgaugeError(
+                f"column '{self.log.roles['prediction']}' contains no predictions: name another "
+                "column, or leave it out with --prediction none"
+            )
+        run, behind = self._run_length(scored), model.behind(scored.first)
+        picked, majority, tries = scored.scored
+        at_shift = dict(self.tally.at_shift)
+        self.result |= {
+            "predictions": int(behind[1].sum()),
+            "online_scored": level_from_blocks(*behind, run).value,
+            "share": share_of((picked, tries), behind, run),
+            "over_time": self._time_course(
+                {"blind": (picked, tries), "majority": (majority, tries), "online": behind}
+            ),
+        }
+        if self.scanned.shift > 0:
+            # All answers are at a shift above 0: there is no online accuracy.
+            at_shift[self.scanned.shift] = model
+            self.notes.append("No answer in this log is at shift 0.")
+        else:
+            self.result["online"] = level_from_blocks(model.hits, model.tries, run)
+        self._kappas()
+        if self.own.right is not None:
+            self._where_blind_fails()
+        if at_shift:
+            self._future_results(at_shift, "shift")
+        elif self.tally.at_age:
+            self._future_results(self.tally.at_age, "age")
+
+    def _kappas(self) -> None:
+        labels, answers = (
+            self.tally.classes / np.maximum(self.tally.classes.sum(axis=1), 1)[:, None]
+        )
+        found = Kappas(
+            self.result["online_scored"],
+            float(labels @ answers),
+            self.result["last_label"],
+            self.result["levels"].majority,
+        )
+        for name in ("kappa", "kappa_t", "kappa_m", "kappa_combined"):
+            self.result[name] = getattr(found, name)
+
+    def _where_blind_fails(self) -> None:
+        """Accuracy of the model, and of the majority, on samples where the family is wrong."""
+        assert self.own.right is not None
+        assert self.rows.prediction is not None
+        bits, family = self.own.right, self.own.family
+        right, scored = bits.right(family)
+        wrong = np.flatnonzero(scored & ~right & (self.rows.prediction >= 0))
+        run = self._run_length(family)
+        for name, hit in (
+            ("where_blind_fails", self.rows.prediction[wrong] == self.rows.label[wrong]),
+            ("where_blind_fails_constant", bits.bits[wrong] & np.uint64(1) == 1),
+        ):
+            sums = BlockSums(family.block, family.tries.size)
+            sums.add(wrong - bits.offset, hit)
+            self.result[name] = level_from_blocks(*sums.behind(family.first), run)
+
+    def _future_results(self, sums: Mapping[int, BlockSums], by: str) -> None:
+        """Accuracies by shift or age of the model, and the one to report."""
+        choice = self.choice
+        futures = [self._future(shift, [sums[shift]], by) for shift in sorted(sums)]
+        chosen_shift = choice.shift if choice.unit == "samples" else None
+        far_enough = [f for f in futures if chosen_shift is not None and f.shift >= chosen_shift]
+        reported = far_enough[0] if far_enough else futures[-1]
+        if by == "age" and far_enough:
+            reported = self._future(reported.shift, [sums[f.shift] for f in far_enough], by, True)
+        self.result |= {
+            "futures": futures,
+            "by": by,
+            "near_future": reported.accuracy,
+            "near_future_shift": float(reported.shift),
+            "blind_shifted": reported.blind,
+        }
+
+    def _future(
+        self, shift: int, sums: Sequence[BlockSums], by: str, older: bool = False
+    ) -> ShiftedAccuracy:
+        """The model at a shift or an age (``older``: or more), and blind on the same samples."""
+        if by == "shift":
+            blind = self._blind_at(shift)
+            answers = self._answers_at(shift)
+            family = blind.on(None if answers is None else answers >= 0)
+        elif self.complete:
+            ages = age_bin(np.asarray(self.rows.age))
+            of_age = ages >= shift if older else ages == shift
+            family = self.own.on(of_age & np.asarray(self._answered()))
+        else:
+            family = self._blind_at(shift).family
+        picked, majority, tries = family.scored
+        total = float(tries.sum())
+        first = family.first
+        hits, answered = (np.sum([s.behind(first)[i] for s in sums], axis=0) for i in range(2))
+        return ShiftedAccuracy(
+            shift,
+            level_from_blocks(hits, answered, self._run_length(family)),
+            float(picked.sum()) / total if total else math.nan,
+            float(majority.sum()) / total if total else math.nan,
+        )
+
+    def _answers_at(self, shift: int) -> Codes | None:
+        """The answers at a logged shift, one per sample of the stream, -1 where there is none."""
+        if not self.complete or self.rows.prediction is None:
+            return None
+        own = self.scanned.shift
+        if shift == own:
+            return self.rows.prediction
+        others = self.scanned.others
+        assert others is not None
+        assert others.shift is not None
+        assert others.prediction is not None
+        answers = np.full(self.length, -1, np.int32)
+        given = others.prediction[others.shift == shift][: self.length - (shift - own)]
+        # Rows of a shift are in stream order; the first of them is sample number ``shift``.
+        answers[shift - own : shift - own + given.size] = given
+        return answers
+
+    def _user_results(self) -> None:
+        """Accuracies without other samples of the same user or album."""
+        rows, burst = self.rows, self.stream.burst
+        if rows.user is None and rows.album is None:
+            return
+        groups = rows.album if rows.album is not None else rows.user
+        albums = albums_of(np.maximum(np.asarray(groups), -1) + 1)
+        first = self.own.family.first * self.own.family.block
+        window = self.result["window"]
+        outcomes = blind_without_album(rows.label, albums, window, self.stream.step)[first:]
+        without = WithoutRepeats(
+            blind_album=level_from_answers(outcomes[outcomes >= 0] == 1, burst),
+            albums=int(albums[-1]) + 1,
+        )
+        if rows.user is not None:
+            targets, outcomes = blind_without_user(
+                rows.label, np.maximum(rows.user, -1) + 1, int(min(window, 1000)), self.stream.step
+            )
+            usable = (outcomes >= 0) & (targets >= first)
+            burst_targets = max(1, burst * targets.size // self.length)
+            without = replace(
+                without,
+                blind_user=level_from_answers(outcomes[usable] == 1, burst_targets),
+                users=int(np.unique(rows.user).size),
+            )
+        if rows.prediction is not None:
+            is_first = np.concatenate([[True], albums[1:] != albums[:-1]])
+            correct = (rows.prediction == rows.label)[is_first & (rows.prediction >= 0)]
+            without = replace(without, online_first=level_from_answers(correct, burst))
+        self.result["without"] = without
+
+    def _input_results(self) -> None:
+        """Nearest-neighbour accuracies, if the log has inputs."""
+        rows = self.rows
+        if rows.features is None:
+            return
+        options: dict[str, dict[str, Any]] = {"next sample": {}}
+        shift = self.choice.shift
+        if shift and self.choice.unit == "samples":
+            options[f"{int(shift):,} samples later"] = {"shift": int(shift)}
+        if rows.user is not None:
+            options["same user left out"] = {"users": np.maximum(rows.user, -1) + 1}
+        common: dict[str, Any] = {"step": self.stream.step, "burst": self.stream.burst}
+        self.result["neighbours"] = {
+            name: neighbour_accuracy(rows.features, rows.label, **common, **option)
+            for name, option in options.items()
+        }
+
+    def _time_course(self, curves: Mapping[str, tuple[Floats, Floats]]) -> dict[str, list[float]]:
+        """Accuracies in up to 100 consecutive parts of the scored stream."""
+        family = self.own.family
+        blocks = family.tries.size - family.first
+        edges = np.unique(np.linspace(0, blocks, min(100, blocks) + 1).astype(int))[:-1]
+        course = {"position": [float((family.first + e) * family.block) for e in edges]}
+        for name, (hits, scored) in curves.items():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                accuracy = np.add.reduceat(hits, edges) / np.add.reduceat(scored, edges)
+            course[name] = accuracy.tolist()
+        return course
+
+
+def row_notes(log: PredictionLog, scanned: Scan) -> list[str]:
+    """What the reader of an audit should know about its rows."""
+    notes = []
+    if scanned.unlabelled:
+        last = f", {scanned.newest:,} of them at the end of the log" if scanned.newest else ""
+        notes.append(f"{scanned.unlabelled:,} rows have no label{last}: they are left out.")
+    if scanned.unpredicted:
+        notes.append(f"{scanned.unpredicted:,} rows have no prediction and are not scored.")
+    if scanned.early:
+        notes.append(
+            f"{scanned.early:,} labels were known before their answer was given, by the times in "
+            f"column '{log.roles['label_time']}'."
+        )
+    if -1 in log.classes.numbers and 0 in log.classes.numbers:
+        notes.append("-1 is counted as a class: drop its rows if it stands for an unknown label.")
+    return notes
+
+
+def spaced_shifts(shifts: NDArray[Any], count: int) -> Ints:
+    """Indices of a few shifts for a table: 0, and others evenly spaced on a logarithmic scale."""
+    targets = np.concatenate([[0], np.geomspace(1, max(1.0, shifts[-1]), count - 1)])
+    return np.unique([int(np.argmin(np.abs(shifts - target))) for target in targets])
+
+
+def share_of(blind: tuple[Floats, Floats], model: tuple[Floats, Floats], run: int) -> Level:
+    """Blind accuracy divided by model accuracy, with a paired interval (delta method)."""
+    if blind[1].sum() == 0 or model[0].sum() == 0:
+        return UNKNOWN_LEVEL
+    blind_accuracy, model_accuracy = (h.sum() / t.sum() for h, t in (blind, model))
+    ratio = float(blind_accuracy / model_accuracy)
+    influences = influence(*blind) / model_accuracy - influence(*model) * ratio / model_accuracy
+    error, blocks = run_error(influences, run)
+    low, high = interval(ratio, error, blocks)
+    return Level(ratio, max(0.0, low), high, int(model[1].sum()))
