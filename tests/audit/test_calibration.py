@@ -113,3 +113,18 @@ def test_shifts_are_judged_by_the_exact_curve(calibration, streams):
     found = calibration.shift_summary(family, [right, right, early, {**early, "shift": None}])
     # .9 * (.9 - .1 / 9) ** (shift + 1) is below .02 from 32 on.
     assert found == {"streams": 4, "truth": 32, "covered": 2, "named": 3, "early": 1}
+
+
+def test_a_quick_calibration(calibration):
+    """Rough coverage on short streams, and a page of all sections."""
+    found = calibration.quick(count=24, parts=["bits"])
+    made = [one for name in found for one in found[name]["bits"]["1000"].values()]
+    share = sum(one["covered"] for one in made) / sum(one["streams"] for one in made)
+    assert share > 0.85
+    sticky = found["sticky 0.9"]["bits"]["1000"]
+    assert sticky["copy"]["yes"] == 0
+    assert sticky["honest"]["no"] == 0
+    assert abs(sticky["honest"]["bias"]) < 0.1
+    assert sticky["honest"]["streams"] == 8
+    page = calibration.page(found)
+    assert page.count("| sticky 0.9 |") == 1 + 3 * 5
