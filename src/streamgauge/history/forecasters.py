@@ -49,12 +49,12 @@ Codes = NDArray[np.int32]
 Bits = NDArray[np.uint64]
 
 HALF_LIVES = (0.5, 2, 8, 32, 128, 512, 2048, 8192)
-BETAS = tuple(2.0 ** (k / 2) for k in range(-6, 25))
+BETAS = tuple(2.0**k for k in range(-3, 13))
 OWN = 4  # further experts of the answers: p, two blends of p and q, the confidence
 PERIODS = 4
 RECENT = 1 << 18
-PIECE = 1 << 16
-MOST_PAIRS = 1 << 21
+PIECE = 1 << 12  # small: tables grow with what is in them, and stay in the cache
+MOST_PAIRS = 1 << 20
 MIXTURE_BIT = 63
 FIXED_NAMES = (
     "the most frequent label",
@@ -133,16 +133,13 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
         numbers=numbers,
         counts=np.zeros(classes),
         decayed=np.zeros((classes, halves)),
-        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), np.ones(halves), np.zeros(halves)]),
+        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.repeat([[1.0], [0], [1]], halves, 1)]),
         decay_top=np.full(halves, -1),
         list=np.full((2, classes), -1),
         rate=np.zeros((candidates, 2)),
         class_rate=np.zeros((classes, 4)),
-        key=np.zeros(2, np.int64),
-        id=np.zeros(2, np.int32),
-        context=np.zeros((1, 5), np.int32),
-        pair=np.zeros(2, np.int64),
-        pair_count=np.zeros(2, np.int32),
+        context=np.zeros((2, 6), np.int64),
+        pair=np.zeros((2, 2), np.int64),
         periods=np.zeros(PERIODS, np.int64),
         recent=np.full(RECENT, -1, np.int32),
         weights=weights,
@@ -157,18 +154,15 @@ def make_room(state: State, samples: int) -> State:
     """The state with tables that can take ``samples`` more labels, up to MOST_PAIRS."""
     from streamgauge.history import kernels
 
-    each = (state.whole.shape[1] - kernels.WHOLE - state.rate.shape[0]) // 2
+    each = kernels.contexts_in(state) - PERIODS + int(state.numbers[kernels.PERIODS])
     need = 5 * (int(state.numbers[kernels.PAIRS]) + samples * each)  # room for a fill of a fifth
     size = min(MOST_PAIRS, 1 << (need - 1).bit_length())
-    if size <= state.pair.size:
+    if size <= state.pair.shape[0]:
         return state
-    pair, pair_count = np.zeros(size, np.int64), np.zeros(size, np.int32)
-    kernels.rehash(state.pair, state.pair_count, pair, pair_count)
-    key, ids = np.zeros(size, np.int64), np.zeros(size, np.int32)
-    kernels.rehash(state.key, state.id, key, ids)
-    context = np.zeros((size // 2, 5), np.int32)
-    context[: state.context.shape[0]] = state.context
-    return state._replace(pair=pair, pair_count=pair_count, key=key, id=ids, context=context)
+    pair, context = np.zeros((size, 2), np.int64), np.zeros((size, 6), np.int64)
+    kernels.rehash(state.pair, pair)
+    kernels.rehash(state.context, context)
+    return state._replace(pair=pair, context=context)
 
 
 def names_of(state: State, groups: tuple[str, ...] = (), last: int = 0) -> list[str]:

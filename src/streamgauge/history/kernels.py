@@ -71,9 +71,9 @@ Floats = NDArray[np.float64]
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
 CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES = range(9, 15)
-# State.context: per context, how often seen, distinct labels, most frequent label, its count, last
-SEEN, LABELS, TOP, BEST, LAST = range(5)
-# Columns of a row of State.whole (then context keys, context ids, candidate labels) and State.real
+# State.context: key, how often seen, distinct labels, most frequent label, its count, last label
+KEY, SEEN, LABELS, TOP, BEST, LAST = range(6)
+# Columns of a row of State.whole (then keys and rows of contexts, candidate labels) and State.real
 LABEL, SAMPLE, WHOLE = 0, 1, 2
 DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(
     11
@@ -82,9 +82,8 @@ DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEB
 STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, FEWEST = range(8)
 CANDIDATES = 8
 ORDERS = 3
-BACKOFF = 1.0  # weight of the next longer half-life
 FORGET = 0.5 ** (1 / 50)  # of hit rates "lately"
-HEAVY = 0.01  # least weight of a forecaster whose top class can be the mixture's
+HEAVY = 0.02  # least weight of a forecaster whose top class can be the mixture's
 SHARE = 2e-4
 LARGE = 1e200
 SPREAD = -7046029254386353131  # an odd multiplier for hashes
@@ -98,7 +97,8 @@ class State(NamedTuple):
     decayed: Floats
     """[classes, half-lives], in units of the increment."""
     decay: Floats
-    """[3, half-lives]: growth of the increment per label, increment, sum of the counts."""
+    """[4, half-lives]: growth of the increment per label, increment, sum of the counts, and
+    1 / (sum + increment)."""
     decay_top: Ints
     list: Ints
     """[2, classes]: the class seen just after, and just before, each class (by last occurrence)."""
@@ -106,13 +106,10 @@ class State(NamedTuple):
     """[candidates, 2]: hits and tries of each candidate label."""
     class_rate: Floats
     """[classes, 4]: hits and tries of the newest label per class, the same lately."""
-    key: Ints
-    id: Labels
-    """Hash table from the key of a context to its row in ``context``."""
-    context: Labels
+    context: Ints
+    """Hash table of contexts, one per row."""
     pair: Ints
-    pair_count: Labels
-    """Hash table from context id * classes + label + 1 to its count."""
+    """Hash table [size, 2] of the key of a context and a label, and its count."""
     periods: Ints
     recent: Labels
     """Known labels by sample index modulo its size; -1: unknown."""
@@ -128,19 +125,25 @@ class State(NamedTuple):
 
 @lean
 def find(table: Ints, key: int) -> int:
-    """Index of a key in a hash table (linear probing; 0 is empty), or of the first empty slot."""
-    mask = table.size - 1
+    """Row of a key in a hash table (linear probing; 0 is empty), or of the first empty row."""
+    mask = table.shape[0] - 1
     h = key * SPREAD
     at = (h ^ (h >> 29)) & mask
-    while table[at] != key and table[at] != 0:
+    while table[at, 0] != key and table[at, 0] != 0:
         at = (at + 1) & mask
-    return at
+    return int(at)
 
 
 @lean
-def context_id(s: State, key: int) -> int:
-    at = find(s.key, key)
-    return int(s.id[at]) if s.key[at] == key else -1
+def find_context(s: State, key: int) -> int:
+    at = find(s.context, key)
+    return int(at) if s.context[at, KEY] == key else -1
+
+
+@lean
+def pair_key(context: int, y: int) -> int:
+    key = (context ^ (context >> 31)) * SPREAD + y
+    return key if key != 0 else 1
 
 
 @lean
@@ -155,13 +158,6 @@ def base_probability(s: State, y: int) -> float:
 
 
 @lean
-def count_in(s: State, context: int, y: int) -> int:
-    key = context * s.counts.size + y + 1
-    at = find(s.pair, key)
-    return int(s.pair_count[at]) if s.pair[at] == key else 0
-
-
-@lean
 def context_probability(s: State, context: int, y: int, lower: float) -> float:
     """(c - 1/2 + lower * d/2) / n after a context seen n times with d labels; else the lower."""
     if context < 0:
@@ -169,7 +165,8 @@ def context_probability(s: State, context: int, y: int, lower: float) -> float:
     n = s.context[context, SEEN]
     if n == 0:
         return lower
-    c = count_in(s, context, y)
+    at = find(s.pair, pair_key(s.context[context, KEY], y))
+    c = s.pair[at, 1]
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
 
 
@@ -181,8 +178,7 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
     halves = s.decay.shape[1]
     lower = base
     for h in range(halves - 1, -1, -1):
-        unit = s.decay[1, h] * BACKOFF
-        lower = (s.decayed[y, h] + unit * lower) / (s.decay[2, h] + unit)
+        lower = (s.decayed[y, h] + s.decay[1, h] * lower) * s.decay[3, h]
         p[1 + h] = lower
     at = 1 + halves
     periods = s.numbers[PERIODS]
@@ -247,7 +243,7 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
     for i in range(s.numbers[PERIODS]):
         row[WHOLE + fixed + i] = key_of(16, s.periods[i], sample % s.periods[i], -1)
     for x in range(fixed + s.numbers[PERIODS]):
-        row[ids + x] = context_id(s, row[WHOLE + x])
+        row[ids + x] = find_context(s, row[WHOLE + x])
     for k in range(STAY, NEXT):
         row[labels + k] = newest
     for x in range(2):
@@ -453,37 +449,32 @@ def see(s: State, y: int) -> None:
             for c in range(s.counts.size):
                 s.decayed[c, h] /= s.decay[1, h]
             s.decay[1, h] = 1.0
+        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
 @lean
-def count_context(s: State, key: int, context: int, y: int, fill: float) -> None:
+def count_context(s: State, key: int, y: int, fill: float) -> None:
     """Count a label after a context. A table that is ``fill`` full takes no new contexts or labels:
     a fifth for the last three labels, three tenths for the last two, then half for all."""
-    if context < 0:
-        at = find(s.key, key)
-        if s.key[at] != key:
-            if s.numbers[CONTEXTS] >= fill * s.key.size:
-                return
-            s.key[at] = key
-            s.id[at] = s.numbers[CONTEXTS]
-            s.numbers[CONTEXTS] += 1
-        context = s.id[at]
-    facts = s.context[context]
-    facts[LAST] = y
-    pair = context * s.counts.size + y + 1
-    at = find(s.pair, pair)
-    if s.pair[at] != pair:
-        if s.numbers[PAIRS] >= fill * s.pair.size:
+    context = s.context[find(s.context, key)]
+    if context[KEY] != key:
+        if s.numbers[CONTEXTS] >= fill * s.context.shape[0]:
             return
-        s.pair[at] = pair
-        s.pair_count[at] = 0
+        context[KEY] = key
+        s.numbers[CONTEXTS] += 1
+    context[LAST] = y
+    pair = s.pair[find(s.pair, pair_key(key, y))]
+    if pair[0] == 0:
+        if s.numbers[PAIRS] >= fill * s.pair.shape[0]:
+            return
+        pair[0] = pair_key(key, y)
         s.numbers[PAIRS] += 1
-        facts[LABELS] += 1
-    s.pair_count[at] += 1
-    facts[SEEN] += 1
-    if s.pair_count[at] >= facts[BEST]:
-        facts[BEST], facts[TOP] = s.pair_count[at], y
+        context[LABELS] += 1
+    pair[1] += 1
+    context[SEEN] += 1
+    if pair[1] >= context[BEST]:
+        context[BEST], context[TOP] = pair[1], y
 
 
 @lean
@@ -539,7 +530,7 @@ def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     fixed = contexts - s.periods.size
     for x in range(fixed + periods):
         fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
-        count_context(s, row[WHOLE + x], row[WHOLE + contexts + x], y, fill)
+        count_context(s, row[WHOLE + x], y, fill)
     used = s.rate.shape[0] - s.periods.size + periods
     count_candidates(s, row, WHOLE + 2 * contexts, used, y)
     see(s, y)
@@ -753,13 +744,11 @@ def assign_rows(known: Ints, turn: Ints, order: Ints, slot: Ints) -> int:
     return rows
 
 
-@lean
-def rehash(old: Ints, values: Labels, new: Ints, new_values: Labels) -> None:
-    for i in range(old.size):
-        if old[i] != 0:
-            at = find(new, old[i])
-            new[at] = old[i]
-            new_values[at] = values[i]
+@jit
+def rehash(old: Ints, new: Ints) -> None:
+    for i in range(old.shape[0]):
+        if old[i, 0] != 0:
+            new[find(new, old[i, 0])] = old[i]
 
 
 @jit

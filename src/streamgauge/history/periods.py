@@ -143,9 +143,9 @@ def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
     r(lag) is the match rate over up to 8,192 samples, for lags up to a third of the labels (at most
     16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that of
     its neighbours and clearly above the mean of r(lag / 2) and r(3 lag / 2), by 1.2 + sqrt(2 ln L)
-    standard errors for L lags: first the shortest whose r is within 3 standard errors of the
-    largest, then others in the order of r; a multiple of one taken only if its r is larger by 3
-    standard errors.
+    standard errors for L lags (larger where labels repeat): first the shortest whose r is within 3
+    standard errors of the largest, then others in the order of r; a multiple of one taken only if
+    its r is larger by 3 standard errors.
 
     >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
     [7]
@@ -155,7 +155,12 @@ def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
         return []
     labels = np.where(labels < 0, np.arange(-1, -1 - labels.size, -1, dtype=np.int32), labels)
     curve = match_curve(labels, lags, 8_192)
-    pairs = min(8_192, labels.size - lags)
+    pairs = float(min(8_192, labels.size - lags))
+    # Matches are correlated as long as labels repeat: r above its median, squared.
+    floor = float(np.median(curve))
+    excess = (curve[1:] - floor) / max(1 - floor, 1e-9)
+    run = excess[: int(np.argmax(np.append(excess, 0) < 0.05))]
+    pairs /= max(1.0, (1 + 2 * float(np.sum(run**2))) * pairs / (labels.size - lags))
     lag = np.arange(2, lags)
     after = lag + lag // 2
     before = curve[lag - lag // 2]
