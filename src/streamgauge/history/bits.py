@@ -51,6 +51,7 @@ from streamgauge.history.known import (
 WARM_UP = 0.1
 BLOCKS = 2000
 PARTS = 100
+LEARNING = 2.0  # bits: learning beta costs about as much, in few and rare portions
 SCHEMA = {
     "base, history, remaining, added, placebo": "object: value, low, high (bits per sample or null)"
     ", blocks (independent blocks behind the interval), samples",
@@ -249,14 +250,18 @@ def _confidences(confidence: ArrayLike, count: int) -> Floats:
     return values
 
 
-def figure(sums: Floats, tries: Floats) -> Figure:
-    """A mean with its 95 % interval, from sums over short blocks of the stream."""
+def figure(sums: Floats, tries: Floats, least: float = 0.0) -> Figure:
+    """A mean with its 95 % interval, from sums over short blocks of the stream.
+
+    ``least``: bits in the whole log that half the interval is never below.
+    """
     if tries.sum() == 0:
         return UNKNOWN
     value = float(sums.sum() / tries.sum())
     run = correlated_blocks(sums, tries)
     error, blocks = ratio_error(sums, tries, run)
     half = error * t_quantile(0.975, blocks - 1) if blocks >= 2 else math.nan
+    half = max(half, least / float(tries.sum()))  # NaN stays NaN
     return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
@@ -291,8 +296,8 @@ def _explanation(
         base=figure(base, tries),
         history=figure(base - mixed, tries),
         remaining=figure(mixed, tries),
-        added=figure(added, tries) if answered else UNKNOWN,
-        placebo=figure(placebo, tries) if answered else UNKNOWN,
+        added=figure(added, tries, LEARNING) if answered else UNKNOWN,
+        placebo=figure(placebo, tries, LEARNING) if answered else UNKNOWN,
         experts=experts,
         over_time=over_time,
         scored=int(tries.sum()),

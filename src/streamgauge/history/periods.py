@@ -140,7 +140,7 @@ def nested_periods(curve: Floats) -> list[tuple[int, float]]:
 def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
     """Up to ``most`` lags at which labels repeat more often than half a lag before and after.
 
-    r(lag) is the match rate over up to 8,192 samples, for lags up to a third of the labels (at most
+    r(lag) is the match rate over up to 8,192 samples, for lags up to 3/5 of the labels (at most
     16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that of
     its neighbours and clearly above the mean of r(lag / 2) and r(3 lag / 2), by 1.2 + sqrt(2 ln L)
     standard errors for L lags (larger where labels repeat): first the shortest whose r is within 3
@@ -150,7 +150,7 @@ def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
     >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
     [7]
     """
-    lags = min(16_384, labels.size // 3)
+    lags = min(16_384, 3 * labels.size // 5)
     if lags < 6:
         return []
     labels = np.where(labels < 0, np.arange(-1, -1 - labels.size, -1, dtype=np.int32), labels)
