@@ -115,7 +115,7 @@ def groups_of(
 
 
 def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> State:
-    """The state of forecasters that know no label; ``rows`` samples wait for their label."""
+    """The state of forecasters that know no label; ``rows`` samples can wait for their label."""
     from streamgauge.history import kernels
 
     classes = max(2, classes)
@@ -125,6 +125,7 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
     numbers = np.zeros(16, np.int64)
     numbers[kernels.NEWEST : kernels.MAJORITY + 1] = -1
     halves = len(HALF_LIVES)
+    rows = 1 << (rows - 1).bit_length()
     weights = np.zeros(experts + 2 * PERIODS)
     weights[:experts] = 1 / experts
     beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
@@ -132,6 +133,7 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
     return kernels.State(
         numbers=numbers,
         counts=np.zeros(classes),
+        base=np.array([1 / classes, 1.0]),
         decayed=np.zeros((classes, halves)),
         decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.repeat([[1.0], [0], [1]], halves, 1)]),
         decay_top=np.full(halves, -1),
@@ -357,9 +359,10 @@ class Forecaster:
         y = np.atleast_1d(np.asarray(labels, dtype=np.int32))
         known = int(self.state.numbers[kernels.KNOWN])
         if y.size > self.state.whole.shape[0]:
+            rows = 1 << (y.size - 1).bit_length()
             self.state = self.state._replace(
-                whole=np.zeros((y.size, self.state.whole.shape[1]), np.int64),
-                real=np.zeros((y.size, self.state.real.shape[1])),
+                whole=np.zeros((rows, self.state.whole.shape[1]), np.int64),
+                real=np.zeros((rows, self.state.real.shape[1])),
             )
         self.state = make_room(self.state, y.size)
         self._advance(y, groups, np.full(y.size, known), known + y.size)

@@ -94,6 +94,8 @@ class State(NamedTuple):
 
     numbers: Ints
     counts: Floats
+    base: Floats
+    """d/2C and 1/n, see :func:`base_probability`."""
     decayed: Floats
     """[classes, half-lives], in units of the increment."""
     decay: Floats
@@ -149,12 +151,8 @@ def pair_key(context: int, y: int) -> int:
 @lean
 def base_probability(s: State, y: int) -> float:
     """((c - 1/2)+ + d/2C) / n, where d of C classes were seen in n labels, this one c times."""
-    n = s.numbers[KNOWN]
-    classes = s.counts.size
-    if n == 0:
-        return 1.0 / classes
     c = s.counts[y]
-    return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.numbers[DISTINCT] / classes) / n)
+    return float(((c - 0.5 if c > 0 else 0.0) + s.base[0]) * s.base[1])
 
 
 @lean
@@ -261,10 +259,11 @@ def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, 
 
 
 @lean
-def set_rates(s: State, row: Ints, labels: int, used: int, rates: Floats) -> None:
+def set_rates(s: State, row: Ints, labels: int, used: int, points: bool, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
-    the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
-    for k in range(used):
+    the factor on the frequencies of all other classes. FEWEST shares r among several classes. Top
+    classes need only the rates per class."""
+    for k in range(STAY_CLASS if points else 0, NEXT if points else used):
         m = row[labels + k]
         if m < 0:
             continue
@@ -353,8 +352,11 @@ def dot(a: Floats, b: Floats) -> float:
 def reweigh(w: Floats, p: Floats, power: float) -> None:
     """Bayes with likelihoods to a power, then a share of SHARE * power toward equal weights."""
     total = 0.0
+    if power != 1:
+        for e in range(w.size):
+            p[e] = p[e] ** power
     for e in range(w.size):
-        w[e] *= p[e] if power == 1 else p[e] ** power
+        w[e] *= p[e]
         total += w[e]
     share = SHARE * power
     scale, add = (1 - share) / total, share / w.size
@@ -376,9 +378,19 @@ def experts_in(s: State) -> int:
 
 @lean
 def mixture_top(
-    s: State, row: Ints, rates: Floats, contexts: int, experts: int, top: Ints, p: Floats
+    s: State,
+    row: Ints,
+    rates: Floats,
+    contexts: int,
+    experts: int,
+    top: Ints,
+    p: Floats,
+    y: int,
+    q_y: float,
+    a: int,
+    q_a: float,
 ) -> tuple[int, float]:
-    """The most probable class of the mixture and its probability.
+    """The most probable class of the mixture and its probability; those of y and a are known.
 
     Searched among the top classes of the forecasters whose weight is at least HEAVY.
     """
@@ -392,11 +404,26 @@ def mixture_top(
             seen |= top[earlier] == c and s.weights[earlier] >= HEAVY
         if seen:
             continue
-        probabilities(s, row, rates, contexts, c, p)
-        q = mix(s, p, experts)
+        if c == y:
+            q = q_y
+        elif c == a:
+            q = q_a
+        else:
+            probabilities(s, row, rates, contexts, c, p)
+            q = mix(s, p, experts)
         if q > best_q:
             best, best_q = c, q
     return best, best_q
+
+
+@lean
+def calibration(s: State, q: float) -> tuple[float, float]:
+    """The factors by which the probability q of the mixture's top class, and those of all other
+    classes, are multiplied: odds times beta, mixed over beta."""
+    rest = 0.0
+    for b in range(s.beta.size):
+        rest += s.beta_weights[0, b] / (1 + (s.beta[b] - 1) * q)
+    return (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
 
 
 @lean
@@ -438,18 +465,26 @@ def see(s: State, y: int) -> None:
     count_least(s, y)
     if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
         numbers[MAJORITY] = y
-    for h in range(s.decay.shape[1]):
+    s.base[0] = 0.5 * numbers[DISTINCT] / s.counts.size
+    s.base[1] = 1 / numbers[KNOWN]
+    halves = s.decay.shape[1]
+    for h in range(halves):
         s.decay[1, h] *= s.decay[0, h]
         s.decay[2, h] += s.decay[1, h]
+        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
         s.decayed[y, h] += s.decay[1, h]
+    for h in range(halves):
         if s.decay_top[h] < 0 or s.decayed[y, h] >= s.decayed[s.decay_top[h], h]:
             s.decay_top[h] = y
-        if s.decay[1, h] > LARGE:
-            s.decay[2, h] /= s.decay[1, h]
-            for c in range(s.counts.size):
-                s.decayed[c, h] /= s.decay[1, h]
-            s.decay[1, h] = 1.0
-        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
+    if numbers[KNOWN] % 64 == 0:  # increments grow by at most 4^64 in between
+        for h in range(halves):
+            if s.decay[1, h] > LARGE:
+                scale = 1 / s.decay[1, h]
+                s.decay[1, h] = 1.0
+                s.decay[2, h] *= scale
+                s.decay[3, h] /= scale
+                for c in range(s.counts.size):
+                    s.decayed[c, h] *= scale
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
@@ -540,29 +575,21 @@ def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
 
 @lean
 def set_tops(
-    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints
+    s: State,
+    sample: int,
+    groups: Ints,
+    last: int,
+    points: bool,
+    row: Ints,
+    rates: Floats,
+    top: Ints,
 ) -> None:
     """Contexts and candidates of a sample, hit rates, and the top class of every forecaster."""
     contexts = contexts_in(s)
     set_contexts(s, sample, groups, last, contexts, row)
     used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
-    set_rates(s, row, WHOLE + 2 * contexts, used, rates)
+    set_rates(s, row, WHOLE + 2 * contexts, used, points, rates)
     tops(s, row, rates, contexts, top)
-
-
-@lean
-def prepare(
-    s: State, sample: int, groups: Ints, last: int, row: Ints, rates: Floats, top: Ints, p: Floats
-) -> tuple[int, float, float, float]:
-    """Contexts of a sample, and the mixture's top class with its probability; then the calibration:
-    the factors by which the probability of the top class, and of all others, is multiplied."""
-    contexts = contexts_in(s)
-    set_tops(s, sample, groups, last, row, rates, top)
-    best, q = mixture_top(s, row, rates, contexts, experts_in(s), top, p)
-    rest = 0.0
-    for b in range(s.beta.size):
-        rest += s.beta_weights[0, b] / (1 + (s.beta[b] - 1) * q)
-    return best, q, (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
 
 
 @jit
@@ -574,7 +601,11 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     rates = np.zeros((s.rate.shape[0], 2))
     top = np.empty(s.weights.size, np.int64)
     sample = s.numbers[ANSWERED] + ahead
-    best, _, up, rest = prepare(s, sample, groups, last, row, rates, top, experts[0])
+    set_tops(s, sample, groups, last, False, row, rates, top)
+    best, best_q = mixture_top(
+        s, row, rates, contexts, experts_in(s), top, experts[0], -1, 0.0, -1, 0.0
+    )
+    up, rest = calibration(s, best_q)
     for y in range(q.size):
         probabilities(s, row, rates, contexts, y, experts[y])
         q[y] = mix(s, experts[y], experts_in(s)) * (up if y == best else rest)
@@ -610,7 +641,7 @@ def advance_with(
     rates: Floats,
 ) -> None:
     contexts = contexts_in(s)
-    capacity = s.whole.shape[0]
+    mask = s.whole.shape[0] - 1
     plain = f[: s.beta.size]
     for t in range(known.size + 1):
         goal = known[t] if t < known.size else until
@@ -618,12 +649,12 @@ def advance_with(
             i = s.numbers[KNOWN]
             if order.size:
                 i = order[i]
-            learn(s, slot[i] if slot.size else i % capacity, contexts, points, f)
+            learn(s, slot[i] if slot.size else i & mask, contexts, points, f)
         if t == known.size:
             break
         j = turn[t] if turn.size else first + t
         v = j if turn.size else t
-        at = slot[j] if slot.size else j % capacity
+        at = slot[j] if slot.size else j & mask
         row, real = s.whole[at], s.real[at]
         experts = experts_in(s)
         s.recent[j & (s.recent.size - 1)] = -1
@@ -633,11 +664,22 @@ def advance_with(
         row[LABEL] = label
         best = -1
         if points:
-            set_tops(s, j, groups[v], last, row, rates, top)
+            set_tops(s, j, groups[v], last, True, row, rates, top)
         else:
-            best, best_q, up, rest = prepare(s, j, groups[v], last, row, rates, top, p)
+            set_tops(s, j, groups[v], last, False, row, rates, top)
             probabilities(s, row, rates, contexts, label, real[REAL:])
             mixed = mix(s, real[REAL:], experts)
+            a = int(answers[v]) if answers.size else -1
+            q_a = 0.0
+            if a == label:
+                q_a = mixed
+            elif 0 <= a < s.counts.size:
+                probabilities(s, row, rates, contexts, a, p)
+                q_a = mix(s, p, experts)
+            best, best_q = mixture_top(
+                s, row, rates, contexts, experts, top, p, label, mixed, a, q_a
+            )
+            up, rest = calibration(s, best_q)
             q = mixed * (up if label == best else rest)
             real[DELAY] = j - known[t]
             real[MIXED] = mixed
@@ -649,11 +691,7 @@ def advance_with(
             real[ANSWER_Q] = -1.0
             added = 1.0
             if answers.size:
-                a = answers[v]
-                real[ANSWER_Q] = 0.0
-                if 0 <= a < s.counts.size:
-                    probabilities(s, row, rates, contexts, a, p)
-                    real[ANSWER_Q] = mix(s, p, experts) * (up if a == best else rest)
+                real[ANSWER_Q] = q_a * (up if a == best else rest)
                 real[ANSWER_HIT] = a == label
                 real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
                 real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
