@@ -198,7 +198,10 @@ def slow_bits(
         keys = slow.contexts(j)
         chosen = slow.candidates(j, keys)
         forecasts = slow.forecasts(keys, chosen)
-        slow.weights = slow.weights or [1 / len(forecasts)] * len(forecasts)
+        if not slow.weights:
+            n = len(forecasts)
+            delayed = any(known[i] < i for i in range(len(y)))
+            slow.weights = [0.5] + [0.5 / (n - 1)] * (n - 1) if delayed else [1 / n] * n
         weights = slow.weights
 
         def q(c: int) -> float:

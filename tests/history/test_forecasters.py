@@ -44,7 +44,7 @@ def test_one_label_at_a_time_is_the_batch() -> None:
     rng = np.random.default_rng(1)
     y = ((np.arange(600) % 12 // 2 + (rng.random(600) < 0.1)) % 6).astype(np.int32)
     for step in (1, 4):
-        forecaster = Forecaster(6)
+        forecaster = Forecaster(6, delayed=step > 1)
         hits = []
         for j in range(0, 600, step):
             hits += [forecaster.top(ahead=i) == c for i, c in enumerate(y[j : j + step])]

@@ -51,7 +51,7 @@ from streamgauge.history.known import (
 WARM_UP = 0.1
 BLOCKS = 2000
 PARTS = 100
-LEARNING = 2.0  # bits: learning beta costs about as much, in few and rare portions
+RESOLUTION = 2.0  # bits in the whole stream that learning beta can cost by chance
 SCHEMA = {
     "base, history, remaining, added, placebo": "object: value, low, high (bits per sample or null)"
     ", blocks (independent blocks behind the interval), samples",
@@ -157,8 +157,9 @@ def explain(
     ``shift``, ``step``, ``times``, ``label_times`` and ``delay`` say which labels were known when a
     sample was answered: see :func:`streamgauge.history.known.known_labels`. ``logp`` is the natural
     logarithm of the model's probability of the true label, ``confidence`` that of its answer.
-    Predictions may be None or NaN: such an answer adds nothing. The first tenth of the samples is
-    learnt but not scored. The classes are those of all labels.
+    Samples without an answer (None, NaN, or below 0 where labels are class numbers) are learnt but
+    not scored, as is the first tenth of the stream. An answer that no label has adds nothing. The
+    classes are those of all labels.
 
     >>> labels = np.arange(3000) % 10
     >>> result = explain(labels, predictions=labels)
@@ -218,21 +219,23 @@ def _compact(labels: ArrayLike) -> tuple[Codes, int, np.ndarray[Any, Any] | None
 
 
 def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes: int) -> Codes:
-    """Class numbers of the answers; -1 where there is none, or one that no label has."""
+    """Class numbers of the answers; -1 for answers that no label has, -2 where there is none."""
     values = np.asarray(predictions)
-    if names is None or names.dtype.kind in "iub":
-        if values.dtype.kind not in "iubf":
-            values = np.array(
-                [np.nan if v is None or v != v else v for v in values.tolist()], np.float64
-            )
-        if values.dtype.kind == "f":
-            values = np.where(np.isfinite(values) & (values == np.floor(values)), values, -1)
-        if names is None:
-            return np.where((values >= 0) & (values < classes), values, -1).astype(np.int32)
+    if values.dtype.kind in "iub":
+        missing = values < 0 if names is None else np.zeros(values.shape, np.bool_)
+    elif values.dtype.kind == "f":
+        missing = np.isnan(values) | ((values < 0) & (names is None))
     else:
-        values = np.where([v is None or v != v for v in values.tolist()], "", values.astype(str))
-    at = np.minimum(np.searchsorted(names, values), names.size - 1)
-    return np.where(names[at] == values, at, -1).astype(np.int32)
+        missing = np.array([v is None or v != v for v in values.tolist()], np.bool_)
+    if names is None:
+        numbers = np.where(missing, -1, values).astype(np.float64)
+        known = (numbers >= 0) & (numbers < classes) & (numbers == np.floor(numbers))
+        codes = np.where(known, numbers, -1)
+    else:
+        filled = np.where(missing, names[0], values).astype(names.dtype)
+        at = np.minimum(np.searchsorted(names, filled), names.size - 1)
+        codes = np.where(names[at] == filled, at, -1)
+    return np.where(missing, -2, codes).astype(np.int32)
 
 
 def _checked(values: Any, count: int, name: str) -> Any:
@@ -250,10 +253,10 @@ def _confidences(confidence: ArrayLike, count: int) -> Floats:
     return values
 
 
-def figure(sums: Floats, tries: Floats, least: float = 0.0) -> Figure:
+def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
     """A mean with its 95 % interval, from sums over short blocks of the stream.
 
-    ``least``: bits in the whole log that half the interval is never below.
+    The interval reaches at least ``resolution`` bits of the whole stream to each side.
     """
     if tries.sum() == 0:
         return UNKNOWN
@@ -261,7 +264,7 @@ def figure(sums: Floats, tries: Floats, least: float = 0.0) -> Figure:
     run = correlated_blocks(sums, tries)
     error, blocks = ratio_error(sums, tries, run)
     half = error * t_quantile(0.975, blocks - 1) if blocks >= 2 else math.nan
-    half = max(half, least / float(tries.sum()))  # NaN stays NaN
+    half = max(half, resolution / float(tries.sum())) if half == half else half
     return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
@@ -296,8 +299,8 @@ def _explanation(
         base=figure(base, tries),
         history=figure(base - mixed, tries),
         remaining=figure(mixed, tries),
-        added=figure(added, tries, LEARNING) if answered else UNKNOWN,
-        placebo=figure(placebo, tries, LEARNING) if answered else UNKNOWN,
+        added=figure(added, tries, RESOLUTION) if answered else UNKNOWN,
+        placebo=figure(placebo, tries, RESOLUTION) if answered else UNKNOWN,
         experts=experts,
         over_time=over_time,
         scored=int(tries.sum()),

@@ -25,9 +25,10 @@ lowest is 1 / C for C classes. The forecasters ("experts"):
 
 The mixture is q(y) = sum_e w_e p_e(y), with w_e proportional to w_e p_e(label)^(1 / (D + 1)) when a
 label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.0002 / (D + 1). D is
-the number of earlier samples whose label was unknown when the sample was answered. Last, the odds
-of the mixture's top class are multiplied by beta; weights over a grid of beta are learnt in the
-same way (see :mod:`streamgauge.history.bits`).
+the number of earlier samples whose label was unknown when the sample was answered. Weights begin
+equal; where D can be above 0, ``base`` begins with half. Last, the odds of the mixture's top class
+are multiplied by beta; weights over a grid of beta are learnt in the same way (see
+:mod:`streamgauge.history.bits`).
 """
 
 from __future__ import annotations
@@ -114,8 +115,14 @@ def groups_of(
     return Groups(values, tuple(names), last)
 
 
-def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> State:
-    """The state of forecasters that know no label; ``rows`` samples can wait for their label."""
+def new_state(
+    classes: int, groups: int = 0, last: int = 0, rows: int = 1, delayed: bool = False
+) -> State:
+    """The state of forecasters that know no label; ``rows`` samples can wait for their label.
+
+    The weights begin equal. If labels are ``delayed`` they are learnt slowly, and the class
+    frequencies begin with half of the weight.
+    """
     from streamgauge.history import kernels
 
     classes = max(2, classes)
@@ -127,7 +134,9 @@ def new_state(classes: int, groups: int = 0, last: int = 0, rows: int = 1) -> St
     halves = len(HALF_LIVES)
     rows = 1 << (rows - 1).bit_length()
     weights = np.zeros(experts + 2 * PERIODS)
-    weights[:experts] = 1 / experts
+    weights[:experts] = 0.5 / (experts - 1) if delayed else 1 / experts
+    if delayed:
+        weights[0] = 0.5
     beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
     beta_weights[[0, 2]] = 1 / len(BETAS)
     return kernels.State(
@@ -269,7 +278,7 @@ def forecast(
             rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
     else:
         rows = min(known.shift + known.delay + known.step, count)
-    state = new_state(classes, groups.values.shape[1], groups.last, rows)
+    state = new_state(classes, groups.values.shape[1], groups.last, rows, delayed=rows > 1)
     blocks = max(0, -(-(count - start) // block))
     sums: tuple[Any, ...] = (
         np.zeros((blocks, 4)),
@@ -338,8 +347,9 @@ class Forecaster:
     """The mixture, one step at a time: ask for its top class or probabilities, then let it learn.
 
     The labels of one call of ``learn`` are those of one step: all were answered with what was known
-    before the call. ``groups`` are values of columns (user, album, ...) of the samples, as in
-    :class:`Groups`.
+    before the call. ``delayed``: there are steps of several samples. ``groups`` are values of
+    columns (user, album, ...) of the samples, as in :class:`Groups`. The state is bounded: tables
+    of contexts take at most MOST_PAIRS rows.
 
     >>> forecaster = Forecaster(classes=3)
     >>> for label in [0, 1, 2] * 20:
@@ -348,8 +358,8 @@ class Forecaster:
     (0, array([1., 0., 0.]))
     """
 
-    def __init__(self, classes: int, groups: int = 0, last: int = 0) -> None:
-        self.state = new_state(classes, groups, last)
+    def __init__(self, classes: int, groups: int = 0, last: int = 0, delayed: bool = False) -> None:
+        self.state = new_state(classes, groups, last, delayed=delayed)
         self.last = last
 
     def learn(self, labels: ArrayLike, groups: ArrayLike | None = None) -> None:

@@ -43,6 +43,18 @@ def count_matches(y: Labels, at: Ints, matches: Labels) -> None:
 
 
 @jit
+def count_newest_matches(y: Labels, most: int, matches: Ints) -> None:
+    """For every lag from 1 below matches.size: matches in the newest ``most`` pairs at that lag."""
+    for lag in range(1, matches.size):
+        later = y[max(lag, y.size - most) :]
+        earlier = y[max(0, y.size - most - lag) : y.size - lag]
+        total = np.int32(0)
+        for i in range(later.size):
+            total += np.int32(later[i] == earlier[i])
+        matches[lag] = total
+
+
+@jit
 def count_matches_in_time(
     y: Labels, time: Ints, at: Ints, width: int, most: int, matches: Ints, pairs: Ints
 ) -> None:
@@ -705,7 +717,7 @@ def advance_with(
             for e in range(experts):
                 mark |= np.uint64(top[e] == label) << np.uint64(e)
             right[j] = mark
-        if j < start:
+        if j < start or (answers.size and answers[v] < -1):
             continue
         b = (j - start) // block
         tries[b] += 1
@@ -751,7 +763,8 @@ def advance(
     y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
     of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
     ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
-    gets the same per sample, as bits. ``points``: no probabilities, no mixture.
+    gets the same per sample, as bits. Samples with the answer -2 are not scored. ``points``: no
+    probabilities, no mixture.
     """
     f = np.empty(s.beta_weights.shape[1])
     p = np.empty(s.weights.size)

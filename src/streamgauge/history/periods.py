@@ -140,33 +140,37 @@ def nested_periods(curve: Floats) -> list[tuple[int, float]]:
 def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
     """Up to ``most`` lags at which labels repeat more often than half a lag before and after.
 
-    r(lag) is the match rate over up to 8,192 samples, for lags up to 3/5 of the labels (at most
-    16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that of
-    its neighbours and clearly above the mean of r(lag / 2) and r(3 lag / 2), by 1.2 + sqrt(2 ln L)
-    standard errors for L lags (larger where labels repeat): first the shortest whose r is within 3
-    standard errors of the largest, then others in the order of r; a multiple of one taken only if
-    its r is larger by 3 standard errors.
+    r(lag) is the match rate of the newest 8,192 pairs, for lags up to two thirds of the labels (at
+    most 16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that
+    of its neighbours and above the mean of r(lag / 2) and r(3 lag / 2) by 1.2 + sqrt(2 ln L)
+    standard errors for L lags (larger ones where labels repeat): first the shortest whose r is
+    within 3 standard errors of the largest, then others in the order of r; a multiple of one taken
+    only if its r is larger by 3 standard errors.
 
     >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
     [7]
     """
-    lags = min(16_384, 3 * labels.size // 5)
+    from streamgauge.history import kernels
+
+    lags = min(16_384, 2 * labels.size // 3)
     if lags < 6:
         return []
-    labels = np.where(labels < 0, np.arange(-1, -1 - labels.size, -1, dtype=np.int32), labels)
-    curve = match_curve(labels, lags, 8_192)
-    pairs = float(min(8_192, labels.size - lags))
+    missing = np.arange(-1, -1 - labels.size, -1, dtype=np.int32)
+    matches = np.zeros(lags + 1, np.int64)
+    kernels.count_newest_matches(np.where(labels < 0, missing, labels), 8_192, matches)
+    pairs = np.minimum(8_192, labels.size - np.arange(lags + 1)).astype(np.float64)
+    curve = matches / pairs
     # Matches are correlated as long as labels repeat: r above its median, squared.
-    floor = float(np.median(curve))
+    floor = float(np.median(curve[1:]))
     excess = (curve[1:] - floor) / max(1 - floor, 1e-9)
     run = excess[: int(np.argmax(np.append(excess, 0) < 0.05))]
-    pairs /= max(1.0, (1 + 2 * float(np.sum(run**2))) * pairs / (labels.size - lags))
     lag = np.arange(2, lags)
     after = lag + lag // 2
     before = curve[lag - lag // 2]
     halfway = np.where(after <= lags, (before + curve[np.minimum(after, lags)]) / 2, before)
     rate = curve[lag]
-    error = np.sqrt(np.maximum(rate * (1 - rate), halfway * (1 - halfway)) / pairs + 1e-12)
+    spread = np.maximum(rate * (1 - rate), halfway * (1 - halfway)) + 1 / pairs[lag]
+    error = np.sqrt(spread * (1 + 2 * float(np.sum(run**2))) / pairs[lag])
     clear = (rate >= curve[lag - 1]) & (rate >= curve[lag + 1])
     clear &= rate - halfway > (1.2 + np.sqrt(2 * np.log(lags))) * np.sqrt(1.5) * error
     taken: list[int] = []
