@@ -2,11 +2,14 @@
 
     python benchmarks/calibration.py            # runs what is missing, then writes the page
     python benchmarks/calibration.py --page     # writes the page from the stored results
-    python benchmarks/calibration.py --again 'sticky 0.9' chain   # runs these families anew
-    python benchmarks/calibration.py --part bits   # runs the bits alone, or --part shift
+    python benchmarks/calibration.py --minutes 20   # stops after that time; run again to go on
+    python benchmarks/calibration.py --part bits    # the bits alone, or --part shift
     python benchmarks/calibration.py --quick    # a few short streams; prints, stores nothing
 
-Results are stored in `docs/calibration.json` after each family, so a stopped run can go on.
+The figures of every stream are appended to files in `build/calibration`, so a stopped run goes on
+where it was. The names of these files are made from the audit's figures on three small streams of
+the family: after a change of the audit that changes figures, all streams run again. What the page
+needs is stored in `docs/calibration.json`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from calibration_streams import (
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
+BUILD = Path(__file__).parents[1] / "build" / "calibration"
 STREAMS = {1_000: 1_000, 3_000: 1_000, 10_000: 200}  # length: number of streams
 SHIFT_STREAMS = {1_000: 100, 3_000: 100, 10_000: 100}
 PAIRED = 200  # streams of a length on which the truth is computed sample by sample
@@ -46,6 +50,7 @@ HONEST, WEAK_BITS, LEAST_BITS = 0.7, 0.06, 0.05
 FIELDS = ("value", "low", "high", "placebo", "remaining", "answer", "truth", "entropy")
 ANSWERS = ("yes", "no", "cannot tell")
 PARTS = ("bits", "shift")
+ROUNDS = 20
 
 
 def seed(*parts: object) -> np.random.Generator:
@@ -152,29 +157,6 @@ def summary(rows: Floats) -> dict[str, Any]:
     }
 
 
-def work(task: tuple[str, int, int, int]) -> tuple[int, dict[str, Floats]]:
-    name, length, start, stop = task
-    return length, bits_of(families()[name], length, range(start, stop))
-
-
-def run_bits(pool: Any, name: str, streams: dict[int, int]) -> dict[str, Any]:
-    """Summaries by length and model."""
-    size = {length: max(6, 60_000 // length) for length in streams}
-    tasks = [
-        (name, length, start, min(count, start + size[length]))
-        for length, count in sorted(streams.items(), reverse=True)
-        for start in range(0, count, size[length])
-    ]
-    parts: dict[int, dict[str, list[Floats]]] = {}
-    for length, made in pool.imap_unordered(work, tasks):
-        for model, rows in made.items():
-            parts.setdefault(length, {}).setdefault(model, []).append(rows)
-    return {
-        str(length): {model: summary(np.concatenate(rows)) for model, rows in made.items()}
-        for length, made in sorted(parts.items())
-    }
-
-
 def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """95 % interval of a share.
 
@@ -192,20 +174,18 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
 # The shift.
 
 
-def shift_of(task: tuple[str, int, int]) -> tuple[int, dict[str, Any]]:
-    """Of one stream: the named shift, the interval of the estimate, the excess at every shift."""
+def shifts_of(family: Family, length: int, indices: Iterable[int]) -> list[dict[str, Any]]:
+    """Per stream: the named shift, the interval of the estimate, and the excess at every shift."""
     from streamgauge.audit import select_shift
 
-    name, length, index = task
-    stream = families()[name].draw(seed(name, length, index), length)
-    choice = select_shift(stream.labels, tolerance=TOLERANCE)
-    curve = {int(s): float(e) for s, e in zip(choice.shifts, choice.excess, strict=True)}
-    return length, {
-        "shift": choice.shift,
-        "low": choice.low,
-        "high": choice.high,
-        "curve": curve,
-    }
+    rows = []
+    for index in indices:
+        stream = family.draw(seed(family.name, length, index), length)
+        choice = select_shift(stream.labels, tolerance=TOLERANCE)
+        curve = {str(int(s)): float(e) for s, e in zip(choice.shifts, choice.excess, strict=True)}
+        named = {"shift": choice.shift, "low": float(choice.low), "high": float(choice.high)}
+        rows.append({**named, "curve": curve})
+    return rows
 
 
 def first_below(curve: Mapping[int, float]) -> float:
@@ -217,11 +197,12 @@ def first_below(curve: Mapping[int, float]) -> float:
 
 def true_curve(family: Family, found: list[dict[str, Any]]) -> dict[int, float]:
     """Excess at every shift: exact where there is a closed form, else the mean over streams."""
+    curves = [{int(shift): excess for shift, excess in one["curve"].items()} for one in found]
     if family.excess is not None:
-        most = max(max(one["curve"]) for one in found)
+        most = max(max(curve) for curve in curves)
         return {shift: family.excess(shift) for shift in range(most + 1)}
-    shifts = sorted(set.intersection(*[set(one["curve"]) for one in found]))
-    return {s: float(np.mean([one["curve"][s] for one in found])) for s in shifts}
+    shifts = sorted(set.intersection(*[set(curve) for curve in curves]))
+    return {s: float(np.mean([curve[s] for curve in curves])) for s in shifts}
 
 
 def shift_summary(family: Family, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -245,15 +226,80 @@ def shift_summary(family: Family, found: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
-def run_shifts(pool: Any, name: str, streams: dict[int, int]) -> dict[str, Any]:
+# Running: tasks are (part, family, length, first stream, last stream + 1).
+
+Task = tuple[str, str, int, int, int]
+
+
+def work(task: Task) -> tuple[Task, Any]:
+    part, name, length, start, stop = task
     family = families()[name]
-    if not family.shifts:
-        return {}
-    tasks = [(name, length, i) for length, count in streams.items() for i in range(count)]
-    parts: dict[int, list[dict[str, Any]]] = {}
-    for length, one in pool.imap_unordered(shift_of, tasks, chunksize=5):
-        parts.setdefault(length, []).append(one)
-    return {str(length): shift_summary(family, found) for length, found in sorted(parts.items())}
+    if part == "shift":
+        return task, shifts_of(family, length, range(start, stop))
+    made = bits_of(family, length, range(start, stop))
+    return task, {model: rows.tolist() for model, rows in made.items()}
+
+
+def tasks_of(part: str, names: Sequence[str], streams: Mapping[int, int]) -> list[Task]:
+    """Tasks in rounds, so that a stopped run has about as many streams of every family."""
+    return [
+        (part, name, length, count * r // ROUNDS, count * (r + 1) // ROUNDS)
+        for r in range(ROUNDS)
+        for name in names
+        for length, count in streams.items()
+        if count * r // ROUNDS < count * (r + 1) // ROUNDS
+        if part == "bits" or families()[name].shifts
+    ]
+
+
+def summaries(done: Iterable[tuple[Task, Any]]) -> dict[str, Any]:
+    """By family, part and length: what the page needs."""
+    bits: dict[tuple[str, int], dict[str, list[Any]]] = {}
+    shifts: dict[tuple[str, int], list[Any]] = {}
+    for (part, name, length, *_), made in sorted(done, key=lambda one: one[0]):
+        if part == "shift":
+            shifts.setdefault((name, length), []).extend(made)
+        else:
+            for model, rows in made.items():
+                bits.setdefault((name, length), {}).setdefault(model, []).extend(rows)
+    stored: dict[str, Any] = {name: {"bits": {}, "shift": {}} for name in families()}
+    for (name, length), models in bits.items():
+        family = families()[name]
+        order = [m for m in [*family.inside, *family.outside, *INPUTS] if m in models]
+        made = {model: summary(np.array(models[model])) for model in order}
+        stored[name]["bits"][str(length)] = made
+    for (name, length), found in shifts.items():
+        stored[name]["shift"][str(length)] = shift_summary(families()[name], found)
+    return {name: parts for name, parts in stored.items() if parts["bits"]}
+
+
+def cache_of(part: str, name: str) -> Path:
+    """The file of a family's figures; its name changes when the audit's figures change."""
+    made = json.dumps(work((part, name, 300, 0, 3))[1])
+    return BUILD / f"{part}-{name.replace(' ', '_')}-{zlib.crc32(made.encode()):08x}.jsonl"
+
+
+def run(parts: Sequence[str], minutes: float, processes: int) -> dict[str, Any]:
+    """Run what is missing, for so many minutes; summaries of all that is done."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    stop, done = time.monotonic() + 60 * minutes, {}
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for part in PARTS:
+            streams = STREAMS if part == "bits" else SHIFT_STREAMS
+            tasks = tasks_of(part, list(families()), streams)
+            caches = {name: cache_of(part, name) for name in {task[1] for task in tasks}}
+            for path in caches.values():
+                if path.exists():
+                    lines = [json.loads(line) for line in path.read_text().splitlines()]
+                    done |= {tuple(task): made for task, made in lines}
+            missing = [task for task in tasks if task not in done and part in parts]
+            for task, made in pool.imap_unordered(work, missing):
+                done[task] = made
+                with caches[task[1]].open("a") as file:
+                    file.write(json.dumps([task, made]) + "\n")
+                if time.monotonic() > stop:
+                    break
+    return summaries(done.items())
 
 
 # The page.
@@ -478,30 +524,6 @@ coverage, fewer than 5 % too early.
 """
 
 
-def stored_results() -> dict[str, Any]:
-    path = DOCS / "calibration.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
-def run(parts: Sequence[str], again: Sequence[str], processes: int) -> None:
-    """Run what is not stored, and store each family as it is done."""
-    jobs = {"bits": (run_bits, STREAMS), "shift": (run_shifts, SHIFT_STREAMS)}
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for part in parts:
-            make, streams = jobs[part]
-            for name in families():
-                if part in stored_results().get(name, {}) and name not in again:
-                    continue
-                start = time.perf_counter()
-                made = make(pool, name, streams)
-                stored = stored_results()
-                stored.setdefault(name, {})[part] = made
-                ordered = {one: stored[one] for one in families() if one in stored}
-                (DOCS / "calibration.json").write_text(compact(ordered))
-                print(f"{name}, {part}: {time.perf_counter() - start:.0f} s", flush=True)
-
-
 def compact(stored: dict[str, Any]) -> str:
     """JSON with one line per family and length."""
     blocks = []
@@ -516,40 +538,32 @@ def compact(stored: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--again", nargs="*", default=[], metavar="FAMILY")
-    parser.add_argument("--processes", type=int, default=2)
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        print(page(quick()))
-        return
-    if not chosen.page:
-        run(chosen.part or PARTS, chosen.again, chosen.processes)
-    (DOCS / "calibration.md").write_text(page(stored_results()))
-
-
-class Alone:
-    """A pool of one: this process."""
-
-    def imap_unordered(self, work: Any, tasks: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-        return map(work, tasks)
-
-
 def quick(
     names: Sequence[str] = ("iid", "sticky 0.9", "chain"),
     count: int = 30,
     parts: Sequence[str] = PARTS,
 ) -> dict[str, Any]:
     """A few short streams in this process."""
-    jobs = {"bits": (run_bits, count), "shift": (run_shifts, count // 5)}
-    return {
-        name: {part: jobs[part][0](Alone(), name, {1_000: jobs[part][1]}) for part in parts}
-        for name in names
-    }
+    counts = {"bits": {1_000: count}, "shift": {1_000: count // 5}}
+    tasks = [task for part in parts for task in tasks_of(part, names, counts[part])]
+    return summaries(map(work, tasks))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--processes", type=int, default=2)
+    chosen = parser.parse_args(arguments)
+    path = DOCS / "calibration.json"
+    if chosen.quick:
+        print(page(quick()))
+        return
+    if not chosen.page:
+        path.write_text(compact(run(chosen.part or PARTS, chosen.minutes, chosen.processes)))
+    (DOCS / "calibration.md").write_text(page(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_coverage_is_counted_against_the_other_half(calibration):
 
 def test_shifts_are_judged_by_the_exact_curve(calibration, streams):
     family = streams.families()["sticky 0.9"]
-    curve = {0: 0.8, 16: 0.1, 64: 0.0}
+    curve = {"0": 0.8, "16": 0.1, "64": 0.0}
     right = {"shift": 40, "low": 20, "high": 40, "curve": curve}
     early = {"shift": 20, "low": 10, "high": 20, "curve": curve}
     found = calibration.shift_summary(family, [right, right, early, {**early, "shift": None}])
