@@ -24,10 +24,8 @@ TEMPORARY = (".part", ".aside")  # endings of temporary files; versions up to 0.
 
 @contextlib.contextmanager
 def write_atomic(path: Path) -> Iterator[Path]:
-    """Give the path of a temporary file to write to; afterwards that file replaces `path`.
-
-    If the block raises, the temporary file is removed and `path` stays as it was.
-    """
+    """Give the path of a temporary file to write to; afterwards that file replaces `path`. If the
+    block raises, the temporary file is removed and `path` stays as it was."""
     temporary = temporary_path(path)
     try:
         yield temporary
@@ -45,6 +43,25 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Create the folder of a file that the user asked for, and turn errors of writing it into one
+    sentence."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise StreamgaugeError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def write_result(path: str | Path, text: str) -> Path:
+    """Write a text file that the user asked for."""
+    target = Path(path)
+    with writing(target):
+        write_text(target, text)
+    return target
 
 
 def temporary_path(path: Path) -> Path:
@@ -75,10 +92,8 @@ def _sync_folder(folder: Path) -> None:
 
 def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     """Lock a folder for this process; `busy` is the error message if another process has the lock.
-
     The operating system releases the lock when the process ends, however it ends, and forked
-    children do not inherit it. The lock file stays: removing it would be a race.
-    """
+    children do not inherit it. The lock file stays: removing it would be a race."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK, mode=0o644, thread_local=False)

@@ -85,7 +85,9 @@ def _plain(value: Any, kind: Any) -> Any:
     if kind is bool:
         if isinstance(value, bool):
             return value
-        return {"true": True, "false": False}[_known(str(value).lower(), ("true", "false"))]
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError(value)
+        return str(value).lower() == "true"
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a NumPy number
         value = value.item()
     if kind is int:
@@ -103,12 +105,6 @@ def _plain(value: Any, kind: Any) -> Any:
     if kind is type(None):
         if value is None or str(value).lower() == "none":
             return None
-        raise ValueError(value)
-    return value
-
-
-def _known(value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
         raise ValueError(value)
     return value
 

@@ -17,120 +17,111 @@ P = ParamSpec("P")
 R = TypeVar("R")
 VERSION = "0.2.0"
 
-# Folder of old paths, folder of new paths -> modules that kept their names. All since 0.2, to be
-# removed in 0.4.
+# Prefix of old paths, prefix of new paths -> modules that kept their names; after a colon, what a
+# module makes. All since 0.2, to be removed in 0.4.
 _MOVED_TOGETHER = {
-    ("", "cost"): "clock energy flops",
-    ("", "running"): "conformance evaluation lookahead loop profile reference runner threads",
-    ("learners", "learners.adaptive"): "adrep er_batch er_cosine polrs polrs_adrep",
-    ("learners", "learners.gradient_free"): "acm blind majority ncm random slda",
-    ("learners", "learners.replay"): (
+    ("", "cost."): "clock energy flops",
+    ("", "models."): "features pretrain",
+    ("", "running."): "conformance evaluation lookahead loop profile reference runner",
+    ("audit.", "history."): "durations intervals periods",
+    ("cli_", "cli."): "data options suite tune",
+    ("learners.", "learners.adaptive."): "adrep er_batch er_cosine polrs polrs_adrep",
+    ("learners.", "learners.gradient_free."): "acm blind majority ncm random slda",
+    ("learners.", "learners.replay."): (
         "ace agem cosine_fc derpp er er_ace er_lwf er_minus er_plus fc_only finetune "
         "gdumb gss lwf mir overadapt rar replay_only rwalk scr"
     ),
-    ("streams", "streams.datasets"): "tinyimagenet",
-    ("streams", "streams.named"): "_generate albums blobs cglm clear cloc elec2 markov",
-    ("streams", "streams.own"): "arrays folder huggingface manifest tabular webdataset",
+    ("learners._", "learners.parts."): "contrast gradients losses population sgd",
+    ("streams.", "streams.datasets."): "tinyimagenet",
+    ("streams.", "streams.datasets.published:"): "cifar10 cifar100",
+    ("streams.", "streams.named."): "_generate albums blobs cglm clear cloc elec2 markov",
+    ("streams.", "streams.named.splits:"): (
+        "blurry_cifar100 fashion_mnist mnist realtime_cifar10 realtime_cifar100 split_cifar10 "
+        "split_cifar100 split_tinyimagenet"
+    ),
+    ("streams.", "streams.own."): "arrays folder huggingface manifest tabular webdataset",
+    ("streams.", "streams.pack."): "packed packing",
+    ("streams._", "streams."): "workers",
 }
-# Old path -> new path, both below `streamgauge`, or `module:attribute` for what a module makes.
+# New path -> old paths.
+_RENAMED = {
+    "audit.kernels": "audit._kernels",
+    "audit.parallel": "audit.spread",
+    "cli.data": "cli_streams",
+    "cli.options": "cli.cluster cli_cluster",
+    "engine.counting": "counting",
+    "learners.network": "learners._network learners._progress",
+    "learners.parts.gradient_free": "learners._neighbours",
+    "learners.parts.gradients": "learners._probe",
+    "learners.parts.replay_batch": "learners._deal",
+    "learners.parts.sgd": "learners._rate learners._small",
+    "live.dispatcher": "live.desk",
+    "live.http_server": "live.door",
+    "live.serving": "live.outside",
+    "live.stored_stream": "live.player live.stored",
+    "live.trainer": "live.bench live.child",
+    "memory.by_class": "memory.class_balanced memory.classes memory.ring",
+    "memory.policies": "learners._window memory.everything memory.fifo memory.reservoir",
+    "models.augment": "learners._augment learners._views",
+    "models.base": "models.heads models.inputs",
+    "models.build": "models.layout",
+    "models.layouts": "models.keras_files",
+    "models.small": "models.closed",
+    "models.weights": "models.hub",
+    "models.wide": "models.padding",
+    "pages.page": "sheet",
+    "report.figures": "report.places",
+    "report.leaderboard": "report.ties",
+    "report.page": "report.html",
+    "running.costs": "speed",
+    "running.determinism": "threads",
+    "running.executors.cluster": "cluster",
+    "running.executors.dispatch": "together",
+    "running.executors.on_ray": "remote",
+    "running.executors.torchrun": "ranks",
+    "running.prefetch": "reading",
+    "streams.datasets.archive": "streams._download streams._files",
+    "streams.datasets.data_set": "streams._data",
+    "streams.datasets.photos": "streams._photos",
+    "streams.datasets.published": "streams._cifar streams._idx",
+    "streams.datasets.safe_pickle": "streams._pickle",
+    "streams.gate": "streams.resident",
+    "streams.images.items": "streams.items",
+    "streams.named.splits": "streams._split",
+    "streams.order": "streams.kept",
+    "streams.own._common": "streams._own",
+    "streams.prefetch": "streams.ahead",
+    "suites.demo": "demo",
+    "suites.realtime": "realtime",
+    "suites.running": "suites.finding",
+    "suites.text": "suites.page",
+    "tuning.chosen": "tuning.text",
+}
+# Old path -> new path, both below `streamgauge`.
 MOVED = {
-    f"{old}.{name}".lstrip("."): f"{new}.{name}"
+    old + name: new + name
     for (old, new), names in _MOVED_TOGETHER.items()
     for name in names.split()
-} | {
-    "audit._kernels": "audit.kernels",
-    "audit.durations": "history.durations",
-    "audit.intervals": "history.intervals",
-    "audit.periods": "history.periods",
-    "audit.spread": "audit.parallel",
-    "cli.cluster": "cli.options",
-    "cli_cluster": "cli.options",
-    "cli_data": "cli.data",
-    "cli_options": "cli.options",
-    "cli_streams": "cli.streams",
-    "cli_suite": "cli.suite",
-    "cli_tune": "cli.tune",
-    "cluster": "running.executors.cluster",
-    "counting": "engine.counting",
-    "demo": "suites.demo",
-    "features": "models.features",
-    "learners._augment": "models.augment",
-    "learners._contrast": "learners.parts.contrast",
-    "learners._deal": "learners.parts.replay_batch",
-    "learners._gradients": "learners.parts.gradients",
-    "learners._losses": "learners.parts.losses",
-    "learners._neighbours": "learners.parts.neighbours",
-    "learners._network": "learners.network",
-    "learners._population": "learners.parts.population",
-    "learners._probe": "learners.parts.probe",
-    "learners._progress": "learners.parts.progress",
-    "learners._rate": "learners.parts.rate",
-    "learners._sgd": "learners.parts.sgd",
-    "learners._small": "learners.parts.small_networks",
-    "learners._views": "models.contrast_views",
-    "learners._window": "learners.parts.window",
-    "live.bench": "live.local_trainer",
-    "live.child": "live.trainer_process",
-    "live.desk": "live.dispatcher",
-    "live.door": "live.http_server",
-    "live.outside": "live.serving",
-    "live.stored": "live.stored_stream",
-    "models.layout": "models.placement",
-    "pretrain": "models.pretrain",
-    "ranks": "running.executors.torchrun",
-    "reading": "running.prefetch",
-    "realtime": "suites.realtime",
-    "remote": "running.executors.on_ray",
-    "report.html": "report.page",
-    "report.places": "report.class_map",
-    "sheet": "pages.page",
-    "speed": "running.costs",
-    "streams._cifar": "streams.datasets.cifar_files",
-    "streams._data": "streams.datasets.data_set",
-    "streams._download": "streams.datasets.download",
-    "streams._files": "streams.datasets.archive",
-    "streams._idx": "streams.datasets.idx_files",
-    "streams._own": "streams.own._common",
-    "streams._photos": "streams.datasets.photos",
-    "streams._pickle": "streams.datasets.safe_pickle",
-    "streams._split": "streams.named.splits",
-    "streams._workers": "streams.workers",
-    "streams.ahead": "streams.prefetch",
-    "streams.cifar10": "streams.datasets.published:cifar10",
-    "streams.cifar100": "streams.datasets.published:cifar100",
-    "streams.blurry_cifar100": "streams.named.splits:blurry_cifar100",
-    "streams.fashion_mnist": "streams.named.splits:fashion_mnist",
-    "streams.items": "streams.images.items",
-    "streams.kept": "streams.stored_order",
-    "streams.mnist": "streams.named.splits:mnist",
-    "streams.packed": "streams.pack.packed",
-    "streams.packing": "streams.pack.packing",
-    "streams.realtime_cifar10": "streams.named.splits:realtime_cifar10",
-    "streams.realtime_cifar100": "streams.named.splits:realtime_cifar100",
-    "streams.split_cifar10": "streams.named.splits:split_cifar10",
-    "streams.split_cifar100": "streams.named.splits:split_cifar100",
-    "streams.split_tinyimagenet": "streams.named.splits:split_tinyimagenet",
-    "together": "running.executors.interleaved",
-}
+} | {old: new for new, paths in _RENAMED.items() for old in paths.split()}
+
+
+def warn_deprecated(sentence: str, stacklevel: int) -> None:
+    """Warn of an old name; `stacklevel` counts from the caller."""
+    sentence = f"{sentence} is removed in version 0.4."
+    warnings.warn(sentence, DeprecationWarning, stacklevel=stacklevel + 1)
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a module: old names give the new object, with a warning.
-
-    The values of `names` are new names in the same module, or `package.module:name` elsewhere in
-    `streamgauge`.
-    """
+    """A `__getattr__` for a module: old names give the new object, with a warning. The values of
+    `names` are new names in the same module, or `package.module:name` elsewhere in
+    `streamgauge`."""
 
     def __getattr__(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
         path, _, successor = names[name].rpartition(":")
         target = f"streamgauge.{path}" if path else module
-        warnings.warn(
-            f"{module}.{name} is now {target}.{successor}; the old name is removed in version 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_deprecated(f"{module}.{name} is now {target}.{successor}; the old name", 2)
         return getattr(importlib.import_module(target), successor)
 
     return __getattr__
@@ -142,13 +133,7 @@ def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def call(*args: P.args, **named: P.kwargs) -> R:
-            if old in named:
-                warnings.warn(
-                    f"The parameter {old} is now {new}; the old name is removed in version 0.4.",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
-                named[new] = named.pop(old)
+            take_renamed(named, old, new, 3)
             return function(*args, **named)
 
         return call
@@ -156,15 +141,18 @@ def renamed_parameter(old: str, new: str) -> Callable[[Callable[P, R]], Callable
     return decorate
 
 
+def take_renamed(named: dict[str, Any], old: str, new: str, stacklevel: int) -> None:
+    """Give the value of an old keyword to the new one, with a warning."""
+    if old in named:
+        warn_deprecated(f"The parameter {old} is now {new}; the old name", stacklevel)
+        named[new] = named.pop(old)
+
+
 def _successor(name: str) -> tuple[str, str]:
     """New path of an old module, and the attribute that it is there, if any; warns."""
     path, _, attribute = MOVED[name.partition(".")[2]].partition(":")
     successor = f"streamgauge.{path}.{attribute}".removesuffix(".")
-    warnings.warn(
-        f"{name} is now {successor}; the old path is removed in version 0.4.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    warn_deprecated(f"{name} is now {successor}; the old path", 3)
     return f"streamgauge.{path}", attribute
 
 

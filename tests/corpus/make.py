@@ -1,6 +1,8 @@
 """Make the run folders that later versions must still read: `python tests/corpus/make.py v0.1`.
 
-A folder is made once, by the version that it is named after, and never again.
+A folder is made once, by the version that it is named after, and never again. `log2` is the log of
+a loop that is not ours, in log version 2: labels that come late, twice, or never, and
+log-probabilities.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import streamgauge as sg
+from streamgauge.record import RunWriter
 
 HERE = Path(__file__).parent
 TABLES = ("predictions", "evaluations", "answers", "jobs", "training")
@@ -77,7 +83,7 @@ def interrupted(whole: sg.Run, out: Path) -> sg.Run:
 def log_hash(run: sg.Run) -> dict[str, str]:
     """What the log says, table by table, without the times that steps took."""
     hashes = {}
-    for name in TABLES:
+    for name in (*TABLES, *(["labels"] if run.table("labels").rows else [])):
         table = run.table(name)
         digest = hashlib.blake2b(digest_size=8)
         for column in sorted(table):
@@ -109,7 +115,82 @@ def neutral(run: sg.Run) -> None:
     assert "/tmp/" not in file.read_text()
 
 
+SAMPLES, CLASSES, BATCH = 600, 3, 10
+
+
+def recorded_header() -> dict[str, Any]:
+    """What a recorder knows of a loop that is not ours."""
+    stream = {"name": "clicks", "settings": {}, "samples": SAMPLES, "steps": SAMPLES // BATCH,
+              "step_size": BATCH, "albums": False, "tasks": 0, "input_shape": None,
+              "classes": CLASSES, "class_names": ["buy", "look", "leave"], "class_task": None,
+              "held_out": {}, "preparation": 0, "data_hash": "0" * 32, "order_hash": "0" * 32,
+              "notes": {}}  # fmt: skip
+    learner = {"name": "mine", "where": "mine", "settings": {}, "needs": [], "sees_input": True,
+               "code": "", "weights": None}  # fmt: skip
+    config = {"stream": {"origin": "clicks", "name": "clicks", "settings": {}}, "learner": learner,
+              "protocol": asdict(sg.Protocol(evaluate="never")), "seed": 0,
+              "device": "cpu"}  # fmt: skip
+    environment = {"streamgauge": sg.__version__, "platform": "Linux", "device": "cpu"}
+    return {"id": "2" * 32, "config": config, "stream": stream, "environment": environment}
+
+
+def recorded_rows(complete: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Columns of the tables `predictions` (with the true label) and `labels`."""
+    rng = np.random.default_rng(0)
+    stay = rng.random(SAMPLES) < 0.8
+    drawn = rng.integers(0, CLASSES, SAMPLES)
+    label = drawn[np.maximum.accumulate(np.where(stay, 0, np.arange(SAMPLES)))]
+    scores = rng.normal(size=(SAMPLES, CLASSES)) + 2.0 * np.eye(CLASSES)[label]
+    logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    sample = np.arange(SAMPLES)
+    time = 1.7e9 + 30.0 * sample
+    predictions = {
+        "step": sample // BATCH, "sample": sample, "label": label,
+        "prediction": logs.argmax(axis=1), "confidence": np.exp(logs.max(axis=1)),
+        "version": sample // BATCH, "shift": 0, "user": rng.integers(0, 40, SAMPLES),
+        "time": time, "logp": logs[sample, label], "id": [f"request-{n:05d}" for n in sample],
+    }  # fmt: skip
+    arrived = time + 300.0 + rng.exponential(300.0, SAMPLES)
+    known = complete | (rng.random(SAMPLES) < 0.97) & (arrived < time[-1])  # some never come
+    twice = np.flatnonzero(known)[::50]  # first wrong, then corrected
+    labels = {
+        "sample": np.concatenate([twice, sample[known]]),
+        "label": np.concatenate([(label[twice] + 1) % CLASSES, label[known]]),
+        "label_time": np.concatenate([arrived[twice] - 1.0, arrived[known]]),
+    }
+    order = np.argsort(labels["label_time"], kind="stable")
+    return predictions, {name: values[order] for name, values in labels.items()}
+
+
+def write_recorded(path: Path, late: bool = True, complete: bool = False) -> sg.Run:
+    """A recorded run; without `late` the same in log version 1, which has every label at once."""
+    predictions, labels = recorded_rows(complete)
+    added = frozenset({"labels", "logp", "id"}) if late else frozenset[str]()
+    writer = RunWriter(path, recorded_header(), frozenset({"task", "label"}), added)
+    writer.rows["predictions"].append(SAMPLES, **predictions)
+    if late:
+        writer.rows["labels"].append(len(labels["sample"]), **labels)
+    writer.checkpoint(SAMPLES // BATCH, None, done=True)
+    writer.close()
+    return sg.Run(path)
+
+
+def recorded() -> None:
+    """The corpus of log version 2."""
+    path = HERE / "log2" / "finished" / "clicks-mine-s0-22222222"
+    run = write_recorded(path)
+    (path / "lock").unlink()
+    scores = {k: v for k, v in sg.score(run).items() if not math.isnan(v)}
+    entry = {"log": log_hash(run), "means": mean_values(run), "score": scores}
+    expected = {f"finished/{path.name}": entry}
+    text = json.dumps(expected, indent=1, sort_keys=True)
+    (HERE / "log2" / "expected.json").write_text(text + "\n")
+
+
 def main(version: str) -> None:
+    if version == "log2":
+        recorded()
+        return
     target = HERE / version
     expected: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

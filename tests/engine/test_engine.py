@@ -30,7 +30,7 @@ from streamgauge.running.evaluation import Heldout
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import ArraySource, arrange
-from streamgauge.streams.resident import Resident
+from streamgauge.streams.gate import Resident
 from streamgauge.streams.stream import Arrangement
 
 CPU = torch.device("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from helpers import CPU, build, same_log, small_stream
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.parts.sgd import forget_gradients, step
-from streamgauge.models import placement as layout
-from streamgauge.running import profile, threads
+from streamgauge.running import determinism, profile
 from streamgauge.running.profile import Profile
 from streamgauge.streams import Gate
 
@@ -51,6 +51,8 @@ def test_a_lean_step_is_torchs_own_number_for_number(settings: dict[str, float])
 
 
 # --- layout and precision
+
+layout = import_module("streamgauge.models.build")  # `models.build` is its function
 
 
 @pytest.mark.parametrize("name", ["cnn4", "slim_resnet18"])
@@ -100,7 +102,7 @@ def test_a_learner_in_bf16_keeps_its_weights_in_fp32(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in threads.SET_BY_USER:
+    for name in determinism.SET_BY_USER:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
@@ -112,7 +114,7 @@ def suitable(name: str, shape: tuple[int, ...] = (3, 8, 8), **settings: Any) -> 
     x = rng.integers(0, 256, (20, *shape), dtype=np.uint8)
     stream = sg.stream(x, np.arange(20) % 4, batch=10)
     recipe = sg.catalogue.learner(name, **settings) if settings else sg.catalogue.learner(name)
-    return threads.suitable_threads(
+    return determinism.suitable_threads(
         lambda gate: recipe.build(stream.spec, gate, 0, CPU), stream, CPU
     )
 
@@ -137,7 +139,7 @@ def test_a_users_number_of_threads_wins(four_cores: pytest.MonkeyPatch) -> None:
 def test_the_choice_is_stored_with_the_run_and_taken_back_after_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in threads.SET_BY_USER:
+    for name in determinism.SET_BY_USER:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(2), raising=False)
     before = torch.get_num_threads()

@@ -21,7 +21,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter, has_methods_of, same_methods
 from streamgauge.learners.base import Batch, Executor
 from streamgauge.learners.parts import replay_batch
-from streamgauge.learners.published.mir import RealTimeMIR
+from streamgauge.learners.published.realtime import RealTimeMIR
 from streamgauge.learners.replay import er
 from streamgauge.learners.replay.mir import MIR, Config
 

@@ -24,8 +24,8 @@ from streamgauge import catalogue, models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.learners.gradient_free import acm, ncm, slda
-from streamgauge.learners.parts import neighbours as _neighbours
-from streamgauge.learners.parts.neighbours import Exact, Graph, vote
+from streamgauge.learners.parts import gradient_free as _neighbours
+from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
 from streamgauge.models import features
 from streamgauge.models.augment import augment
 from streamgauge.streams import Gate, Stream

@@ -32,7 +32,7 @@ from streamgauge.running.conformance import _CHECKS
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
 from streamgauge.suites import load
-from streamgauge.suites.finding import plan_rows
+from streamgauge.suites.running import plan_rows
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)

@@ -23,12 +23,12 @@ from helpers import small_stream
 from streamgauge import catalogue
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts import contrast as _contrast
+from streamgauge.learners.parts import gradients as _probe
 from streamgauge.learners.parts import losses as _losses
-from streamgauge.learners.parts import probe as _probe
 from streamgauge.learners.parts import replay_batch as _deal
 from streamgauge.learners.replay import agem, scr
 from streamgauge.memory import ClassBalanced
-from streamgauge.models import contrast_views as _views
+from streamgauge.models import augment as _views
 from streamgauge.streams import Gate, Split, Stream
 
 CPU = torch.device("cpu")

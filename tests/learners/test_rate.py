@@ -7,8 +7,14 @@ import copy
 import pytest
 import torch
 
-from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate, settle
-from streamgauge.learners.parts.sgd import forget_gradients, step
+from streamgauge.learners.parts.sgd import (
+    forget_gradients,
+    forget_speed,
+    movable_sgd,
+    set_rate,
+    settle,
+    step,
+)
 from streamgauge.learners.replay import er
 
 CPU = torch.device("cpu")

@@ -28,12 +28,19 @@ from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live import find_rate, live, rates_text, summarise, summary_text
 from streamgauge.live.dispatcher import Dispatcher, Lost, TrainingRequest, Update
 from streamgauge.live.journal import Journal
-from streamgauge.live.local_trainer import LocalTrainer, Setup, pack, stored_addresses, unpack
-from streamgauge.live.player import Player, WallClock
-from streamgauge.live.rate import Trial, confirmed_rate, repeated, search
+from streamgauge.live.rate import Trial, confirmed_rate, search
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.stored_stream import beginning
-from streamgauge.live.trainer import BackgroundTrainer, ProcessBackend, ThreadBackend
+from streamgauge.live.stored_stream import Player, WallClock, beginning, repeated
+from streamgauge.live.trainer import (
+    BackgroundTrainer,
+    LocalTrainer,
+    ProcessBackend,
+    Setup,
+    ThreadBackend,
+    pack,
+    stored_addresses,
+    unpack,
+)
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.streams import Gate, Stream
@@ -1005,8 +1012,8 @@ def test_the_log_is_written_beside_the_answers(tmp_path: Path) -> None:
 
 def test_the_old_names_of_modules_and_of_the_parameter_log_still_work() -> None:
     for old, new in (
-        ("bench", "local_trainer"),
-        ("child", "trainer_process"),
+        ("bench", "trainer"),
+        ("child", "trainer"),
         ("desk", "dispatcher"),
         ("door", "http_server"),
         ("outside", "serving"),

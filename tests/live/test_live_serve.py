@@ -28,10 +28,10 @@ from streamgauge.live import serve, summarise, summary_text
 from streamgauge.live.dispatcher import Dispatcher, Lost, TrainingRequest, Update
 from streamgauge.live.http_server import JsonLines, require_local_host
 from streamgauge.live.journal import Journal
-from streamgauge.live.local_trainer import LocalTrainer, Setup, pack, unpack
 from streamgauge.live.service import Limits, Refused, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import NONE, Spool, SpoolGate, SpoolSource
+from streamgauge.live.trainer import LocalTrainer, Setup, pack, unpack
 from streamgauge.record import Run
 from streamgauge.streams import Spec
 
@@ -189,7 +189,7 @@ def test_the_version_of_the_past_answers_blocks_when_there_is_time(tmp_path: Pat
         bare.label(sample)  # and the other one after
         if bare.service.dispatcher.training is not None and number % 4 == 3:
             bare.trainer.finish()
-    while bare.service.has_delayed:
+    while bare.service.delayed:
         bare.service.advance()
     order = np.argsort(bare.column("sample", 4))
     assert np.array(bare.column("sample", 4))[order].tolist() == [4, 5, 6, 7, 8, 9]
@@ -327,7 +327,7 @@ def test_an_answer_that_failed_does_not_cost_the_answers_of_the_past(tmp_path: P
     del bare.service.learner.predict
     for _ in range(2):
         bare.label(bare.sample())
-    while bare.service.has_delayed:
+    while bare.service.delayed:
         bare.service.advance()
     assert sorted(bare.column("sample", 2)) == [2, 3]
 

@@ -14,8 +14,8 @@ import torch
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build, load_weights
+from streamgauge.models.base import LinearHead
 from streamgauge.models.features import Backbone, Config
-from streamgauge.models.heads import LinearHead
 from streamgauge.models.layouts import KERAS_MEAN, KERAS_STD
 from streamgauge.models.resnet import Bottleneck, FirstBottleneck, ResNet
 from streamgauge.streams import Spec

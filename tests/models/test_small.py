@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import streamgauge as sg
 from helpers import CPU, batch_of, same_log
 from streamgauge import models
-from streamgauge.learners.parts import small_networks as _small
+from streamgauge.learners.parts import sgd as _small
 from streamgauge.learners.replay import er
 from streamgauge.running.loop import Loop
 from streamgauge.running.profile import Profile

@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from streamgauge import models
-from streamgauge.learners.parts.probe import ahead, scored, slope
-from streamgauge.models.padding import Padding, padded
-from streamgauge.models.wide import Wide
+from streamgauge.learners.parts.gradients import ahead, scored, slope
+from streamgauge.models.wide import Padding, Wide, padded
 
 
 def network(name: str, shape: tuple[int, ...], last: bool = True, wide: bool = False) -> Any:

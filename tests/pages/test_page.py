@@ -15,7 +15,7 @@ import pytest
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Page, PageTable, Section, Text, shaded_table
 from streamgauge.pages import figures as plots
-from streamgauge.pages.palette import COLOURS, THEMES
+from streamgauge.pages.page import COLOURS, THEMES
 
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 PAGES = Path(plots.__file__).parent

@@ -26,9 +26,8 @@ from streamgauge.places import (
     leaf_cells,
     load_classes,
 )
-from streamgauge.places._s2 import outline
 from streamgauge.places.cells import cell_of, children, level_of
-from streamgauge.places.map import borders, cell_map, cells_named
+from streamgauge.places.map import borders, cell_map, cells_named, outline
 from streamgauge.places.points import Points, classes_of, first_rows
 from streamgauge.record import find_runs
 from streamgauge.report import write_report

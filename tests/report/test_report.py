@@ -38,7 +38,7 @@ from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import WINDOWS, _Labels, blind_level, guesses
 from streamgauge.report.compute import compute
 from streamgauge.report.figures import figures
-from streamgauge.report.leaderboard import TIMING
+from streamgauge.report.leaderboard import TIMING, ties
 from streamgauge.report.page import report_page, summary
 from streamgauge.report.terminal import (
     Watcher,
@@ -47,7 +47,6 @@ from streamgauge.report.terminal import (
     leaderboard_text,
     scores_text,
 )
-from streamgauge.report.ties import ties
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import run_all
 from streamgauge.settings import as_plain

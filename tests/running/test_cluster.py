@@ -34,8 +34,8 @@ from streamgauge.running.executors.on_ray import RemoteJob, Workspace
 from streamgauge.running.plan import Experiment, plan
 from streamgauge.suites import load
 from streamgauge.suites.comparing import table
-from streamgauge.suites.finding import gather
 from streamgauge.suites.measured import from_runs
+from streamgauge.suites.running import gather
 from streamgauge.suites.running import run as run_suite
 
 

@@ -21,7 +21,7 @@ from streamgauge.running import execution as execution_module
 from streamgauge.running import runner
 from streamgauge.running.active_run import ActiveRun
 from streamgauge.running.execution import Execution
-from streamgauge.running.executors import dispatch, interleaved, sequential, torchrun
+from streamgauge.running.executors import dispatch, torchrun
 from streamgauge.running.executors.cluster import Cluster
 from streamgauge.running.plan import Experiment, PlannedRun, StreamCache, plan
 from streamgauge.running.profile import Profile
@@ -64,7 +64,7 @@ class FakeMemory:
         return self.run if self.asked > 1 else 0
 
     def free(self) -> int:
-        return int((type(self).more + 0.5) * self.run / interleaved.FREE_SHARE)
+        return int((type(self).more + 0.5) * self.run / dispatch.FREE_SHARE)
 
     def synchronize(self) -> None:
         type(self).synchronized += 1
@@ -74,7 +74,7 @@ class FakeMemory:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> type[FakeMemory]:
     """The CPU is taken for a device that replays recorded steps."""
     monkeypatch.setattr(execution_module, "records_steps", lambda device: True)
-    monkeypatch.setattr(interleaved, "DeviceMemory", FakeMemory)
+    monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
     monkeypatch.setattr(FakeMemory, "synchronized", 0)
     return FakeMemory
 
@@ -87,10 +87,11 @@ def by_id(runs: Any) -> dict[str, Run]:
 def test_interleaved_runs_write_the_logs_of_sequential_ones(engine: Any, tmp_path: Path) -> None:
     planned = plan(FAST)
     execution = Execution(device="cpu", engine=engine, log=quiet)
-    alone = by_id(sequential.execute(planned, execution, tmp_path / "alone"))
+    alone = by_id(dispatch.execute(planned, execution, tmp_path / "alone"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interleaved, "DeviceMemory", FakeMemory)
-        turns = list(interleaved.execute(planned, execution, tmp_path / "turns"))
+        patch.setattr(dispatch, "DeviceMemory", FakeMemory)
+        active = dispatch.activate(planned, execution, tmp_path / "turns")
+        turns = list(dispatch.interleaved(active, execution))
     assert {planned_run for planned_run, _ in turns} == set(planned)
     assert len(planned) == 2 * 4  # er, mir, er++(mir), er--(mir)
     for planned_run, run in turns:
@@ -115,8 +116,8 @@ def test_runs_take_turns_as_many_as_fit(gpu: type[FakeMemory], tmp_path: Path) -
     assert "3 runs side by side on cpu." in sentences
     assert gpu.synchronized == 1
     first = order[0][0]
-    assert [title for title, _ in order[: interleaved.TRIAL_STEPS]] == [first] * 8
-    after = [title for title, _ in order[interleaved.TRIAL_STEPS :]]
+    assert [title for title, _ in order[: dispatch.TRIAL_STEPS]] == [first] * 8
+    after = [title for title, _ in order[dispatch.TRIAL_STEPS :]]
     assert len(set(after[:3])) == 3
     assert after[:3] == after[3:6]  # each a step in turn
     again = list(dispatch.execute(plan(FAST), execution, tmp_path, watch))  # nothing is left
@@ -148,14 +149,15 @@ def test_which_executor_is_chosen(gpu: type[FakeMemory], monkeypatch: pytest.Mon
 
         return execute
 
-    for module in (sequential, interleaved, torchrun):
-        monkeypatch.setattr(module, "execute", naming(module.__name__.rpartition(".")[2]))
+    for executor in ("one_by_one", "interleaved"):
+        monkeypatch.setattr(dispatch, executor, naming(executor))
     assert chosen() == "interleaved"
-    assert chosen(engine="eager") == "sequential"
-    assert chosen(side_by_side=1) == "sequential"
-    assert chosen(profile=Profile()) == "sequential"
+    assert chosen(engine="eager") == "one_by_one"
+    assert chosen(side_by_side=1) == "one_by_one"
+    assert chosen(profile=Profile()) == "one_by_one"
     monkeypatch.setattr(torchrun, "launched", lambda: True)
-    assert chosen() == "torchrun"
+    monkeypatch.setattr(torchrun, "of_torchrun", lambda: None)
+    assert chosen() == "one_by_one"  # over all ranks
     monkeypatch.undo()
     assert not Execution().interleaves(CPU)
     assert Execution().interleaves(torch.device("cuda"))
@@ -177,7 +179,7 @@ def test_trials_take_turns_too(gpu: type[FakeMemory], tmp_path: Path) -> None:
 def test_a_run_that_fails_among_others_closes_them_all(tmp_path: Path) -> None:
     planned = plan(FAST)[:3]
     execution = Execution(device="cpu", log=quiet)
-    runs = [run for _, run in sequential.activate(planned, execution, tmp_path, None, None)]
+    runs = [run for _, run in dispatch.activate(planned, execution, tmp_path)]
 
     def fail(loop: Any) -> None:
         if loop.step == 5:
@@ -185,10 +187,10 @@ def test_a_run_that_fails_among_others_closes_them_all(tmp_path: Path) -> None:
 
     runs[1].progress = fail
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interleaved, "DeviceMemory", FakeMemory)
+        patch.setattr(dispatch, "DeviceMemory", FakeMemory)
         with pytest.raises(ValueError, match="broken"):
-            list(interleaved.run_interleaved(runs, CPU, log=quiet))
-    for run in sequential.execute(planned, execution, tmp_path):  # no folder is still locked
+            list(dispatch.run_interleaved(runs, CPU, log=quiet))
+    for run in dispatch.execute(planned, execution, tmp_path):  # no folder is still locked
         assert run[1].done
 
 

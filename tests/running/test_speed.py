@@ -26,7 +26,7 @@ from streamgauge.running import runner
 from streamgauge.running.plan import Experiment, PlannedRun, plan
 from streamgauge.running.runner import resume, run_all
 from streamgauge.suites import realtime
-from streamgauge.suites.finding import configured, plan_rows
+from streamgauge.suites.running import configured, plan_rows
 
 SMALL = {"stream.length": 250, "stream.size": 8, "stream.classes": 5, "protocol.evaluate": "never"}
 ONE_STEP = {"er": "1", "ace": "1", "lwf": "4/3", "rwalk": "2", "polrs": "3", "mir": "5/2",

@@ -214,7 +214,8 @@ def test_a_run_that_is_taken_up_again_is_foreseen_from_there(tmp_path: Path) -> 
         source.here = 0
         plan = PrefetchPlan(second, ahead_stream.source)  # type: ignore[arg-type]
         plan.announce()
-        second.run(progress=lambda _: plan.announce())
+        for _ in second.steps(progress=lambda _: plan.announce()):
+            pass
         assert source.here == 0
         assert ahead_stream.source.unused == 0  # type: ignore[attr-defined]
 

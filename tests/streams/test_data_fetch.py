@@ -16,8 +16,8 @@ import pytest
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import data_set as _data
-from streamgauge.streams.datasets import idx_files as _idx
-from streamgauge.streams.datasets.download import download
+from streamgauge.streams.datasets import published as _idx
+from streamgauge.streams.datasets.archive import download
 from streamgauge.streams.datasets.published import mnist
 
 BODY = np.random.default_rng(0).bytes(900_000)

@@ -31,8 +31,8 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.streams import ArraySource, arrange
 from streamgauge.streams.datasets import archive as _files
 from streamgauge.streams.datasets import data_set as _data
-from streamgauge.streams.datasets import idx_files as _idx
 from streamgauge.streams.datasets import photos as _photos
+from streamgauge.streams.datasets import published as _idx
 from streamgauge.streams.datasets import tinyimagenet
 from streamgauge.streams.datasets.published import cifar10, cifar100, fashion_mnist, mnist
 from streamgauge.streams.datasets.safe_pickle import read_pickle

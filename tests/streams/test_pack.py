@@ -22,7 +22,7 @@ import pytest
 import streamgauge as sg
 from streamgauge import catalogue, cli
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams import stored_order as kept
+from streamgauge.streams import order as kept
 from streamgauge.streams.images.image_source import ImageSource, decode
 from streamgauge.streams.pack import packing
 from streamgauge.streams.pack.packed import PackedSource, info, read_shard, verify

@@ -24,11 +24,10 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
 from streamgauge.running.execution import Execution
-from streamgauge.running.executors import sequential
-from streamgauge.suites import drawing, finding, load, names, published, running
+from streamgauge.running.executors.dispatch import execute
+from streamgauge.suites import drawing, load, names, published, running
 from streamgauge.suites.comparing import Cell, judge, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
-from streamgauge.suites.finding import find, fits, gather, parse_seeds, plan_rows
 from streamgauge.suites.measured import (
     Measured,
     _remarks,
@@ -38,12 +37,19 @@ from streamgauge.suites.measured import (
     together,
     write,
 )
-from streamgauge.suites.page import ledger_page
 from streamgauge.suites.planning import _price, estimate
 from streamgauge.suites.published import Published
-from streamgauge.suites.running import check_weights, run
+from streamgauge.suites.running import (
+    PlannedRow,
+    check_weights,
+    find,
+    gather,
+    parse_seeds,
+    plan_rows,
+    run,
+)
 from streamgauge.suites.spec import DEFINED
-from streamgauge.suites.text import plan_text, table_text
+from streamgauge.suites.text import ledger_page, plan_text, table_text
 
 ROOT = Path(__file__).parents[2]
 SUITES = names()
@@ -298,6 +304,11 @@ def test_parts_from_two_machines_add_up(demo: Path, tmp_path: Path) -> None:
     assert all("different kinds of device" in one.remarks[0] for one in both)
     whole = {one.row: one.values for one in from_runs(suite, gather([demo]))}
     assert {one.row: one.values for one in both} == whole
+
+
+def fits(run: Run, planned: PlannedRow) -> bool:
+    stored = find([planned], [run])
+    return bool(stored.complete or stored.begun)
 
 
 def test_a_run_with_another_setting_is_not_taken_for_a_row(demo: Path) -> None:
@@ -597,7 +608,7 @@ def test_first_weights_are_named_the_same_from_any_folder(
 ) -> None:
     """Their path is part of what a run is: a run begun here must go on from elsewhere."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(finding, "pretrain", lambda *_, out, **__: out / "weights.pt")
+    monkeypatch.setattr(running, "pretrain", lambda *_, out, **__: out / "weights.pt")
     row = next(row for row in load("near-future", generated=True).rows if row.weights)
     (planned,) = plan_rows([row], [0])
     made = tmp_path / "runs" / "backbones" / "weights.pt"
@@ -665,7 +676,7 @@ def test_a_row_on_the_preparation_part_reaches_no_later_sample(tmp_path: Path) -
     short = dataclasses.replace(row, settings={**row.settings, "stream.length": 60})
     (planned,) = plan_rows([short], [0])
     execution = Execution(device="cpu", log=lambda _: None)
-    ((_, made),) = sequential.execute([planned], execution, tmp_path)
+    ((_, made),) = execute([planned], execution, tmp_path)
     assert fits(made, planned)  # and its run is found again
 
 

@@ -31,9 +31,8 @@ from streamgauge.running.runner import resume
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import Ask, attempt, load, tune
 from streamgauge.tuning import space as spaces
-from streamgauge.tuning.chosen import into
+from streamgauge.tuning.chosen import into, summary_text
 from streamgauge.tuning.study import LocalTrial, Study, plan
-from streamgauge.tuning.text import summary_text
 from streamgauge.tuning.trial import Task, marks, measure
 
 STREAM = {"stream.per_class": "40", "stream.size": "4", "stream.held_out": "0.2"}

@@ -3,76 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from streamgauge.audit.blind import ReferenceLevels, levels_from_counts
-from streamgauge.audit.counting import block_size
+from streamgauge.audit.blind import ReferenceLevels
 from streamgauge.audit.log import PredictionLog
 from streamgauge.audit.parallel import ROWS, ParallelMap, fits_in_memory, scan_pieces, tally_pieces
-from streamgauge.audit.repeats import (
-    UNKNOWN_LEVEL,
-    Level,
-    NeighbourLevels,
-    albums_of,
-    blind_without_album,
-    blind_without_user,
-    level_from_answers,
-    level_from_blocks,
-    neighbour_accuracy,
-)
-from streamgauge.audit.shift import LEAST_LABELS, LabelStream
-from streamgauge.audit.tally import IN_MEMORY, BlockSums, CountRequest, Scan, Tally, scan, tally
-from streamgauge.audit.verdict import (
-    MARGIN,
-    ShiftChoice,
-    ShiftRule,
-    bootstrap_length,
-    pair_hits,
-    plain_number,
-)
+from streamgauge.audit.pipeline import Family, Pipeline, ShiftedAccuracy, WithoutRepeats
+from streamgauge.audit.repeats import UNKNOWN_LEVEL, Level, NeighbourLevels
+from streamgauge.audit.shift import LEAST_LABELS
+from streamgauge.audit.tally import IN_MEMORY, Tally, scan, tally
+from streamgauge.audit.verdict import TOLERANCE, ShiftChoice, plain_number
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.bits import Explanation
 from streamgauge.history.durations import seconds
-from streamgauge.history.intervals import influence, interval, run_error
 from streamgauge.history.known import Floats, Ints
-
-SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
-# Longer streams use a coarser grid of windows and shifts, to limit the time.
-LONG_STREAM = 5_000_000
-MAX_SHIFT = 1 << 22
-
-
-class ShiftedAccuracy(NamedTuple):
-    """Accuracy of the model at a shift, with the blind accuracies at that shift."""
-
-    shift: int
-    accuracy: Level
-    blind: float
-    unlimited: float
-
-
-class Family(NamedTuple):
-    """The blind family at the shift (or age) of the log, on the samples where it is scored."""
-
-    level: Level = UNKNOWN_LEVEL
-    name: str = ""
-    """The forecaster chosen last, for sentences: "the last label", "the label 24 back"."""
-
-
-@dataclass(frozen=True)
-class WithoutRepeats:
-    """Accuracies without other samples of the same user or album."""
-
-    blind_album: Level = UNKNOWN_LEVEL
-    blind_user: Level = UNKNOWN_LEVEL
-    online_first: Level = UNKNOWN_LEVEL
-    """The model on the first sample of every album, as scored by CLOC."""
-    albums: int = 0
-    users: int = 0
+from streamgauge.versions import renamed_parameter
 
 
 @dataclass(frozen=True)
@@ -90,17 +40,18 @@ class Audit:
     windows: Floats
     shown_shifts: Ints
     table: Floats
-    """Blind accuracy [windows, shown shifts] over all samples that each cell can predict."""
-    blind: Level
-    """The blind classifier at shift 0, with a window chosen on earlier samples."""
+    """Accuracy of the most frequent of the last labels [windows, shown shifts]."""
     window: float
+    """The window that is best on the past, at the shift of the log."""
     choice: ShiftChoice
     online: Level = UNKNOWN_LEVEL
     online_scored: float = math.nan
     share: Level = UNKNOWN_LEVEL
     """Blind accuracy divided by online accuracy, on the same part of the stream."""
     where_blind_fails: Level = UNKNOWN_LEVEL
-    """Accuracy of the model on samples where the blind classifier is wrong."""
+    """Accuracy of the model on samples where the blind family is wrong."""
+    where_blind_fails_constant: Level = UNKNOWN_LEVEL
+    """Accuracy of the most frequent label so far on the same samples."""
     futures: list[ShiftedAccuracy] = field(default_factory=list)
     by: str = ""
     """Whether ``futures`` are per ``shift`` or per ``age``."""
@@ -122,15 +73,26 @@ class Audit:
     """Agreement beyond that of the majority so far (Bifet et al. 2015)."""
     kappa_combined: float = math.nan
     """Geometric mean of ``kappa`` and ``kappa_t``, each at least 0 (Žliobaitė et al. 2015)."""
-    bits: Any = None
-    """What history explains and the answers add (`Explanation`), at the log's own shift or age."""
-    bits_at: list[tuple[int, Any]] = field(default_factory=list)
+    bits: Explanation | None = None
+    """What history explains and the answers add, at the log's own shift or age."""
+    bits_at: list[tuple[int, Explanation]] = field(default_factory=list)
     """The same at every logged shift or age."""
+    predictions: int = 0
+    """Scored samples with a prediction."""
+    answer_shift: float = 0.0
+    """Mean shift or age of the answers, at which blind is compared with them."""
+    late_labels: float = 0.0
+    """Mean number of earlier samples whose label was late when a sample was answered."""
     unlabelled: int = 0
     """Rows whose label has not arrived."""
     tolerance_bits: float = 0.02
     answer: str = ""
     """Do the answers add to history: "yes", "no", "cannot tell", or "" without predictions."""
+
+    @property
+    def blind(self) -> Level:
+        """Accuracy of the blind family at the shift (or age) of the log."""
+        return self.family.level
 
     @property
     def values(self) -> dict[str, float]:
@@ -157,8 +119,8 @@ class Audit:
             "kappa_t": self.kappa_t,
             "kappa_m": self.kappa_m,
             "kappa_combined": self.kappa_combined,
-            "shift_low": getattr(self.choice, "low", math.nan),
-            "shift_high": getattr(self.choice, "high", math.nan),
+            "shift_low": self.choice.low,
+            "shift_high": self.choice.high,
             "unlabelled": float(self.unlabelled),
             "base_bits": self._bits("base", "value"),
             "history_bits": self._bits("history", "value"),
@@ -197,15 +159,17 @@ class Audit:
             "blind": {
                 "accuracy": self.blind,
                 "window": self.window,
-                "windows": [window_name(w) for w in self.windows],
+                "windows": [window_number(w) for w in self.windows],
                 "shifts": self.shown_shifts,
                 "table": self.table,
             },
             "shift": None,
+            "family": {"accuracy": self.family.level, "forecaster": self.family.name},
             "online": self.online,
             "online_scored": self.online_scored,
             "share": self.share,
             "where_blind_fails": self.where_blind_fails,
+            "where_blind_fails_constant": self.where_blind_fails_constant,
             "near_future": {
                 "by": self.by or None,
                 "accuracy": self.near_future,
@@ -221,7 +185,7 @@ class Audit:
             },
             "neighbours": {
                 name: [
-                    {"window": window_name(w), "accuracy": level}
+                    {"window": window_number(w), "accuracy": level}
                     for w, level in zip(neighbours.windows, neighbours.levels, strict=True)
                 ]
                 for name, neighbours in self.neighbours.items()
@@ -229,7 +193,11 @@ class Audit:
             "over_time": self.over_time,
         }
         result: dict[str, Any] = _for_json(content)
-        return result | {"shift": self.choice.to_dict()}
+        return result | {
+            "shift": self.choice.to_dict(),
+            "bits": None if self.bits is None else self.bits.to_dict(),
+            "bits_at": [{"shift": shift} | found.to_dict() for shift, found in self.bits_at],
+        }
 
 
 def _for_json(value: Any) -> Any:
@@ -245,6 +213,7 @@ def _for_json(value: Any) -> Any:
     return plain_number(float(value)) if isinstance(value, int | float | np.number) else value
 
 
+@renamed_parameter("margin", "tolerance")
 def audit(
     log: Any,
     *,
@@ -265,7 +234,8 @@ def audit(
     windows: Sequence[float] | None = None,
     every: str | float | None = None,
     ties: str = "recent",
-    margin: float = MARGIN,
+    tolerance: float = TOLERANCE,
+    tolerance_bits: float = 0.02,
     sort: bool = False,
     hold: int = IN_MEMORY,
     spread: ParallelMap | None = None,
@@ -320,299 +290,11 @@ def audit(
         )
     if size is None and "step" not in opened.roles:
         size = 1
-    # Parts of the stream for which a shift is chosen have 5,000 samples or more.
-    rule = ShiftRule(margin, parts=max(1, min(ShiftRule.parts, scanned.length // 5_000)))
-    auditor = _Auditor(opened, scanned, size, None if every is None else seconds(every), ties, rule)
-    return auditor.run(count, windows, shifts)
+    every = None if every is None else seconds(every)
+    steps = Pipeline(opened, scanned, size, every, ties, windows, tolerance)
+    return Audit(**steps.run(count, shifts), tolerance_bits=tolerance_bits)
 
 
-class _Auditor:
-    """The steps of one audit, in order; each adds to `result`."""
-
-    def __init__(
-        self,
-        log: PredictionLog,
-        scanned: Scan,
-        size: int | None,
-        every: float | None,
-        ties: str,
-        rule: ShiftRule,
-    ) -> None:
-        self.log, self.scanned, self.size, self.rule = log, scanned, size, rule
-        self.rows, self.length = scanned.in_memory, scanned.length
-        no_clock = (
-            "the log is too long for memory:" if self.rows.time is not None else "it has no times:"
-        )
-        self.stream = LabelStream(
-            self.rows.label,
-            len(log.classes.numbers),
-            self.length,
-            np.asarray(self.rows.step) if size is None else size,
-            ties,
-            self.rows.time if scanned.complete else None,
-            every,
-            no_clock,
-        )
-        self.notes: list[str] = [*log.notes, *row_notes(log, scanned)]
-        if not scanned.complete:
-            self.notes.append(
-                "The log is too long for memory: it was read in pieces, periods were searched only "
-                "in its first rows, and users and inputs were left out."
-            )
-        self.result: dict[str, Any] = {"notes": self.notes, "unlabelled": scanned.unlabelled}
-
-    def run(
-        self,
-        count: Callable[..., Tally],
-        windows: Sequence[float] | None,
-        requested: Sequence[int | str] | None,
-    ) -> Audit:
-        log, stream, long = self.log, self.stream, self.length > LONG_STREAM
-        window_lengths = stream.windows(windows, self.rule.prefix, coarse=long)
-        durations = stream.durations(requested)
-        if durations is None and requested is not None:
-            grid = stream.shifts(requested)
-        else:
-            grid = stream.shifts(None, octave=2 if long else 4)
-            grid = grid[grid <= MAX_SHIFT] if long else grid
-        logged_shifts = [s for s in self.scanned.streams if 0 < s < self.length]
-        request = CountRequest(
-            windows=window_lengths,
-            shifts=np.unique([*grid, *logged_shifts, 0]),
-            step=self.size,
-            ties=stream.ties,
-            block=block_size(self.length),
-            length=self.length,
-            classes=stream.classes,
-            class_order=log.classes.sorted_places(),
-        )
-        counted = count(log, self.scanned, request)
-        self.counts = counted.blind.counts
-        if durations is None:
-            counts = self.counts.at(np.isin(self.counts.shifts, grid))
-        else:
-            counts = stream.count_in_time(durations, window_lengths)
-        self.choice = stream.choose(counts, self.rule)
-        # As a reference level, the blind classifier may also use unlimited history.
-        self.paired = pair_hits(self.counts, self.rule.prefix, unlimited=True)
-        self.at_zero = int(np.flatnonzero(self.counts.shifts == 0)[0])
-        self.blind = self.paired.window_hits[:, self.at_zero], self.paired.tries[:, self.at_zero]
-        self._label_results()
-        if "prediction" in log.roles:
-            self._model_results(counted)
-        if self.scanned.complete:
-            self._user_results()
-            self._input_results()
-        return Audit(**self.result)
-
-    def _bootstrap_length(self, shift: int = 0, blocks: int | None = None) -> int:
-        blocks = self.counts.hits.shape[0] if blocks is None else blocks
-        return bootstrap_length(self.counts, float(shift), blocks, self.stream.burst)
-
-    def _label_results(self) -> None:
-        """Results from the labels alone."""
-        counts, at_zero = self.counts, self.at_zero
-        hits, tries = counts.hits.sum(axis=0), counts.tries.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            table = np.where(tries > 0, hits / tries, np.nan)
-        history = int(np.flatnonzero(np.isinf(counts.windows))[0])
-        window_index = np.flatnonzero(np.isin(counts.windows, [*SHOWN_WINDOWS, math.inf]))
-        shift_index = spaced_shifts(counts.shifts, 7)
-        # Sorted, so that sums do not depend on the order of class numbers.
-        class_counts = np.sort(self.scanned.counts)
-        self.result |= {
-            "name": self.log.name,
-            "columns": dict(self.log.roles),
-            "guessed": list(self.log.guessed),
-            "samples": self.length,
-            "classes": int(np.count_nonzero(class_counts)),
-            "step": float(self.stream.samples_per_step),
-            "levels": levels_from_counts(float(table[history, at_zero]), class_counts),
-            "windows": counts.windows[window_index],
-            "shown_shifts": counts.shifts[shift_index].astype(np.int64),
-            "table": table[np.ix_(window_index, shift_index)],
-            "blind": level_from_blocks(
-                *self.blind, self._bootstrap_length(blocks=self.blind[0].size)
-            ),
-            "window": float(self.paired.windows[at_zero]),
-            "choice": self.choice,
-            "over_time": self._time_course(),
-        }
-
-    def _model_results(self, counted: Tally) -> None:
-        """Results from the model's answers, compared with the blind classifier."""
-        hits, tries = counted.model.hits, counted.model.tries
-        if tries.sum() == 0:
-            raise StreamgaugeError(
-                f"column '{self.log.roles['prediction']}' contains no predictions: name another "
-                "column, or leave it out with --prediction none"
-            )
-        at_shift = dict(counted.at_shift)
-        if self.scanned.shift > 0:
-            # All answers are at a shift above 0: there is no online accuracy.
-            at_shift[self.scanned.shift] = counted.model
-            self.notes.append("No answer in this log is at shift 0.")
-        else:
-            run, first = self._bootstrap_length(), self.paired.first
-            model = hits[first:], tries[first:]
-            self.result |= {
-                "online": level_from_blocks(hits, tries, run),
-                "online_scored": level_from_blocks(*model, run).value,
-                "share": share_of(self.blind, model, run),
-                "where_blind_fails": self._where_blind_fails(),
-                "over_time": self._time_course(model),
-            }
-        if at_shift or counted.at_age:
-            self._future_results(at_shift or counted.at_age, "shift" if at_shift else "age")
-
-    def _where_blind_fails(self) -> Level:
-        """Accuracy of the model on samples where the blind classifier is wrong."""
-        rows = self.rows
-        if not self.scanned.complete or rows.prediction is None:
-            return UNKNOWN_LEVEL
-        sample_number = np.arange(rows.label.size)
-        window = self.result["window"]
-        blind = blind_without_album(rows.label, sample_number, window, self.stream.step)
-        scored = (blind == 0) & (rows.prediction >= 0)
-        scored[: int(self.rule.prefix * self.length)] = False
-        return level_from_answers((rows.prediction == rows.label)[scored], self.stream.burst)
-
-    def _future_results(self, sums: Mapping[int, BlockSums], by: str) -> None:
-        """Accuracies by shift or age of the model, and the one to report."""
-        paired, choice = self.paired, self.choice
-        futures = []
-        for shift in sorted(sums):
-            nearest = int(np.argmin(np.abs(self.counts.shifts - shift)))
-            total = paired.tries[:, nearest].sum()
-            futures.append(
-                ShiftedAccuracy(
-                    shift,
-                    self._accuracy_at(shift, [sums[shift]]),
-                    float(paired.window_hits[:, nearest].sum() / total),
-                    float(paired.history_hits[:, nearest].sum() / total),
-                )
-            )
-        chosen_shift = choice.shift if choice.unit == "samples" else None
-        far_enough = [f for f in futures if chosen_shift is not None and f.shift >= chosen_shift]
-        reported = far_enough[0] if far_enough else futures[-1]
-        if by == "age" and far_enough:
-            older = [sums[f.shift] for f in far_enough]
-            reported = reported._replace(accuracy=self._accuracy_at(reported.shift, older))
-        self.result |= {
-            "futures": futures,
-            "by": by,
-            "near_future": reported.accuracy,
-            "near_future_shift": float(reported.shift),
-            "blind_shifted": reported.blind,
-        }
-
-    def _accuracy_at(self, shift: int, sums: Sequence[BlockSums]) -> Level:
-        hits, tries = (
-            np.sum([s.hits for s in sums], axis=0),
-            np.sum([s.tries for s in sums], axis=0),
-        )
-        return level_from_blocks(hits, tries, self._bootstrap_length(shift))
-
-    def _user_results(self) -> None:
-        """Accuracies without other samples of the same user or album."""
-        rows, burst = self.rows, self.stream.burst
-        if rows.user is None and rows.album is None:
-            return
-        groups = rows.album if rows.album is not None else rows.user
-        albums = albums_of(np.maximum(np.asarray(groups), -1) + 1)
-        first = int(self.rule.prefix * self.length)
-        window = self.result["window"]
-        outcomes = blind_without_album(rows.label, albums, window, self.stream.step)[first:]
-        without = WithoutRepeats(
-            blind_album=level_from_answers(outcomes[outcomes >= 0] == 1, burst),
-            albums=int(albums[-1]) + 1,
-        )
-        if rows.user is not None:
-            targets, outcomes = blind_without_user(
-                rows.label, np.maximum(rows.user, -1) + 1, int(min(window, 1000)), self.stream.step
-            )
-            usable = (outcomes >= 0) & (targets >= first)
-            burst_targets = max(1, burst * targets.size // self.length)
-            without = replace(
-                without,
-                blind_user=level_from_answers(outcomes[usable] == 1, burst_targets),
-                users=int(np.unique(rows.user).size),
-            )
-        if rows.prediction is not None:
-            is_first = np.concatenate([[True], albums[1:] != albums[:-1]])
-            correct = (rows.prediction == rows.label)[is_first & (rows.prediction >= 0)]
-            without = replace(without, online_first=level_from_answers(correct, burst))
-        self.result["without"] = without
-
-    def _input_results(self) -> None:
-        """Nearest-neighbour accuracies, if the log has inputs."""
-        rows = self.rows
-        if rows.features is None:
-            return
-        options: dict[str, dict[str, Any]] = {"next sample": {}}
-        shift = self.choice.shift
-        if shift and self.choice.unit == "samples":
-            options[f"{int(shift):,} samples later"] = {"shift": int(shift)}
-        if rows.user is not None:
-            options["same user left out"] = {"users": np.maximum(rows.user, -1) + 1}
-        common: dict[str, Any] = {"step": self.stream.step, "burst": self.stream.burst}
-        self.result["neighbours"] = {
-            name: neighbour_accuracy(rows.features, rows.label, **common, **option)
-            for name, option in options.items()
-        }
-
-    def _time_course(self, model: tuple[Floats, Floats] | None = None) -> dict[str, list[float]]:
-        """Accuracies in up to 100 consecutive parts of the scored stream."""
-        paired, tries = self.paired, self.blind[1]
-        edges = np.unique(np.linspace(0, tries.size, min(100, tries.size) + 1).astype(int))[:-1]
-        history = paired.history_hits[:, self.at_zero]
-        curves = {"blind": self.blind, "majority": (history, tries)}
-        if model is not None:
-            curves["online"] = model
-        course = {"position": [float((paired.first + e) * self.counts.block) for e in edges]}
-        for name, (hits, scored) in curves.items():
-            with np.errstate(invalid="ignore", divide="ignore"):
-                accuracy = np.add.reduceat(hits, edges) / np.add.reduceat(scored, edges)
-            course[name] = accuracy.tolist()
-        return course
-
-
-def row_notes(log: PredictionLog, scanned: Scan) -> list[str]:
-    """What the reader of an audit should know about its rows."""
-    notes = []
-    if scanned.unlabelled:
-        last = f", {scanned.newest:,} of them at the end of the log" if scanned.newest else ""
-        notes.append(f"{scanned.unlabelled:,} rows have no label{last}: they are left out.")
-    if scanned.unpredicted:
-        notes.append(f"{scanned.unpredicted:,} rows have no prediction and are not scored.")
-    if scanned.early:
-        notes.append(
-            f"{scanned.early:,} labels were known before their answer was given, by the times in "
-            f"column '{log.roles['label_time']}'."
-        )
-    if -1 in log.classes.numbers and 0 in log.classes.numbers:
-        notes.append("-1 is counted as a class: drop its rows if it stands for an unknown label.")
-    return notes
-
-
-def window_name(window: float) -> int | str:
+def window_number(window: float) -> int | str:
     """A window for JSON."""
     return int(window) if math.isfinite(window) else "all"
-
-
-def spaced_shifts(shifts: Floats, count: int) -> Ints:
-    """Indices of a few shifts for a table: 0, and others evenly spaced on a logarithmic scale."""
-    targets = np.concatenate([[0], np.geomspace(1, max(1.0, shifts[-1]), count - 1)])
-    return np.unique([int(np.argmin(np.abs(shifts - target))) for target in targets])
-
-
-def share_of(blind: tuple[Floats, Floats], model: tuple[Floats, Floats], run: int) -> Level:
-    """Blind accuracy divided by model accuracy, with a paired interval (delta method)."""
-    if blind[1].sum() == 0 or model[0].sum() == 0:
-        return UNKNOWN_LEVEL
-    blind_accuracy, model_accuracy = (h.sum() / t.sum() for h, t in (blind, model))
-    ratio = float(blind_accuracy / model_accuracy)
-    influences = influence(*blind) / model_accuracy - influence(*model) * ratio / model_accuracy
-    error, blocks = run_error(influences, run)
-    low, high = interval(ratio, error, blocks)
-    return Level(ratio, max(0.0, low), high, int(model[1].sum()))

@@ -17,8 +17,6 @@ def audit_log(log: Any, **options: Any) -> Audit:
     `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
     :func:`audit`.
     """
-    if isinstance(log, str | Path) and (predictions := Path(log) / "log" / "predictions").is_dir():
-        log = predictions
     return audit(log, **options)
 
 

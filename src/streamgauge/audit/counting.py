@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.history.family import FamilyHits
 from streamgauge.history.known import Floats, Ints, check_shifts, check_step, check_whole
 
 TIES = ("recent", "smallest", "evalocl")
 # Measured cost per label in nanoseconds: of a backward walk, and of sliding one window.
 WALK, SLIDE = 3.3, 50.0
+MAJORITY = "the most frequent label so far"
 
 
 def check_windows(windows: ArrayLike) -> Floats:
@@ -92,21 +94,38 @@ class BlindCounts:
     tries: Ints
     block: int
     """Samples per block."""
-    length: int
-    target_offset: Floats
-    """Distance in samples from the predictions of a block to their targets, per shift."""
-    unit: str = "samples"
-    """Of the shifts: ``samples`` or ``seconds``."""
+    size: int = 1
+    """Samples per step, the most of any step."""
 
     def at(self, keep: NDArray[np.bool_]) -> BlindCounts:
         """The counts of a subset of the shifts."""
         return replace(
             self,
             shifts=self.shifts[keep],
-            target_offset=self.target_offset[keep],
             hits=self.hits[:, :, keep],
             tries=self.tries[:, :, keep],
         )
+
+    def families(self) -> list[FamilyHits]:
+        """The windows as a blind family at each shift; a window that is not full yet answers with
+        the most frequent label so far."""
+        order = np.argsort(-self.windows, kind="stable")  # unlimited first
+        names = [window_name(w) for w in self.windows[order]]
+        found = []
+        for s, shift in enumerate(self.shifts):
+            hits, tries = (x[:, order, s] for x in (self.hits, self.tries))
+            hits = np.where(tries == tries[:, :1], hits, hits[:, :1])
+            found.append(FamilyHits(names, hits, tries[:, 0], self.block, float(shift) + self.size))
+        return found
+
+
+def window_name(window: float) -> str:
+    """The labels that the mode of a window uses."""
+    if math.isinf(window):
+        return MAJORITY
+    return (
+        "the last label" if window == 1 else f"the most frequent of the last {window:,.0f} labels"
+    )
 
 
 def block_size(length: int) -> int:
@@ -212,9 +231,7 @@ class BlindCounter:
     def counts(self) -> BlindCounts:
         """The counts of the finished stream."""
         shifts = self.shifts.astype(np.float64)
-        return BlindCounts(
-            self.windows, shifts, self.hits, self.tries, self.block, self.length, shifts
-        )
+        return BlindCounts(self.windows, shifts, self.hits, self.tries, self.block, self.size)
 
     def finish_with(self, hits: Ints, length: int, begins: dict[int, int]) -> None:
         """Set the hits of a stream of this length, compute the tries, and release the labels."""

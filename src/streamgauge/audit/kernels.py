@@ -9,8 +9,11 @@ parallel threads.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge.history.kernels import Ints, Labels, jit
+
+Bits = NDArray[np.uint64]
 
 RECENT, SMALLEST, EVALOCL = 0, 1, 2
 # A tree entry is count * 2^34 + tie-breaker; 2^34 positions and 2^29 counts fill an int64.
@@ -244,14 +247,18 @@ def all_guesses(y: Labels, window: int, ties: int, tree: Ints, guess: Labels) ->
 
 
 @jit
-def count_known(y: Labels, guess: Labels, known: Ints, block: int, hits: Ints, tries: Ints) -> None:
-    """Hits per block of targets j, where sample j is predicted from y[:known[j]]."""
+def set_bits(
+    y: Labels, guess: Labels, otherwise: Labels, known: Ints, bit: int, right: Bits
+) -> None:
+    """Set a bit of every sample j that ``guess``, or ``otherwise`` where it is -1, predicts from
+    the first known[j] labels."""
+    flag = np.uint64(1) << np.uint64(bit)
     for j in range(y.size):
         prediction = guess[known[j]]
-        if prediction >= 0:
-            tries[j // block] += 1
-            if prediction == y[j]:
-                hits[j // block] += 1
+        if prediction < 0:
+            prediction = otherwise[known[j]]
+        if prediction == y[j]:
+            right[j] |= flag
 
 
 @jit

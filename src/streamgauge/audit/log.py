@@ -159,10 +159,10 @@ class PredictionLog(RoleTable):
     def _labelled(self, piece: Piece) -> Piece:
         """The rows with a label; the others are counted."""
         known = piece.label >= 0
-        rows = np.flatnonzero(known)
-        if rows.size == known.size:
+        if known.all():
             self.newest = 0
             return piece
+        rows = np.flatnonzero(known)
         self.unlabelled += known.size - rows.size
         self.newest = known.size - 1 - int(rows[-1]) if rows.size else self.newest + known.size
         return take(piece, known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from streamgauge.audit.auditor import Audit
 from streamgauge.audit.terminal import LEVEL_HEAD, blind_rows, columns_line, level_rows
 from streamgauge.pages import Block, Figure, Page, PageTable, Text
-from streamgauge.pages.figures import band, bars, figure, line, vertical
+from streamgauge.pages.figures import band, figure, line, vertical
 
 
 def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
@@ -26,8 +25,6 @@ def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
     blocks.append(_by_shift(audit))
     if len(audit.over_time.get("position", [])) > 1:
         blocks.append(_over_time(audit))
-    if len(audit.choice.spans) > 1:
-        blocks.append(_spans(audit))
     head, *rows = blind_rows(audit)
     blocks.append(PageTable(head, rows, "Blind accuracy in %, by window and shift"))
     return Page("Streamgauge audit", f"Audit of {audit.name}", blocks)
@@ -38,9 +35,9 @@ def _by_shift(audit: Audit) -> Figure:
     seconds = choice.unit == "seconds"
     # A logarithmic axis has no 0: the next sample is drawn at 0.5, left of shift 1.
     x = [float(s) if s > 0 else 0.5 for s in choice.shifts]
-    unlimited = np.asarray(choice.unlimited, np.float64)
+    unlimited = np.asarray(choice.constant, np.float64)
     traces = [
-        band(x, unlimited, unlimited + np.asarray(choice.margins), "allowed margin", None,
+        band(x, unlimited, unlimited + choice.tolerance, "tolerance", None,
              legend=True),
         line("all labels so far", x, unlimited, 1, dash="dash"),
         line("best blind classifier", x, choice.accuracy, 0, width=3),
@@ -75,26 +72,4 @@ def _over_time(audit: Audit) -> Figure:
             if key in curves
         ],
         "samples",
-    )
-
-
-def _spans(audit: Audit) -> Figure:
-    spans = audit.choice.spans
-    return figure(
-        "Shift at which the correlation is gone, by part of the stream",
-        "A missing bar: in that part it is not gone at any shift that was tested. Short parts "
-        "detect less.",
-        [
-            bars(
-                "shift",
-                [(s.start + s.stop) / 2 for s in spans],
-                [math.nan if s.shift is None else s.shift for s in spans],
-                [0.9 * (s.stop - s.start) for s in spans],
-                "%{y:,.0f}",
-            )
-        ],
-        "samples",
-        audit.choice.unit,
-        y_axis={"tickformat": ","},
-        showlegend=False,
     )

@@ -151,6 +151,7 @@ class PieceCounts(NamedTuple):
     hits: Ints
     begin: dict[int, int]
     model: BlockSums
+    classes: Ints
     at_age: dict[int, BlockSums]
 
 
@@ -184,7 +185,7 @@ def count_piece(
     result.add_answers(take(rows, slice(a - start, b - start)), a)
     skip = (a - first) // block
     hits = counter.hits[skip : skip + -(-(b - a) // block)]
-    return PieceCounts(hits, counter.begin, result.model, result.at_age)
+    return PieceCounts(hits, counter.begin, result.model, result.classes, result.at_age)
 
 
 def tally_pieces(
@@ -217,6 +218,7 @@ def tally_pieces(
     result.blind.finish_with(hits, length, counted[0].begin)
     for piece in counted:
         result.model.include(piece.model)
+        result.classes += piece.classes
         for age, sums in piece.at_age.items():
             result.at_age.setdefault(age, request.sums()).include(sums)
     return result

@@ -26,11 +26,11 @@ from streamgauge.audit.repeats import (
 from streamgauge.audit.shift import LabelStream
 from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.bits import explain
 from streamgauge.history.family import FamilyHits, RightBits
 from streamgauge.history.intervals import influence, interval, run_error
 from streamgauge.history.kappas import Kappas
 from streamgauge.history.known import Floats, Ints
-from streamgauge.tables.values import Codes
 
 SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 MAX_SHIFT = 1 << 22
@@ -102,8 +102,9 @@ class Pipeline:
             "the log is too long for memory:" if rows.time is not None else "it has no times:"
         )
         whole = self.complete
+        order = self.log.classes.sorted_places()
         self.stream = LabelStream(
-            rows.label,
+            rows.label if self.ties == "recent" else order[rows.label],
             len(self.log.classes.numbers),
             self.length,
             step=np.asarray(rows.step) if self.size is None else self.size,
@@ -115,6 +116,7 @@ class Pipeline:
             users=None if rows.user is None or not whole else np.maximum(rows.user, -1) + 1,
             albums=None if rows.album is None or not whole else np.maximum(rows.album, -1) + 1,
             given_windows=self.windows,
+            complete=whole,
             no_clock=no_clock,
         )
         self.notes: list[str] = [*self.log.notes, *row_notes(self.log, scanned)]
@@ -153,6 +155,7 @@ class Pipeline:
         if "prediction" in self.log.roles:
             self._model_results()
         if self.complete:
+            self._bit_results()
             self._user_results()
             self._input_results()
         return self.result
@@ -208,7 +211,7 @@ class Pipeline:
         if self.counts is not None:
             shown = np.asarray(self.counts.shifts[spaced_shifts(self.counts.shifts, 7)], np.int64)
         # Sorted, so that sums do not depend on the order of class numbers.
-        classes = np.sort(self.tally.classes[0])
+        classes = np.sort(self.tally.classes[0] if total > 1 else self.scanned.counts)
         self.result |= {
             "name": self.log.name,
             "columns": dict(self.log.roles),
@@ -333,7 +336,7 @@ class Pipeline:
         """The model at a shift or an age (``older``: or more), and blind on the same samples."""
         if by == "shift":
             blind = self._blind_at(shift)
-            answers = self._answers_at(shift)
+            answers = self._at_shift(shift, "prediction", -1)
             family = blind.on(None if answers is None else answers >= 0)
         elif self.complete:
             ages = age_bin(np.asarray(self.rows.age))
@@ -352,22 +355,55 @@ class Pipeline:
             float(majority.sum()) / total if total else math.nan,
         )
 
-    def _answers_at(self, shift: int) -> Codes | None:
-        """The answers at a logged shift, one per sample of the stream, -1 where there is none."""
-        if not self.complete or self.rows.prediction is None:
-            return None
-        own = self.scanned.shift
-        if shift == own:
-            return self.rows.prediction
-        others = self.scanned.others
+    def _at_shift(self, shift: int, column: str, missing: float) -> Any:
+        """A column of the rows at a logged shift, one entry per sample of the stream."""
+        own, others = self.scanned.shift, self.scanned.others
+        if shift == own or not self.complete:
+            return getattr(self.rows, column) if self.complete else None
         assert others is not None
-        assert others.shift is not None
-        assert others.prediction is not None
-        answers = np.full(self.length, -1, np.int32)
-        given = others.prediction[others.shift == shift][: self.length - (shift - own)]
+        values = getattr(others, column)
+        if values is None:
+            return None
+        given = values[others.shift == shift][: self.length - (shift - own)]
+        result = np.full(self.length, missing, values.dtype)
         # Rows of a shift are in stream order; the first of them is sample number ``shift``.
-        answers[shift - own : shift - own + given.size] = given
-        return answers
+        result[shift - own : shift - own + given.size] = given
+        return result
+
+    def _bit_results(self) -> None:
+        """What history explains in bits, and what the answers add: at the shift or age of the log,
+        and at every shift or age in it."""
+        rows, stream = self.rows, self.stream
+        names = ("step", "label_times", "users", "albums", "delay")
+        known: dict[str, Any] = {name: getattr(stream, name) for name in names}
+        known["times"] = stream.clock
+        own = self.scanned.shift
+        by_age = rows.age is not None and bool(self.tally.at_age)
+        shift: Any = np.maximum(np.asarray(rows.age), 0) if by_age else own
+        own_columns: dict[str, Any] = {"logp": rows.logp, "confidence": rows.confidence}
+        result = explain(rows.label, rows.prediction, shift=shift, **own_columns, **known)
+        at = []
+        for future in self.result.get("futures", []):
+            if by_age:
+                of_age = age_bin(np.asarray(rows.age)) == future.shift
+                answers = np.where(of_age, np.asarray(rows.prediction), -1)
+                found = explain(rows.label, answers, shift=shift, **own_columns, **known)
+            elif future.shift == own:
+                found = result
+            else:
+                columns = {n: self._at_shift(future.shift, n, math.nan) for n in own_columns}
+                answers = self._at_shift(future.shift, "prediction", -1)
+                found = explain(rows.label, answers, shift=future.shift, **columns, **known)
+            at.append((future.shift, found))
+        self.result |= {"bits": result, "bits_at": at}
+        if stream.label_times is not None or stream.delay:
+            punctual = replace(stream, label_times=None, delay=0).known(shift)
+            waiting = punctual.between(0, self.length) - stream.known(shift).between(0, self.length)
+            self.result["late_labels"] = float(waiting.mean())
+            if rows.user is not None or rows.album is not None:
+                self.notes.append(
+                    "Results without albums or users assume that labels arrive at once."
+                )
 
     def _user_results(self) -> None:
         """Accuracies without other samples of the same user or album."""

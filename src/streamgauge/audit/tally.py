@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamgauge.audit.counting import BlindCounter
 from streamgauge.audit.log import Piece, PredictionLog, take
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.family import first_scored
 from streamgauge.history.known import Floats, Ints
 from streamgauge.tables.values import Codes
 
@@ -279,6 +280,10 @@ class BlockSums:
         self.hits += np.bincount(index[hit], minlength=blocks)
         self.tries += np.bincount(index, minlength=blocks)
 
+    def behind(self, first: int) -> tuple[Floats, Floats]:
+        """Hits and tries of the scored blocks, from ``first`` on."""
+        return self.hits[first:], self.tries[first:]
+
     def include(self, other: BlockSums) -> None:
         """Add the sums of other answers."""
         self.hits += other.hits
@@ -299,6 +304,8 @@ class CountRequest:
     classes: int
     class_order: Codes
     """The rank of each class, by which some tie rules go."""
+    shift: int = 0
+    """Of the stream itself. Sample j of a shift counts in the block of j minus the shift."""
 
     def counter(self) -> BlindCounter:
         return BlindCounter(
@@ -325,21 +332,32 @@ class Tally:
         self.request = request
         self.blind = request.counter()
         self.model = request.sums()
+        self.classes = np.zeros((2, request.classes), np.int64)
+        """Labels and answers per class, in the scored part."""
         self.at_shift: dict[int, BlockSums] = {}
         self.at_age: dict[int, BlockSums] = {}
+        self.first = first_scored(self.model.hits.size) * request.block
 
     def add_answers(self, piece: Piece, start: int) -> None:
-        """Add the model's answers on the stream itself, and per age of the model if known."""
-        if piece.prediction is None:
+        """Add the labels and answers of the stream itself, and per age of the model if known."""
+        position = np.arange(start, start + piece.label.size) - self.request.shift
+        label, answer, age = piece.label, piece.prediction, piece.age
+        keep = position >= 0 if answer is None else (position >= 0) & (answer >= 0)
+        position, label = position[keep], label[keep]
+        scored = position >= self.first
+        size = self.request.classes
+        self.classes[0] += np.bincount(label[scored], minlength=size)
+        if answer is None:
             return
-        answered = np.flatnonzero(piece.prediction >= 0)
-        hit = piece.prediction[answered] == piece.label[answered]
-        self.model.add(start + answered, hit)
-        if piece.age is not None:
-            ages = age_bin(piece.age[answered])
-            for age in np.unique(ages).tolist():
-                sums = self.at_age.setdefault(age, self.request.sums())
-                sums.add(start + answered[ages == age], hit[ages == age])
+        answer = answer[keep]
+        self.classes[1] += np.bincount(answer[scored], minlength=size)
+        hit = answer == label
+        self.model.add(position, hit)
+        if age is not None:
+            ages = age_bin(age[keep])
+            for bin_ in np.unique(ages).tolist():
+                sums = self.at_age.setdefault(bin_, self.request.sums())
+                sums.add(position[ages == bin_], hit[ages == bin_])
 
     def add_shifted(self, others: Piece, start: int) -> None:
         """Add the model's answers at other shifts."""
@@ -348,11 +366,11 @@ class Tally:
         for shift in np.unique(others.shift).tolist():
             at_shift = others.shift == shift
             prediction, label = others.prediction[at_shift], others.label[at_shift]
-            answered = prediction >= 0
-            sums = self.at_shift.setdefault(shift, self.request.sums())
             # Rows of a shift are in stream order; the first ``shift`` samples have no row.
-            positions = start + shift + np.cumsum(answered) - 1
-            sums.add(positions[answered], (prediction == label)[answered])
+            position = start + np.arange(label.size) - self.request.shift
+            keep = (prediction >= 0) & (position >= 0)
+            sums = self.at_shift.setdefault(shift, self.request.sums())
+            sums.add(position[keep], (prediction == label)[keep])
 
 
 def read_again(log: PredictionLog, scanned: Scan) -> Iterator[tuple[Piece, Piece | None]]:
@@ -383,10 +401,12 @@ def tally(log: PredictionLog, scanned: Scan, request: CountRequest) -> Tally:
     counts = Tally(request)
     position = 0
     for piece, others in read_again(log, scanned):
-        counts.blind.feed(request.codes(piece.label), None if request.step else piece.step)
+        if request.shifts.size:
+            counts.blind.feed(request.codes(piece.label), None if request.step else piece.step)
         counts.add_answers(piece, position)
         if others is not None and others.prediction is not None and others.label.size:
             counts.add_shifted(others, position)
         position += piece.label.size
-    counts.blind.finish()
+    if request.shifts.size:
+        counts.blind.finish()
     return counts

@@ -27,15 +27,6 @@ def with_interval(level: Level) -> str:
     return f"{percent(level.value)} [{100 * level.low:.1f}, {100 * level.high:.1f}]"
 
 
-def window_words(window: float) -> str:
-    """The labels that the blind classifier uses."""
-    if math.isinf(window):
-        return "the most frequent label so far"
-    return (
-        "the last label" if window == 1 else f"the most frequent of the last {window:,.0f} labels"
-    )
-
-
 def sentences(audit: Audit) -> list[str]:
     """The answers, in the order of the questions."""
     return [
@@ -50,7 +41,7 @@ def _label_sentence(audit: Audit) -> str:
     steps = "" if audit.step <= 1 else f" in steps of {audit.step:,.3g} samples"
     return (
         f"A classifier that never looks at the input and answers with "
-        f"{window_words(audit.window)} is right {with_interval(audit.blind)} of the time{steps}; "
+        f"{audit.family.name} is right {with_interval(audit.blind)} of the time{steps}; "
         f"the majority so far is right {percent(audit.levels.majority)}, the best constant "
         f"{percent(audit.levels.constant)} ({audit.samples:,} samples, {audit.classes:,} classes)."
     )
@@ -58,23 +49,10 @@ def _label_sentence(audit: Audit) -> str:
 
 def _shift_sentence(audit: Audit) -> str:
     choice = audit.choice
-    reason = choice.reason[0].upper() + choice.reason[1:] + "."
-    text = f"There is no shift at which the label correlation is gone. {reason}"
-    if choice.shift is not None:
-        text = f"The label correlation is gone from a shift of {choice.in_words()} on. {reason}"
-        if choice.shift == 0:
-            text = reason
-        if choice.periods:
-            names = " and ".join(dict.fromkeys(p.name for p in choice.periods))
-            text += f" The labels also have a period: {names}."
-    known = [s.shift for s in choice.spans if s.shift is not None]
-    # Short parts detect less: compare them only where they detect as much as the whole.
-    if choice.shift and len(known) > 1 and choice.shift / 2 <= max(known) > 4 * max(1, min(known)):
-        unit = "seconds" if choice.unit == "seconds" else "samples"
-        text += (
-            f" It drifts: in parts of the stream it lies between {min(known):,} and "
-            f"{max(known):,} {unit}."
-        )
+    text = choice.reason[0].upper() + choice.reason[1:] + "."
+    if choice.shift is not None and choice.periods:
+        names = " and ".join(dict.fromkeys(p.name for p in choice.periods))
+        text += f" The labels also have a period: {names}."
     return text
 
 

@@ -14,13 +14,12 @@ import typer
 
 from streamgauge.cli.audits import audit
 from streamgauge.cli.data import data
-from streamgauge.cli.listing import list_
 from streamgauge.cli.live import live
-from streamgauge.cli.methods import check, cost, pretrain
-from streamgauge.cli.runs import resume, run
-from streamgauge.cli.scores import diff, report, score
-from streamgauge.cli.showcases import demo, realtime
+from streamgauge.cli.methods import check, cost, list_, pretrain
+from streamgauge.cli.options import no_settings
+from streamgauge.cli.runs import diff, report, resume, run, score
 from streamgauge.cli.suite import app as suite
+from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
 from streamgauge.errors import StreamgaugeError
 from streamgauge.versions import VERSION
@@ -47,6 +46,7 @@ _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
 
 INTERRUPTED = 130  # exit code
 RESUMABLE = {"demo", "run", "realtime", "resume", "suite", "tune"}  # commands
+CHECK_SETTINGS = {"check", "cost", "data", "live", "pretrain", "realtime", "run", "suite", "tune"}
 
 
 def main() -> None:
@@ -103,9 +103,12 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _before_a_command(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
         print(f"streamgauge {VERSION}")
         raise typer.Exit()
+    if context.invoked_subcommand not in CHECK_SETTINGS:
+        no_settings(context)

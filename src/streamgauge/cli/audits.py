@@ -66,9 +66,9 @@ class AuditOptions:
         str,
         typer.Option(help="How blind breaks ties: recent, smallest, or evalocl (as published)."),
     ] = "recent"
-    margin: Annotated[
-        float, typer.Option(help="Accuracy difference that counts as none (0.005: half a point).")
-    ] = 0.005
+    tolerance: Annotated[
+        float, typer.Option(help="Advantage of past labels that counts as none (0.02: 2 points).")
+    ] = 0.02
     sort: Annotated[bool, typer.Option(help="Sort the rows by time before the audit.")] = False
     fail_if: Annotated[
         list[str] | None,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import AsJson, print_json
-from streamgauge.cli.streams import classes, shift, stream_of
+from streamgauge.cli import options as shared
 from streamgauge.errors import StreamgaugeError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
+    from streamgauge.streams import Stream
     from streamgauge.streams.datasets.data_set import Stored
 
 data = typer.Typer(
@@ -33,14 +35,158 @@ DataFolder = Annotated[
 def _help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif context.invoked_subcommand not in ("pack", "shift"):
+        shared.no_settings(context, ".")
 
 
-data.command()(classes)
-data.command()(shift)
+@dataclass(frozen=True, kw_only=True)
+class ClassesOptions:
+    """Options of `run_classes`, by its names."""
+
+    out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json")
+    use: Annotated[Path | None, typer.Option(help="Use the classes of this file; build none.")] = (
+        None
+    )
+    labels: Annotated[
+        Path | None, typer.Option(help="Write labelled points: .parquet, .csv or .npy.")
+    ] = None
+    report: Annotated[Path | None, typer.Option(help="Write a page with a map here.")] = None
+    preparation: Annotated[
+        float, typer.Option(help="Share of the points, the earliest, to build from.")
+    ] = 0.05
+    split_above: Annotated[
+        int, typer.Option(help="Divide a cell while it holds more points than this.")
+    ] = 10_000
+    keep_from: Annotated[int, typer.Option(help="Drop cells with fewer points than this.")] = 50
+    max_level: Annotated[int, typer.Option(help="Never divide a cell of this level.")] = 30
+    latitude: Annotated[str | None, shared.column_option("latitudes")] = None
+    longitude: Annotated[str | None, shared.column_option("longitudes")] = None
+    time: Annotated[str | None, shared.column_option("times")] = None
+    user: Annotated[str | None, shared.column_option("users")] = None
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
+    ] = None
+    calendar: Annotated[
+        bool, typer.Option("--calendar", help="Write time of day, week and year with labels.")
+    ] = False
+    threads: Annotated[int | None, typer.Option(help="CPU threads [all].")] = None
+
+
+@data.command()
+@shared.expand_options
+def classes(
+    table: Annotated[
+        Path, typer.Argument(help="CSV, ARFF, Parquet, NPZ, JSON lines, or .npy files.")
+    ],
+    options: ClassesOptions,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Make classes of places: S2 cells, small where there are many points.
+
+    As the CLOC paper does: divide a cell while it holds more than 10,000 points of the first 5 %,
+    drop cells of fewer than 50. Points in no class are dropped and counted.
+
+    Examples:
+
+        streamgauge data classes photos.csv --labels labelled.parquet --report map.html
+
+        streamgauge data classes points/ --split-above 500 --keep-from 20 --preparation 0.2
+
+        streamgauge data classes later.csv --use classes.json --labels later.parquet
+    """
+    from streamgauge.places.command import run_classes
+
+    if options.threads is not None and options.threads < 1:
+        raise StreamgaugeError(f"--threads must be at least 1, not {options.threads}.")
+    summary = run_classes(table, **vars(options) | {"keep": options.keep or ()})
+    if as_json:
+        shared.print_json(summary)
+        return
+    for sentence in summary["words"]:
+        print(sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftOptions:
+    """Options of `stream_drift` and `table_drift`, by their names."""
+
+    periods: Annotated[int | None, typer.Option(help="Periods of equally many samples.")] = None
+    shown: Annotated[
+        int | None, typer.Option("--period", help="The one to draw [the middle one].")
+    ] = None
+    gap: Annotated[
+        int | None, typer.Option(help="Samples between learnt and tested [correlation length].")
+    ] = None
+    samples: Annotated[int, typer.Option(help="At most so many for each model.")] = 20_000
+    chance: Annotated[float, typer.Option(help="Rate of false alarms.")] = 0.01
+    seed: Annotated[int, typer.Option(help="Of the samples and permutations drawn.")] = 0
+
+
+@data.command()
+@shared.expand_options
+def shift(
+    context: typer.Context,
+    table: Annotated[
+        Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
+    label: Annotated[str | None, shared.column_option("labels")] = None,
+    time: Annotated[str | None, shared.column_option("times")] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="Column of the input, or an NPZ array; repeatable.")
+    ] = None,
+    *,
+    options: DriftOptions,
+    report: Annotated[Path | None, typer.Option(help="Write a page with a picture here.")] = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say whether a stream changes at all: a model of one period against one of the whole range.
+
+    As Figure 2 of the CLOC paper, with a test. Settings of a stream are --stream.X. Without inputs
+    the models know only how frequent each class was.
+
+    Examples:
+
+        streamgauge data shift photos.csv --label place --time taken --report shift.html
+
+        streamgauge data shift elec2.csv --label class --feature nswprice --feature nswdemand
+
+        streamgauge data shift --stream albums --stream.drift 0
+    """
+    from streamgauge.drift import stream_drift, table_drift
+    from streamgauge.drift.page import drift_page, method_text
+
+    if (table is None) == (stream is None):
+        raise StreamgaugeError("Name one thing to look at: a table, or --stream NAME.")
+    if stream is not None:
+        if label or time or feature:
+            raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
+        drift = stream_drift(stream_of(stream, context), **vars(options))
+    else:
+        shared.no_settings(context, ".")
+        assert table is not None
+        drift = table_drift(table, features=feature or (), label=label, time=time, **vars(options))
+    written = None if report is None else drift_page(drift).write(report)
+    if as_json:
+        shared.print_json({**drift.to_dict(), "report": None if written is None else str(written)})
+        return
+    print(drift.words)
+    print(method_text(drift))
+    for note in drift.notes:
+        print(f"Note: {note}")
+    if written is not None:
+        print(f"Report: {written}")
+
+
+def stream_of(name: str, context: typer.Context) -> Stream:
+    """The stream of a command, with its settings --stream.X."""
+    from streamgauge import catalogue
+
+    return catalogue.stream(name, **shared.settings_of(context, "stream")["stream"])
 
 
 @data.command("list")
-def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
+def list_(data_folder: DataFolder = None, as_json: shared.AsJson = False) -> None:
     """List the known data sets, and which of them are on this machine.
 
     Example:
@@ -52,7 +198,7 @@ def list_(data_folder: DataFolder = None, as_json: AsJson = False) -> None:
     folder = sets.data_folder(data_folder)
     entries = [sets.describe(sets.find(name), folder) for name in sets.names()]
     if as_json:
-        print_json({"folder": str(folder), "sets": entries})
+        shared.print_json({"folder": str(folder), "sets": entries})
         return
     print(f"Data folder: {folder}\n")
     for entry in entries:
@@ -75,8 +221,8 @@ def fetch(name: Name, data_folder: DataFolder = None) -> None:
     """
     from streamgauge.streams.datasets import data_set as sets
 
-    with _Bar() as bar:
-        stored = sets.fetch(sets.find(name), data_folder, progress=bar)
+    with _progress() as progress:
+        stored = sets.fetch(sets.find(name), data_folder, progress=progress)
     print(_stored_text(stored))
 
 
@@ -102,14 +248,10 @@ def add(
     """
     from streamgauge.streams.datasets import data_set as sets
 
-    with _Bar() as bar:
+    data_set = sets.find(name)
+    with _progress() as bar:
         stored = sets.add(
-            sets.find(name),
-            path,
-            data_folder,
-            other_contents=other_contents,
-            images=images,
-            progress=bar,
+            data_set, path, data_folder, other_contents=other_contents, images=images, progress=bar
         )
     print(_stored_text(stored))
 
@@ -121,7 +263,7 @@ def info(
         bool, typer.Option("--verify", help="Verify the checksums of a packed folder.")
     ] = False,
     data_folder: DataFolder = None,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Describe a data set: revision, licence, citation, folder, number of samples.
 
@@ -146,7 +288,7 @@ def info(
         )
     facts = sets.describe(sets.find(name), data_folder)
     if as_json:
-        print_json(facts)
+        shared.print_json(facts)
         return
     print(facts["title"])
     for key in ("revision", "licence", "citation", "home", "forms"):
@@ -188,7 +330,7 @@ def pack(
     workers: Annotated[
         int | None, typer.Option(help="Worker processes [one per core]; the result is the same.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Pack the samples of a stream into seekable shards, which open fast at any size.
 
@@ -212,19 +354,13 @@ def pack(
         raise StreamgaugeError(f"--workers is 0 or more, not {workers}.")
     built = stream_of(stream, context)
     how = Packing(coerce(form, Form, "--form"), size, quality, shard)
-    with _Bar() as bar:
-        write(
-            built,
-            out,
-            how,
-            on_bad=coerce(on_bad, OnBad, "--on-bad"),
-            workers=workers,
-            progress=lambda done, total: bar("packing", done, total),
-        )
-    if as_json:
-        print_json(describe(out))
-        return
+    bad = coerce(on_bad, OnBad, "--on-bad")
+    with _progress() as progress:
+        write(built, out, how, on_bad=bad, workers=workers, progress=partial(progress, "packing"))
     facts = describe(out)
+    if as_json:
+        shared.print_json(facts)
+        return
     _print_packed(facts, out)
     apart = {
         "to prepare on": len(built.preparation),
@@ -246,11 +382,11 @@ def _packed_info(name: str, verify: bool, as_json: bool) -> None:
     facts = packed.info(name)
     wrong: list[str] = []
     if verify:
-        with _Bar() as bar:
-            wrong = packed.verify(name, lambda done, total: bar("verifying", done, total))
+        with _progress() as progress:
+            wrong = packed.verify(name, partial(progress, "verifying"))
         facts["wrong"] = wrong
     if as_json:
-        print_json(facts)
+        shared.print_json(facts)
     else:
         _print_packed(facts, Path(name))
         if verify:
@@ -289,38 +425,18 @@ def _stored_text(stored: Stored) -> str:
     )
 
 
-class _Bar:
-    """A progress bar per task, on a terminal only."""
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Shows a progress bar per task, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __enter__(self) -> _Bar:
-        self.bars: Progress | None = None
-        self.tasks: dict[str, TaskID] = {}
-        return self
+    console, tasks = Console(stderr=True), {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if self.bars is None:
-            self.bars = self._start()
-        if what not in self.tasks:
-            self.tasks[what] = self.bars.add_task(what, total=total)
-        self.bars.update(self.tasks[what], completed=done, total=total)
+        def show(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
 
-    def _start(self) -> Progress:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        bars.start()
-        return bars
-
-    def __exit__(self, *stopped: Any) -> None:
-        if self.bars is not None:
-            self.bars.stop()
+        yield show

@@ -71,14 +71,8 @@ def live(
     recipe = catalogue.learner(learner, **settings[name])
     shift_samples = coerce(shifts, tuple[int, ...], "--shifts")
     trainer_kind = coerce(trainer, Literal["process", "thread"], "--trainer")
-    options: dict[str, Any] = {
-        "shifts": shift_samples,
-        "snapshots": snapshots,
-        "trainer": trainer_kind,
-        "hang": hang,
-        "out": out,
-        "device": device,
-    }
+    options: dict[str, Any] = {"shifts": shift_samples, "snapshots": snapshots, "hang": hang}
+    options |= {"trainer": trainer_kind, "out": out, "device": device}
     if port is not None and lines:
         raise StreamgaugeError("Serve either over HTTP (--port) or as lines on stdin (--lines).")
     if port is not None or lines:

@@ -1,21 +1,56 @@
-"""`streamgauge check`, `cost` and `pretrain`: a learner by itself."""
+"""`streamgauge list`, `check`, `cost` and `pretrain`: learners and streams by themselves."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import (
-    AsJson,
-    Device,
-    StreamName,
-    Threads,
-    print_json,
-    settings_of,
-)
-from streamgauge.errors import StreamgaugeError
+from streamgauge.cli.options import AsJson, Device, StreamName, Threads, print_json, settings_of
+from streamgauge.errors import StreamgaugeError, nearest
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="streams, learners, protocol or all.")] = "all",
+    as_json: AsJson = False,
+) -> None:
+    """List the streams and learners there are, with their settings.
+
+    Examples:
+
+        streamgauge list
+
+        streamgauge list learners --json
+    """
+    from streamgauge.catalogue import names, summary
+
+    rooms = ("streams", "learners", "protocol")
+    if what not in (*rooms, "all"):
+        raise StreamgaugeError(f"There is no list of '{what}'; {nearest(what, (*rooms, 'all'))}")
+    summaries = {
+        room: [summary(room, name) for name in names(room)]
+        for room in rooms
+        if what in (room, "all")
+    }
+    if as_json:
+        print_json(summaries)
+        return
+    for room, entries in summaries.items():
+        print(f"{room}:")
+        width = max(len(entry["name"]) for entry in entries)
+        for entry in entries:
+            print(f"  {entry['name']:<{max(width, 11)}} {entry['what']}")
+            if "source" in entry:
+                print(f"              from: {entry['source']}; cost, er = 1: {entry['cost']}")
+            known = ", ".join(f"{k}={v}" for k, v in entry["settings"].items())
+            if known:
+                print(f"              settings: {known}")
+            if entry.get("presets"):
+                print(f"              presets: {', '.join(entry['presets'])}")
+            if entry.get("needs"):
+                print(f"              needs: {', '.join(entry['needs'])}")
+        print()
 
 
 def check(
@@ -36,17 +71,13 @@ def check(
     from streamgauge.models.features import device_named
     from streamgauge.running.conformance import check_learner
 
-    recipe = catalogue.learner(learner)
-    prefix = f"{recipe.name}."
-    for name in context.obj:
-        if not name.startswith(prefix):
-            raise StreamgaugeError(f"--{name} has no meaning here; settings begin with --{prefix}")
-    settings = {name.removeprefix(prefix): value for name, value in context.obj.items()}
+    name = catalogue.learner(learner).name
+    settings = settings_of(context, name)[name]
     results = check_learner(catalogue.learner(learner, **settings), str(device_named(device)))
     passed = all(result.passed is not False for result in results)
     if as_json:
         checks = [result._asdict() for result in results]
-        print_json({"learner": recipe.name, "passed": passed, "checks": checks})
+        print_json({"learner": name, "passed": passed, "checks": checks})
     else:
         for result in results:
             mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
@@ -86,10 +117,10 @@ def cost(
     from streamgauge import catalogue
     from streamgauge.running.job_cost import as_dict, cost_text, measure
 
+    plain_recipes = [catalogue.learner(text) for text in learners]
+    given = settings_of(context, *(plain.name for plain in plain_recipes))
     recipes = []
-    for text in learners:
-        plain = catalogue.learner(text)
-        prefix = f"{plain.name}."
+    for text, plain in zip(learners, plain_recipes, strict=True):
         preset = catalogue.presets().get(plain.where, {}).get(text.partition("@")[2], {})
         defaults = {
             "model": model or preset.get("model", "slim_resnet18"),
@@ -97,16 +128,8 @@ def cost(
             "recall": preset.get("recall", batch),
             "warmup": 0,
         }
-        settings: dict[str, Any] = {k: v for k, v in defaults.items() if k in plain.known_settings}
-        settings |= {
-            name.removeprefix(prefix): value
-            for name, value in context.obj.items()
-            if name.startswith(prefix)
-        }
-        recipes.append(catalogue.learner(text, **settings))
-    for name in context.obj:
-        if name.partition(".")[0] not in {recipe.name for recipe in recipes}:
-            raise StreamgaugeError(f"--{name} belongs to none of the learners measured.")
+        settings = {k: v for k, v in defaults.items() if k in plain.known_settings}
+        recipes.append(catalogue.learner(text, **settings | given[plain.name]))
     costs = measure(recipes, batch=batch, jobs=jobs, device=device)
     if as_json:
         print_json({"costs": [as_dict(cost) for cost in costs]})
@@ -132,8 +155,8 @@ def pretrain(
     """
     from streamgauge import catalogue
     from streamgauge.models.pretrain import pretrain as train
+    from streamgauge.running.determinism import user_threads
     from streamgauge.running.execution import Execution
-    from streamgauge.running.threads import user_threads
 
     settings = settings_of(context, "stream", "pretrain")
     execution = Execution(device=device, threads=threads)

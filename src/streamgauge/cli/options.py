@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Threads = Annotated[
-    int | None,
-    typer.Option(help="CPU threads [chosen per network]."),
-]
+Threads = Annotated[int | None, typer.Option(help="CPU threads [chosen per network].")]
 ReadAhead = Annotated[
     int | None,
     typer.Option("--workers", help="Processes that decode images in advance [one per core]."),
@@ -81,8 +78,7 @@ class ExecutionOptions:
     ] = None
     cpus: Cpus = None
     store: Annotated[
-        str | None,
-        typer.Option(help="URL of storage that copies run folders between machines."),
+        str | None, typer.Option(help="URL of storage that copies run folders between machines.")
     ] = None
 
     def execution(self, **more: Any) -> Execution:

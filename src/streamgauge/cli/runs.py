@@ -1,30 +1,22 @@
-"""`streamgauge run` and `streamgauge resume`."""
+"""`streamgauge run` and `resume` make runs; `score`, `report` and `diff` show stored ones."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.options import (
-    AsJson,
-    Checkpoint,
-    Device,
-    ReadAhead,
-    RunOptions,
-    Threads,
-    expand_options,
-    no_settings,
-    print_json,
-)
-from streamgauge.cli.scores import scored
+from streamgauge.cli import options as shared
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import CHECKPOINT, RUNS
 
+if TYPE_CHECKING:
+    from streamgauge.record import Run
 
-@expand_options
+
+@shared.expand_options
 def run(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
@@ -52,8 +44,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
     *,
-    options: RunOptions,
-    as_json: AsJson = False,
+    options: shared.RunOptions,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Run learners on a stream; complete runs are skipped.
 
@@ -118,7 +110,7 @@ def run(
         return
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
-        print_json({"runs": [scored(run) for run in runs], **extra})
+        shared.print_json({"runs": [scored(run) for run in runs], **extra})
         return
     print(leaderboard_text(runs))
     for sentence in charged(runs):
@@ -169,12 +161,11 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def resume(
-    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
-    device: Device = "auto",
-    threads: Threads = None,
-    workers: ReadAhead = None,
-    checkpoint: Checkpoint = CHECKPOINT,
+    device: shared.Device = "auto",
+    threads: shared.Threads = None,
+    workers: shared.ReadAhead = None,
+    checkpoint: shared.Checkpoint = CHECKPOINT,
 ) -> None:
     """Finish interrupted runs, with the log of uninterrupted ones.
 
@@ -182,7 +173,6 @@ def resume(
 
         streamgauge resume runs/
     """
-    no_settings(context)
     from streamgauge.report.terminal import Watcher, leaderboard_text
     from streamgauge.running.runner import resume as resume_runs
 
@@ -197,3 +187,87 @@ def resume(
             checkpoint=checkpoint,
         )
     print(leaderboard_text(runs))
+
+
+def score(folders: shared.RunFolders, as_json: shared.AsJson = False) -> None:
+    """Compute every metric of stored runs from their logs: no GPU, no re-run.
+
+    Examples:
+
+        streamgauge score runs/
+
+        streamgauge score runs/albums-er-s0-1a2b3c4d --json
+    """
+    from streamgauge.record import find_runs
+
+    runs = find_runs(list(folders))
+    if as_json:
+        shared.print_json({"runs": [scored(run) for run in runs]})
+        return
+    from streamgauge.report.terminal import scores_text
+
+    print(scores_text(runs))
+
+
+def scored(run: Run) -> dict[str, Any]:
+    """The metrics of a run, for a program to read."""
+    from streamgauge.metrics import score as score_log
+
+    return {
+        "path": str(run.path),
+        "id": run.id,
+        "learner": run.learner,
+        "stream": run.stream["name"],
+        "seed": run.seed,
+        "done": run.done,
+        "unlabelled": run.unlabelled,
+        "scores": score_log(run),
+    }
+
+
+def report(
+    folders: shared.RunFolders,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file that opens from disk without a network.
+
+    Example:
+
+        streamgauge report runs/ --out report.html
+    """
+    from streamgauge.record import find_runs
+    from streamgauge.report import leaderboard, write_report
+    from streamgauge.report.terminal import compute_text
+
+    runs = find_runs(list(folders))
+    boards = leaderboard(runs)
+    path = write_report(runs, out, boards).resolve()
+    if text := compute_text(boards):
+        print(f"{text}\n")
+    print(f"Report: {path}")
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(help="A run folder.")],
+    second: Annotated[Path, typer.Argument(help="Another.")],
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say what differs between two runs, and the first step at which their logs part.
+
+    Exit code 0 where the logs are identical (times apart), 1 where they part.
+
+    Example:
+
+        streamgauge diff runs/albums-er-s0-1a2b3c4d runs/albums-er-s1-5e6f7a8b
+    """
+    from streamgauge.record import Run
+    from streamgauge.record.diff import differences
+
+    result = differences(Run(first), Run(second))
+    if as_json:
+        shared.print_json(result)
+    else:
+        from streamgauge.report.terminal import differences_text
+
+        print(differences_text(result))
+    raise typer.Exit(0 if result["same"] else 1)

@@ -1,4 +1,4 @@
-"""`streamgauge suite`: the papers' tables and figures by one command."""
+"""`streamgauge suite`: the papers' tables and figures by one command; `demo` and `realtime`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,74 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.cli.options import (
-    AsJson,
-    Device,
-    RunOptions,
-    expand_options,
-    no_settings,
-    print_json,
-)
+from streamgauge.cli import options as shared
 from streamgauge.errors import StreamgaugeError
-from streamgauge.settings import RUNS
+from streamgauge.settings import RUNS, coerce
 
 if TYPE_CHECKING:
     from streamgauge.record import Run
     from streamgauge.suites.comparing import Cell
     from streamgauge.suites.measured import Measured
     from streamgauge.suites.spec import Suite
+
+
+def demo(
+    out: shared.Out = Path(RUNS, "demo"),
+    seeds: Annotated[int, typer.Option(help="Runs of each learner.")] = 2,
+) -> None:
+    """Show in two minutes why online accuracy alone misleads.
+
+    Five learners on a generated photo stream: a table, a sentence that says what the figures mean,
+    and an HTML report. Nothing is downloaded.
+
+    Example:
+
+        streamgauge demo --out runs/demo
+    """
+    from streamgauge.suites.demo import demo as run_demo
+
+    run_demo(out, seeds)
+
+
+def realtime(
+    context: typer.Context,
+    stream: shared.StreamName = "albums",
+    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 2,
+    speeds: Annotated[str, typer.Option(help="Of fast, slow, faster, 2, ...")] = "fast,slow",
+    methods: Annotated[str | None, typer.Option(help="Some of them, such as er,lwf,mir.")] = None,
+    out: shared.Out = Path(RUNS, "realtime"),
+    as_json: shared.AsJson = False,
+) -> None:
+    """Draw the real-time paper's pictures: its methods on a fast and on a slow stream.
+
+    Each method is shown next to the ER with equal compute. What is complete already is not run
+    again; any setting is given by its dotted name, as for `run`.
+
+    Examples:
+
+        streamgauge realtime
+
+        streamgauge realtime --seeds 5 --speeds fast,faster,slow --out runs/realtime
+    """
+    from streamgauge.suites.realtime import realtime as run_realtime
+    from streamgauge.suites.realtime import text
+
+    pictures, path = run_realtime(
+        out,
+        stream=stream,
+        seeds=seeds,
+        speeds=coerce(speeds, tuple[str, ...], "--speeds"),
+        methods=None if methods is None else coerce(methods, tuple[str, ...], "--methods"),
+        settings=context.obj,
+        quiet=as_json,
+    )
+    if as_json:
+        shared.print_json(
+            {"pictures": [picture.as_plain() for picture in pictures], "page": str(path)}
+        )
+        return
+    print(f"\n{text(pictures)}\n\nPictures: {path.resolve()}")
+
 
 app = typer.Typer(
     help="Reproduce a paper's tables and figures, next to the published numbers.",
@@ -32,8 +84,15 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _settings(context: typer.Context) -> None:
+    shared.no_settings(
+        context, ": a suite's settings are what it reproduces. For others, use `streamgauge run`."
+    )
+
+
 Name = Annotated[str, typer.Argument(help="A suite; see `streamgauge suite list`.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
+SuiteOut = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
 Runs = Annotated[
     list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
 ]
@@ -47,7 +106,7 @@ class SuiteOptions:
     generated: Annotated[
         bool, typer.Option("--generated", help="Use small generated data instead of the real data.")
     ] = False
-    out: Out = None
+    out: SuiteOut = None
     runs: Runs = None
 
     def load(self) -> Suite:
@@ -60,7 +119,7 @@ class SuiteOptions:
         return self.out or Path(RUNS) / (f"{self.name}-generated" if self.generated else self.name)
 
     def stored(self) -> list[Run]:
-        from streamgauge.suites.finding import gather
+        from streamgauge.suites.running import gather
 
         return gather([self.folder, *(self.runs or ())])
 
@@ -96,45 +155,30 @@ class RowOptions(SuiteOptions):
     ] = False
 
 
-def _no_settings(context: typer.Context) -> None:
-    no_settings(
-        context,
-        ": a suite's settings are what it reproduces. For others, use `streamgauge run`.",
-    )
-
-
 @app.command("list")
-def list_(context: typer.Context, as_json: AsJson = False) -> None:
+def list_(as_json: shared.AsJson = False) -> None:
     """List the suites there are."""
-    _no_settings(context)
     from streamgauge.suites import load, names
     from streamgauge.suites.text import list_text
 
     suites = [load(name) for name in names()]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": s.name,
-                    "title": s.title,
-                    "what": s.what,
-                    "rows": [r.title for r in s.rows],
-                }
-                for s in suites
-            ]
-        )
+        listed = [
+            {"name": s.name, "title": s.title, "what": s.what, "rows": [r.title for r in s.rows]}
+            for s in suites
+        ]
+        shared.print_json(listed)
     else:
         print(list_text(suites))
 
 
 @app.command()
-@expand_options
+@shared.expand_options
 def plan(
-    context: typer.Context,
     chosen: RowOptions,
-    device: Device = "auto",
+    device: shared.Device = "auto",
     measure: Annotated[bool, typer.Option(help="Measure what a step costs here.")] = True,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Say what would be run, and estimate time, memory and FLOPs; nothing is run.
 
@@ -142,31 +186,29 @@ def plan(
 
         streamgauge suite plan survey-cifar100 --only ER
     """
-    _no_settings(context)
     from streamgauge.models.features import device_named
-    from streamgauge.suites.finding import find, parse_seeds, plan_rows
     from streamgauge.suites.planning import estimate
+    from streamgauge.suites.running import find, parse_seeds, plan_rows
     from streamgauge.suites.text import plan_text
 
     suite = chosen.load()
     planned = plan_rows(suite.choose(chosen.only or (), chosen.both), parse_seeds(chosen.seeds))
     estimates = estimate(planned, find(planned, chosen.stored()), device, measure)
     if as_json:
-        print_json([estimated.as_plain() for estimated in estimates])
+        shared.print_json([estimated.as_plain() for estimated in estimates])
     else:
         print(plan_text(suite, estimates, str(device_named(device))))
 
 
 @app.command()
-@expand_options
+@shared.expand_options
 def run(
-    context: typer.Context,
     chosen: RowOptions,
     weights: Annotated[
         list[str] | None, typer.Option(help="Pretrained weights, BACKBONE=FILE; repeatable.")
     ] = None,
     *,
-    options: RunOptions,
+    options: shared.RunOptions,
 ) -> None:
     """Run the missing runs of a suite and print its table.
 
@@ -183,9 +225,8 @@ def run(
 
         streamgauge suite run survey-cifar100 --on ray --gpus 0.25 --out /shared/runs
     """
-    _no_settings(context)
     from streamgauge.report.terminal import Watcher
-    from streamgauge.suites.finding import parse_seeds
+    from streamgauge.suites.running import parse_seeds
     from streamgauge.suites.running import run as run_suite
     from streamgauge.suites.text import table_text
 
@@ -220,8 +261,8 @@ def _weights(given: list[str]) -> dict[str, str]:
 
 
 @app.command()
-@expand_options
-def table(context: typer.Context, chosen: SuiteOptions, as_json: AsJson = False) -> None:
+@shared.expand_options
+def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
     """Published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
 
     Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
@@ -233,22 +274,20 @@ def table(context: typer.Context, chosen: SuiteOptions, as_json: AsJson = False)
 
         streamgauge suite table survey-cifar100 --runs machine-a/ --runs machine-b/ --json
     """
-    _no_settings(context)
     from streamgauge.suites.comparing import as_dict
     from streamgauge.suites.text import table_text
 
     suite = chosen.load()
     cells = chosen.cells(suite)
     if as_json:
-        print_json([as_dict(cell) for cell in cells])
+        shared.print_json([as_dict(cell) for cell in cells])
     else:
         print(table_text(suite, cells))
 
 
 @app.command()
-@expand_options
+@shared.expand_options
 def figures(
-    context: typer.Context,
     chosen: SuiteOptions,
     to: Annotated[Path | None, typer.Option(help="The HTML file [NAME.html].")] = None,
 ) -> None:
@@ -258,7 +297,6 @@ def figures(
 
         streamgauge suite figures demo --to demo.html
     """
-    _no_settings(context)
     from streamgauge.suites.drawing import write_figures
 
     page = write_figures(chosen.load(), chosen.stored(), to or Path(f"{chosen.name}.html"))
@@ -267,9 +305,8 @@ def figures(
 
 @app.command()
 def record(
-    context: typer.Context,
     name: Name,
-    out: Out = None,
+    out: SuiteOut = None,
     runs: Runs = None,
     to: Annotated[Path, typer.Option(help="Folder of result files.")] = Path("results"),
 ) -> None:
@@ -277,7 +314,6 @@ def record(
 
     What the file has for rows without runs here is kept.
     """
-    _no_settings(context)
     from streamgauge.suites.measured import write
 
     chosen = SuiteOptions(name=name, out=out, runs=runs)
@@ -289,21 +325,14 @@ def record(
 
 @app.command()
 def ledger(
-    context: typer.Context,
     to: Annotated[Path, typer.Option(help="The page to write.")] = Path("ledger.md"),
     results: Annotated[
         Path | None, typer.Option(help="Folder of result files [those that come with it].")
     ] = None,
 ) -> None:
     """Write the page with every published number and ours."""
-    _no_settings(context)
+    from streamgauge.files import write_result
     from streamgauge.suites.measured import RESULTS
-    from streamgauge.suites.page import ledger_page
+    from streamgauge.suites.text import ledger_page
 
-    page = ledger_page(results or RESULTS)
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StreamgaugeError(f"Cannot write {to}: {error.strerror}.") from None
-    print(f"Ledger: {to}")
+    print(f"Ledger: {write_result(to, ledger_page(results or RESULTS))}")

@@ -83,9 +83,9 @@ def tune(
 
         streamgauge run --tuned studies/blobs-er --seeds 5
     """
+    from streamgauge.tuning.chosen import summary_text
     from streamgauge.tuning.study import Ask
     from streamgauge.tuning.study import tune as search_for
-    from streamgauge.tuning.text import summary_text
 
     def log(sentence: str) -> None:
         if not as_json:

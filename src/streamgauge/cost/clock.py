@@ -56,11 +56,9 @@ def as_cost(cost: Cost, zero: bool = False) -> Fraction:
 
 
 class Clock:
-    """When the learner of one run is free, and which of its jobs have ended.
-
-    `predict_cost` is the share of every step that prediction takes from training on one device; a
-    job then lasts cost / (1 - predict_cost) steps.
-    """
+    """When the learner of one run is free, and which of its jobs have ended. `predict_cost` is the
+    share of every step that prediction takes from training on one device; a job then lasts cost /
+    (1 - predict_cost) steps."""
 
     def __init__(self, predict_cost: Cost = 0) -> None:
         self._left = 1 - as_cost(predict_cost, zero=True)

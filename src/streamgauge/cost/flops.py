@@ -11,18 +11,14 @@ and its FLOPs are used for the following jobs of that shape. A shape consists of
 
 What a learner declares is checked: of each shape, the first, second, fourth, eighth ... job is
 counted, and once two counts of a shape differ, every job of that shape is counted. Where jobs are
-replayed from a recording, equal shapes are equal operations, so only the first is counted. A
-learner that never sees an input (`sees_input = False`) has 0 FLOPs without counting.
+replayed from a recording, only the first is counted, since equal shapes are equal operations.
 
-Where nearly every job has a new shape, because a number of samples always differs, all jobs would
-have to be counted. The FLOPs of dense networks are affine in such a number. A learner marks the
-number in `work()` as `Affine(number)`; shapes that differ only in this number, above 0, are a
-family. Once the first two counts and a third one, at three numbers, lie exactly on a line, FLOPs
-of new shapes are computed from the line. This is checked, too: of the computed shapes the first,
-second, fourth, eighth ... is counted nevertheless, in addition to the rule above. The first count
-that is not on the line ends its use for good: computed values are dropped, and the shapes of the
-family are counted like others. Numbers that are not marked are never interpolated, since FLOPs need
-not be affine in them (a batch that waits until it is full takes none before).
+The FLOPs of dense networks are affine in a number of samples. Where such a number differs in nearly
+every job, a learner marks it in `work()` as `Affine(number)`; shapes that differ only in this
+number, above 0, are a family. Once three counts lie exactly on a line, FLOPs of new shapes are
+computed from it; the first, second, fourth, eighth ... of these is counted nevertheless. A count
+that is not on the line ends its use for good. Numbers that are not marked are never interpolated,
+since FLOPs need not be affine in them (a batch that waits until it is full takes none before).
 """
 
 from __future__ import annotations
@@ -49,9 +45,7 @@ class _Line:
     """The FLOPs of a family of shapes, by the number in which they differ."""
 
     counted: dict[int, int] = field(default_factory=dict)  # the first two define the line
-    computed: list[str] = field(
-        default_factory=list
-    )  # shapes computed from the line, never counted
+    computed: list[str] = field(default_factory=list)  # shapes that were never counted
     read: int = 0  # number of shapes computed so far
     bent: bool = False  # a count was not on the line
 

@@ -281,13 +281,8 @@ def stream_drift(stream: Stream, **options: Any) -> Drift:
     ordered_times = None if times is None else times[order]
     if ordered_times is not None and bool(np.any(ordered_times[1:] < ordered_times[:-1])):
         ordered_times = None  # the stream is not in order of time
-    return find_drift(
-        source.label[order],
-        None if no_inputs else lambda position: source.read(order[position]),
-        time=ordered_times,
-        name=stream.name,
-        **options,
-    )
+    x = None if no_inputs else lambda position: source.read(order[position])
+    return find_drift(source.label[order], x, time=ordered_times, name=stream.name, **options)
 
 
 def table_drift(
@@ -326,11 +321,5 @@ def table_drift(
         notes.append(
             "There is no time column: the order of the file is taken as the order of time."
         )
-    return find_drift(
-        labels[order],
-        None if x is None else x[order],
-        time=times,
-        name=log.name,
-        notes=notes,
-        **options,
-    )
+    x = None if x is None else x[order]
+    return find_drift(labels[order], x, time=times, name=log.name, notes=notes, **options)

@@ -68,7 +68,7 @@ def _over_time(drift: Drift) -> Figure:
         traces.append(line(name, x, curve.accuracy, colour, markers=True))
     return figure(
         "Accuracy over time",
-        f"Shaded is the period that one of the models learnt from (the {_nth(drift.shown)} of "
+        f"Shaded is the period that one of the models learnt from ({drift.shown} of "
         f"{drift.periods}); the other learnt from as many samples of all periods. Bands are 95 % "
         "intervals. Where there is a shift, the accuracy of the first model falls outside its "
         "period.",
@@ -90,8 +90,3 @@ def _period_names(drift: Drift) -> list[str]:
 
 def _date(seconds: int) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _nth(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number if number < 20 else number % 10, "th")
-    return f"{number}{ending}"

@@ -5,13 +5,12 @@ Both engines run the same learner code and write the same log, to floating-point
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from streamgauge.engine.eager import Answers, Eager
 from streamgauge.errors import StreamgaugeError
-
-if TYPE_CHECKING:
-    import torch
 
 Name = Literal["auto", "eager", "graph"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]

@@ -5,13 +5,12 @@ Counts are sums of zeros and ones in fp32, which are exact up to 16 million samp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 
 class Marks(NamedTuple):
@@ -42,8 +41,6 @@ def right_within(scores: Tensor, marks: Marks, classes: Tensor) -> Tensor:
     answered, among samples of tasks up to that limit; for cumulative accuracy. Among equal scores
     the earlier task's class wins, and within a task the first. `classes` is what `classes_of`
     returns, already on the device."""
-    import torch
-
     nothing = scores.new_full((len(scores), 1), -torch.inf)
     offered = torch.cat([scores, nothing], 1)[:, classes.flatten()].view(-1, *classes.shape)
     best, column = offered.max(2)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.learners.adapter import LearnerAdapter
-    from streamgauge.learners.base import Learner
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Learner
 
 
 class Answers(NamedTuple):
@@ -59,8 +57,6 @@ class Eager:
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores of held-out samples, which nothing is ever learnt from."""
-        import torch
-
         with torch.inference_mode():
             return ask(self.learner, x, self.classes)
 

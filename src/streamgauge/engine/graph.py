@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from streamgauge.cost.flops import counting
 from streamgauge.engine.counting import right
 from streamgauge.engine.eager import Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import Executor
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Execution, Executor
 from streamgauge.models.folded import Folded
 from streamgauge.models.resnet import Residual
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.learners.adapter import LearnerAdapter
-    from streamgauge.learners.base import Execution
 
 BLOCK = 4096  # held-out samples answered at once
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from streamgauge.cost.flops import counting
 from streamgauge.errors import StreamgaugeError
@@ -56,7 +57,8 @@ class Steps(Executor):
     def run(self, function: Function, *inputs: Any) -> Any:
         """Outputs are copies: recordings share their memory, so any other replay writes there."""
         name = function.__qualname__
-        key = (name, *[_shape(value) for value in inputs])
+        shapes = [(x.shape, x.dtype) if isinstance(x, torch.Tensor) else x for x in inputs]
+        key = (name, *shapes)
         recording = self._recorded.get(key)
         if recording is None:
             if name in self._refused or not self._due(key) or counting():
@@ -97,12 +99,6 @@ class _Recorded(NamedTuple):
     inputs: list[torch.Tensor]  # the memory that these are copied to
     replay: Callable[[], None]
     outputs: Any
-
-
-def _shape(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.shape, value.dtype
-    return value
 
 
 class CudaTape:
@@ -236,25 +232,13 @@ def _copied(value: Any) -> Any:
 
 
 def _overwrite(value: Any) -> None:
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
-            value.fill_(torch.nan)
-    elif isinstance(value, dict):
-        for part in value.values():
-            _overwrite(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            _overwrite(part)
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            leaf.fill_(torch.nan)
 
 
 def _copy(targets: Any, values: Any) -> None:
-    if isinstance(targets, torch.Tensor):
-        if targets is not values:
+    for target, value in zip(tree_leaves(targets), tree_leaves(values), strict=True):
+        if isinstance(target, torch.Tensor) and target is not value:
             with torch.no_grad():
-                targets.copy_(values)
-    elif isinstance(targets, dict):
-        for name, target in targets.items():
-            _copy(target, values[name])
-    elif isinstance(targets, (list, tuple)):
-        for target, value in zip(targets, values, strict=True):
-            _copy(target, value)
+                target.copy_(value)

@@ -12,13 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.history.intervals import critical, influence, run_error
+from streamgauge.history.intervals import influence, run_error, t_quantile
 from streamgauge.history.known import Floats, Ints
 
 PREFIX = 0.2  # share of the stream on which forecasters learn before they are scored
 SEGMENTS = 16  # of the scored part; each uses the forecaster that was best before it
 LEAST_BLOCKS = 30
-ONE_SIDED, TWO_SIDED = 1.645, 1.96  # normal quantiles at 95 %
 
 
 @dataclass(frozen=True)
@@ -68,33 +67,32 @@ class FamilyHits:
 
     def excess(self, burst: int) -> Excess:
         """The excess over the constant, with bounds from blocks longer than the gap, than a burst
-        and than the correlation of the differences."""
+        and than the correlation of the differences (but a thirtieth of the stream at most)."""
         picked, constant, tries = self.scored
         total = float(tries.sum())
         if total == 0:
             return NOT_EXAMINED
         least = math.ceil(max(self.gap + 1, burst) / self.block)
+        most = max(1, tries.size // LEAST_BLOCKS)
         differences = self.hits[self.first :] - constant[:, None]
         # Forecasters of equal hits are measured once.
         differences = np.unique(differences[:, 1:], axis=1)
         parts = np.stack([influence(d, tries) for d in [picked - constant, *differences.T]], axis=1)
-        runs = np.maximum(correlation_length(parts), least)
+        correlated = correlation_length(parts)
+        runs = np.maximum(np.minimum(correlated, most), least)
         measured = [run_error(p, int(run)) for p, run in zip(parts.T, runs, strict=True)]
-        errors, blocks = np.array(measured).T
         values = np.concatenate([[(picked - constant).sum()], differences.sum(axis=0)]) / total
-        upper = values + [critical(ONE_SIDED, b) * e for e, b in measured]
-        high = values + [critical(TWO_SIDED, b) * e for e, b in measured]
-        worst = int(np.argmax(upper))
+        upper = values + [t_quantile(0.95, b - 1) * e for e, b in measured]
+        high = values + [t_quantile(0.975, b - 1) * e for e, b in measured]
         return Excess(
             accuracy=float(picked.sum()) / total,
             constant=float(constant.sum()) / total,
             excess=float(values[0]),
-            error=float(errors[0]),
-            blocks=float(blocks.min()),
-            low=float(values[0] - critical(TWO_SIDED, blocks[0]) * errors[0]),
+            error=float(measured[0][0]),
+            blocks=tries.size / max(least, float(np.median(correlated))),
+            low=float(2 * values[0] - high[0]),
             high=float(high.max()),
-            upper=float(upper[worst]),
-            worst=float(values[worst]),
+            upper=float(upper.max()),
         )
 
 
@@ -137,7 +135,7 @@ class Excess(NamedTuple):
     excess: float
     error: float
     blocks: float
-    """Independent blocks, the fewest of any forecaster."""
+    """Independent blocks: longer than the gap, a burst, and the median correlation length."""
     low: float
     """Lower end of the 95 % interval of the excess."""
     high: float
@@ -145,12 +143,10 @@ class Excess(NamedTuple):
     upper: float
     """One-sided 95 % upper bound, the largest of any forecaster: also one that the choice missed
     has less excess than this."""
-    worst: float
-    """Excess of the forecaster with the largest upper bound."""
 
 
 _NAN = math.nan
-NOT_EXAMINED = Excess(_NAN, _NAN, _NAN, _NAN, 0.0, _NAN, _NAN, _NAN, _NAN)
+NOT_EXAMINED = Excess(_NAN, _NAN, _NAN, _NAN, 0.0, _NAN, _NAN, _NAN)
 
 
 def first_scored(blocks: int) -> int:

@@ -67,29 +67,9 @@ def ratio_error(top: Floats, bottom: Floats, run: int) -> tuple[float, float]:
     return run_error(influence(top, bottom), run)
 
 
-def critical(errors: float, blocks: float) -> float:
-    """``errors`` standard errors, widened for the uncertainty of the error with few blocks.
-
-    First-order expansion of Student's t around the normal distribution.
-
-    >>> round(critical(2.0, 1e9), 2), round(critical(2.0, 10), 2)
-    (2.0, 2.28)
-    """
-    return errors * (1 + (errors * errors + 1) / (4 * max(1.0, blocks - 1)))
-
-
-def errors_for(chance: float, comparisons: int) -> float:
-    """Critical number of standard errors for several comparisons at this total chance (Bonferroni).
-
-    >>> round(errors_for(0.001, 1), 2), round(errors_for(0.001, 50), 2)
-    (3.09, 4.11)
-    """
-    return -NormalDist().inv_cdf(chance / comparisons)
-
-
 def interval(estimate: float, error: float, blocks: float) -> tuple[float, float]:
     """The 95 % interval of an estimate with this standard error."""
-    half = critical(1.96, blocks) * error
+    half = t_quantile(0.975, blocks - 1) * error
     return estimate - half, estimate + half
 
 

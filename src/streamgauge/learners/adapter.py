@@ -12,24 +12,17 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import NEEDS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from streamgauge.learners.base import Batch, Learner
+from streamgauge.learners.base import NEEDS, Batch, Learner
+from streamgauge.versions import warn_deprecated
 
 # Old name -> new name of an optional member; old names are removed in version 0.4.
-RENAMED = {
-    "conclude": "prepare_test",
-    "foresee": "upcoming_reads",
-    "held": "stored_addresses",
-}
+RENAMED = {"conclude": "prepare_test", "foresee": "upcoming_reads", "held": "stored_addresses"}
 # Methods of networks that are no longer called -> what to override in their place.
 NOT_CALLED = {"bring": "read_draws", "meet": "after_store"}
 NOT_RECORDABLE = "it has no part that can be recorded"
@@ -57,13 +50,13 @@ class LearnerAdapter:
         # Cost
         self.work: Callable[[], Any] | None = optional("work")
         self.has_job_kinds = optional("job_kind") is not None
-        self.job_kind: Callable[[], str] = optional("job_kind", _learn)
-        self.cycle: Callable[[int], int] = optional("cycle", _one)
+        self.job_kind: Callable[[], str] = optional("job_kind", lambda: "learn")
+        self.cycle: Callable[[int], int] = optional("cycle", lambda batch: 1)
         # Execution
         self.eager: str = optional("eager", NOT_RECORDABLE)
         # Evaluation
         self.prepare: Callable[[], None] | None = optional("prepare")
-        self.prepare_test: Callable[[], None] = optional("prepare_test", _nothing)
+        self.prepare_test: Callable[[], None] = optional("prepare_test", lambda: None)
         self.features: Callable[..., Any] | None = optional("features")
         self.answers_cheaply: bool = bool(optional("answers_cheaply", False))
         # Prefetching
@@ -139,11 +132,7 @@ class _Members:
 def _uses_old_name(kind: Any, old: str, new: str) -> bool:
     used = hasattr(kind, old) and _depth(kind, old) < _depth(kind, new)
     if used:
-        warnings.warn(
-            f"{kind.__name__}.{old} is now called {new}; the old name is removed in version 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn_deprecated(f"{kind.__name__}.{old} is now called {new}; the old name", 2)
     return used
 
 
@@ -192,15 +181,3 @@ def has_methods_of(learner: Any, other: type, names: tuple[str, ...]) -> bool:
         for name in names
         if name in own
     )
-
-
-def _learn() -> str:
-    return "learn"
-
-
-def _one(batch: int) -> int:
-    return 1
-
-
-def _nothing() -> None:
-    pass

@@ -102,8 +102,7 @@ def current_learner(learner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(part: type) -> str:
-    """The text of its file; of a class defined at a prompt, perhaps after a file was
-    run, what its methods compile to."""
+    """The text of its file; of a class defined at a prompt, what its methods compile to."""
     text = ""
     with suppress(OSError, TypeError):
         text = Path(inspect.getfile(part)).read_text(encoding="utf-8")

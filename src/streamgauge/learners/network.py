@@ -12,31 +12,70 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from streamgauge import memory, models
 from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch, Executor
 from streamgauge.learners.parts.checkpoint import Checkpointed
-from streamgauge.learners.parts.progress import Progress
 from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models.augment import augment
 from streamgauge.models.features import weights_file
+from streamgauge.streams import Gate, Spec
 from streamgauge.streams.gate import to_device
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge.learners.replay import er
-    from streamgauge.streams import Gate, Spec
+
+
+class Progress(Checkpointed):
+    """Counts of the batches and samples that a learner was trained on, for warm-ups and intervals.
+    Batches that were skipped because the learner was busy are not counted."""
+
+    checkpointed = "batches samples begun"
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.samples = 0
+        self.begun = False  # whether `due` has been true once
+
+    def count(self, samples: int) -> None:
+        self.batches += 1
+        self.samples += samples
+
+    def warm(self, warmup: int) -> bool:
+        """Whether the next batch comes after the warm-up."""
+        return self.begun or self.samples >= max(warmup, 1)
+
+    def due(self, warmup: int, every: int) -> bool:
+        """Called before a batch: whether a copy of the model (a teacher, an anchor) is due.
+
+        First once `warmup` samples have been learnt, and never before anything was; from then on
+        whenever the number of batches is a multiple of `every`.
+
+        >>> progress = Progress()
+        >>> due = []
+        >>> for _ in range(7):
+        ...     due.append(progress.due(warmup=20, every=3))
+        ...     progress.count(10)
+        >>> due
+        [False, False, True, True, False, False, True]
+        """
+        first = not self.begun and self.warm(warmup)
+        again = self.begun and self.batches % every == 0
+        self.begun = self.begun or first
+        return first or again
+
+    def passed(self, interval: int, samples: int) -> bool:
+        """Called after a batch of so many samples: whether it reached a multiple of `interval`."""
+        return self.samples // interval > (self.samples - samples) // interval
 
 
 class Network(Checkpointed, HasPublishedVariant):
-    """A model, its optimiser, a memory of addresses and a random generator of its own.
-
-    The heavy parts of a step run through `executor` (see `base.py`); engines replace it.
-    """
+    """A model, its optimiser, a memory of addresses and a random generator of its own. The heavy
+    parts of a step run through `executor` (see `base.py`); engines replace it."""
 
     checkpointed = "model optimizer memory generator progress"
     eager = ""  # why steps cannot be recorded; empty: they can
@@ -71,12 +110,10 @@ class Network(Checkpointed, HasPublishedVariant):
         self.set_up(spec)
 
     def set_up(self, spec: Spec) -> None:
-        """What a method has besides: override it, and name in `checkpointed` what a checkpoint
-        stores of it."""
+        """Override it to make what a method has besides; `checkpointed` names what is stored."""
 
     def execute(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Run a heavy part of a step: a function of tensors and of plain values that decide which
-        operations it takes."""
+        """Run a heavy part of a step (see `Executor.run`)."""
         return self.executor.run(function, *inputs)
 
     def execute_extra(self, function: Callable[..., Any], *inputs: Any) -> Any:

@@ -9,34 +9,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Public name -> module.
-_LAZY = {
-    "RateFound": "rate",
-    "Summary": "summary",
-    "Trial": "rate",
-    "find_rate": "rate",
-    "live": "stored_stream",
-    "rates_text": "summary",
-    "serve": "serving",
-    "summarise": "summary",
-    "summary_text": "summary",
-}
-
-__all__ = [*_LAZY]
-
 if TYPE_CHECKING:
-    from streamgauge.live.rate import RateFound as RateFound
-    from streamgauge.live.rate import Trial as Trial
-    from streamgauge.live.rate import find_rate as find_rate
-    from streamgauge.live.serving import serve as serve
-    from streamgauge.live.stored_stream import live as live
-    from streamgauge.live.summary import Summary as Summary
-    from streamgauge.live.summary import rates_text as rates_text
-    from streamgauge.live.summary import summarise as summarise
-    from streamgauge.live.summary import summary_text as summary_text
+    from streamgauge.live.rate import RateFound, Trial, find_rate
+    from streamgauge.live.serving import serve
+    from streamgauge.live.stored_stream import live
+    from streamgauge.live.summary import Summary, rates_text, summarise, summary_text
+
+_MODULES = {
+    "rate": ("RateFound", "Trial", "find_rate"),
+    "serving": ("serve",),
+    "stored_stream": ("live",),
+    "summary": ("Summary", "rates_text", "summarise", "summary_text"),
+}
+__all__ = [
+    "RateFound", "Summary", "Trial", "find_rate", "live", "rates_text", "serve", "summarise",
+    "summary_text",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'streamgauge.live' has no attribute '{name}'")
-    return getattr(import_module(f"streamgauge.live.{_LAZY[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"streamgauge.live.{module}"), name)
+    raise AttributeError(f"module 'streamgauge.live' has no attribute '{name}'")

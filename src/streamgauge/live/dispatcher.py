@@ -7,7 +7,7 @@ be asked for its outcome, so tests can use one that takes exactly as long as the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,6 @@ class Lost(NamedTuple):
     permanent: bool = False
 
 
-class Trainer(Protocol):
-    def begin(self, request: TrainingRequest) -> None:
-        """Start on a request and return at once. Called only while there is none."""
-
-    def collect(self) -> Update | Lost | None:
-        """The outcome of the request, once; None while it is not finished."""
-
-
 class Finished(NamedTuple):
     request: TrainingRequest
     update: Update
@@ -59,13 +51,12 @@ class Finished(NamedTuple):
 
 
 class Dispatcher:
-    """A queue of length one, and one trainer.
+    """A queue of length one, and one trainer. As in the real-time paper, a batch that arrives while
+    the trainer is busy replaces the batch that waits, so a trainer that becomes free gets the
+    newest batch. `trainer.begin(request)` returns at once, and is called only while there is no
+    request; `trainer.collect()` gives the outcome once, None while there is none."""
 
-    As in the real-time paper, a batch that arrives while the trainer is busy replaces the batch
-    that waits, so a trainer that becomes free gets the newest batch.
-    """
-
-    def __init__(self, trainer: Trainer, version: int = 0) -> None:
+    def __init__(self, trainer: Any, version: int = 0) -> None:
         self.trainer = trainer
         self.version = version  # finished updates
         self.training: TrainingRequest | None = None
@@ -85,7 +76,7 @@ class Dispatcher:
         """A request that has finished since the last call. Its version answers from now on."""
         if self.training is None:
             return None
-        outcome = self.trainer.collect()
+        outcome: Update | Lost | None = self.trainer.collect()
         if outcome is None:
             return None
         request, self.training = self.training, None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.live.service import REASONS, Refused, Service
 
 IDLE_SECONDS = 30.0  # after which an idle connection is closed
@@ -23,11 +23,7 @@ def parsed(service: Service, data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        service.refuse("malformed", f"The message is not JSON ({_short(error)}).")
-
-
-def refusal(refused: Refused) -> dict[str, Any]:
-    return {"error": str(refused), "reason": refused.reason}
+        service.refuse("malformed", f"The message is not JSON ({first_line(error)[:100]}).")
 
 
 def largest_message(values: int) -> int:
@@ -35,15 +31,9 @@ def largest_message(values: int) -> int:
     return 4096 + 32 * values
 
 
-def _short(error: Exception) -> str:
-    return str(error).split("\n")[0][:100]
-
-
 class JsonLines:
-    """JSON lines: every line of the input is answered by one line, in order.
-
-    A line is read when the last one was answered, so a client that writes too fast has to wait.
-    """
+    """JSON lines: every line of the input is answered by one line, in order. A line is read when
+    the last one was answered, so a client that writes too fast has to wait."""
 
     def __init__(
         self, service: Service, source: BinaryIO, answers: BinaryIO, max_bytes: int
@@ -59,9 +49,10 @@ class JsonLines:
         try:
             while line := self._line():
                 if line.strip():
-                    reply = self._answer(line)
+                    reply = json.dumps(self._answer(line)).encode() + b"\n"
                     with contextlib.suppress(*closed):
-                        self._reply(reply)
+                        self._answers.write(reply)
+                        self._answers.flush()
                         continue
                     break
         except Exception as error:
@@ -86,18 +77,12 @@ class JsonLines:
                 self._service.refuse("too_large", f"A line has at most {self._max_bytes} bytes.")
             return self._service.handle(parsed(self._service, line))
         except Refused as refused:
-            return refusal(refused)
-
-    def _reply(self, reply: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(reply).encode() + b"\n")
-        self._answers.flush()
+            return refused.message
 
 
 class HttpServer(ThreadingHTTPServer):
-    """HTTP: `POST /predict`, `POST /label`, `GET /status`.
-
-    One thread per connection and at most `connections`; a further client gets status 503.
-    """
+    """HTTP: `POST /predict`, `POST /label`, `GET /status`. One thread per connection and at most
+    `connections`; a further client gets status 503."""
 
     daemon_threads = True
     block_on_close = False
@@ -157,9 +142,8 @@ class HttpServer(ThreadingHTTPServer):
 
 
 def _busy(connections: int) -> bytes:
-    body = json.dumps(
-        {"error": f"There are {connections} connections already; try again.", "reason": "busy"}
-    ).encode()
+    refused = Refused("busy", f"There are {connections} connections already; try again.")
+    body = json.dumps(refused.message).encode()
     return (
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
         b"Connection: close\r\nContent-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
@@ -173,11 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: HttpServer
 
     def do_GET(self) -> None:
-        if self.path != "/status":
-            self._send(404, {"error": "Ask for /status, or post to /predict or /label.",
-                            "reason": "malformed"})  # fmt: skip
-            return
-        self._send(200, self.server.service.status())
+        if self.path == "/status":
+            self._send(200, self.server.service.status())
+        else:
+            hint = "Ask for /status, or post to /predict or /label."
+            self._send(404, Refused("malformed", hint).message)
 
     def do_POST(self) -> None:
         service = self.server.service
@@ -186,11 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
             act: Callable[[Any], dict[str, Any]] = getattr(service, PATHS[self.path])
             self._send(200, act(message))
         except Refused as refused:
-            self._send(REASONS[refused.reason], refusal(refused))
+            self._send(REASONS[refused.reason], refused.message)
         except Exception as error:
             self.server.error = self.server.error or error
             self.server.ended.set()
-            self._send(500, {"error": _short(error), "reason": "failed"})
+            self._send(500, Refused("failed", first_line(error)[:100]).message)
 
     def _body(self, service: Service) -> bytes:
         self.close_connection = True  # unless the whole message was read

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +17,10 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.live import stored_stream
 from streamgauge.live.dispatcher import TrainingRequest
 from streamgauge.live.journal import Journal
-from streamgauge.live.player import Player, WallClock
 from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.stored_stream import LiveSession, on_signals, repeated, torch_threads
 from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import RunWriter
@@ -98,9 +98,9 @@ def find_rate(
         )
     trial, hold = min(trial, limit / 30), min(hold, limit / 12)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
-    clock = WallClock()
-    with torch_threads(threads):
-        session = LiveSession(stream, recipe, seed, device_named(device), threads)
+    clock = stored_stream.WallClock()
+    with stored_stream.torch_threads(threads):
+        session = stored_stream.LiveSession(stream, recipe, seed, device_named(device), threads)
         with start_trainer(trainer, recipe, session.setup, clock.wake, log) as background:
             trials = _Trials(session, background, clock, trial, patience, log)
             began = time.perf_counter()
@@ -189,26 +189,23 @@ def _between(low: float, high: float) -> float:
     return high / 2 if low != low else (low * high) ** 0.5
 
 
+@dataclass
 class _Trials:
-    """Trials one after another with the same learner and trainer, which go on learning: only their
-    speed matters."""
+    """Trials with one learner and trainer, which go on learning: only their speed matters."""
 
-    def __init__(
-        self,
-        session: LiveSession,
-        background: BackgroundTrainer,
-        clock: WallClock,
-        seconds: float,
-        patience: float,
-        log: Logger,
-    ) -> None:
-        self.session, self.background, self.clock = session, background, clock
-        self.seconds, self.patience, self.log = seconds, patience, log
-        self.done: list[Trial] = []
-        self.deadline = math.inf  # no trial that would end later is begun
-        self.cut = False  # whether a trial was not begun
-        self._overhead = 0.0  # the most seconds that a trial took beyond its own time
-        self.absent = absent_columns(session.stream)
+    session: stored_stream.LiveSession
+    background: BackgroundTrainer
+    clock: stored_stream.WallClock
+    seconds: float
+    patience: float
+    log: Logger
+    done: list[Trial] = field(default_factory=list)
+    deadline: float = math.inf  # no trial that would end later is begun
+    cut: bool = False  # whether a trial was not begun
+    overhead: float = 0.0  # the most seconds that a trial took beyond its own time
+
+    def __post_init__(self) -> None:
+        self.absent = absent_columns(self.session.stream)
 
     def guess_predicting(self) -> float:
         session = self.session
@@ -227,8 +224,7 @@ class _Trials:
         return len(index) / _median_seconds(train, 5)
 
     def confirm(self, rate: float, passed: Callable[[Trial], bool], seconds: float) -> float:
-        """The rate to report: try a rate for `seconds` with a log being written, and lower it until
-        it passes."""
+        """The rate to report: tried for `seconds` with a log, and lowered until it passes."""
 
         def hold(rate: float) -> Trial:
             with (
@@ -243,7 +239,7 @@ class _Trials:
     def in_time(self, rate: float, seconds: float | None = None) -> bool:
         """Whether a trial at a rate would end before the deadline."""
         length = max(seconds or self.seconds, 2 * self.session.stream.size / rate)
-        in_time = time.perf_counter() + length + self._overhead <= self.deadline
+        in_time = time.perf_counter() + length + self.overhead <= self.deadline
         self.cut |= not in_time
         return in_time
 
@@ -256,11 +252,13 @@ class _Trials:
     ) -> Trial:
         session, began = self.session, time.perf_counter()
         seconds = self.seconds if seconds is None else seconds
-        stream = repeated(session.stream, max(rate * seconds, 2 * session.stream.size))
+        stream = stored_stream.repeated(
+            session.stream, max(rate * seconds, 2 * session.stream.size)
+        )
         allowed = max(self.patience, stream.size / rate)
         late: list[float] = []
 
-        def progress(player: Player) -> None:
+        def progress(player: stored_stream.Player) -> None:
             late.append(float(player.latency))
             if late[-1] > 1.0 + 2 * allowed:
                 player.stop("too late")
@@ -269,7 +267,7 @@ class _Trials:
             player = session.player(
                 self.background, journal, self.clock, rate, Snapshots((), 0), progress, stream
             )
-            with on_signals(player.stop):
+            with stored_stream.on_signals(player.stop):
                 player.play()
         if player.dispatcher.training is not None:
             self.background.wait()  # the next trial begins with a free trainer
@@ -280,19 +278,11 @@ class _Trials:
         trained = min(1.0, (player.dispatcher.finished + pending) / len(stream))
         typical = float(np.quantile(late, 0.99))
         answered = not player.stopped and typical <= allowed and late[-1] <= allowed
-        reached = player.asked / max(player.asked / rate, float(player.ended - player.began))
-        trial = Trial(
-            rate,
-            typical,
-            late[-1],
-            reached,
-            trained,
-            answered,
-            answered and trained >= TRAINED,
-        )
+        reached, all_trained = player.asked / player.duration, answered and trained >= TRAINED
+        trial = Trial(rate, typical, late[-1], reached, trained, answered, all_trained)
         self.done.append(trial)
         length = time.perf_counter() - began
-        self._overhead = max(self._overhead, length - stream.samples / rate)
+        self.overhead = max(self.overhead, length - stream.samples / rate)
         self.log(
             f"{rate:,.0f} samples/s: answers {'kept up' if answered else 'fell behind'} "
             f"(99 % within {1e3 * typical:.1f} ms), {100 * trained:.1f} % of the batches trained"

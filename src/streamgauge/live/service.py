@@ -22,9 +22,9 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
-from streamgauge.live.local_trainer import NO_ADDRESSES
 from streamgauge.live.snapshots import MAX_DELAYED, Answering, Due, Snapshots
 from streamgauge.live.spool import NAME_BYTES, NONE, Spool
+from streamgauge.live.trainer import NO_ADDRESSES
 from streamgauge.running import jobs
 from streamgauge.streams import Spec
 from streamgauge.streams.gate import to_device
@@ -56,6 +56,7 @@ class Refused(Exception):
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
+        self.message = {"error": sentence, "reason": reason}
 
 
 class Limits(NamedTuple):
@@ -115,16 +116,14 @@ class Service(Answering):
     def sample(self, message: Any, received: float | None = None) -> dict[str, Any]:
         """Answer a sample: `{"x": ..., "id": ..., "user": ...}`; only `x` is required."""
         received = self._now() if received is None else received
-        with self.lock, self._counting():
-            self._refuse_when_stopping()
-            known = ("x", "id", "user")
-            fields = _fields(message, required=["x", *(["user"] if self.users else [])],
-                             known=known)  # fmt: skip
+        with self._accepting():
+            required = ["x", "user"] if self.users else ["x"]
+            fields = _fields(message, required, known=("x", "id", "user"))
             x = self._input(fields["x"])
             name = _name(fields.get("id"))
             if name in self.spool.names:
-                raise Refused("duplicate", f"The id {fields['id']!r} is sample "
-                              f"{self.spool.names[name]} already.")  # fmt: skip
+                sample = self.spool.names[name]
+                raise Refused("duplicate", f"The id {fields['id']!r} is sample {sample} already.")
             user = _user(fields.get("user", NONE))
             self._make_room()
             self.apply_update()
@@ -132,8 +131,7 @@ class Service(Answering):
 
     def label(self, message: Any) -> dict[str, Any]:
         """Accept a label: `{"sample": 7, "label": 2}`, or `id` in place of `sample`."""
-        with self.lock, self._counting():
-            self._refuse_when_stopping()
+        with self._accepting():
             fields = _fields(message, required=["label"], known=("sample", "id", "label"))
             sample = self._which(fields)
             label = self._class(fields["label"])
@@ -150,8 +148,13 @@ class Service(Answering):
 
     def refuse(self, reason: str, sentence: str) -> NoReturn:
         """Refuse what is not a message at all."""
-        with self.lock, self._counting():
-            raise Refused(reason, sentence)
+        with self.lock:
+            self.refused[reason] += 1
+        raise Refused(reason, sentence)
+
+    def facts(self, restarts: list[str]) -> dict[str, Any]:
+        counts = {"arrivals": self.arrivals, "expired": self.expired, "refused": dict(self.refused)}
+        return {**super().facts(restarts), **counts, "stopped": ""}
 
     def status(self) -> dict[str, Any]:
         with self.lock:
@@ -171,12 +174,11 @@ class Service(Answering):
     # Between messages.
 
     def advance(self) -> None:
-        """Do what is due: apply a new version, dispatch the waiting batch, answer with a snapshot,
-        write the log."""
+        """Apply a new version, dispatch the waiting batch, let a snapshot answer, commit."""
         with self.lock:
             self.apply_update()
             self.dispatcher.dispatch(self._now())
-            if self._delayed:
+            if self.delayed:
                 self._answer_delayed()
             if self.journal.due or self._must_commit():
                 self.commit()
@@ -186,10 +188,6 @@ class Service(Answering):
         if self.labels - self.journal.committed < self.limits.uncommitted:
             return False
         return not self.journal.busy
-
-    @property
-    def has_delayed(self) -> bool:
-        return bool(self._delayed)
 
     def apply_update(self) -> None:
         """Answer with the newest version from here on; called between two answers only."""
@@ -227,14 +225,13 @@ class Service(Answering):
                 return
             self.stopping = True
             self.apply_update()
-            while self._delayed:
+            while self.delayed:
                 self._answer_delayed()
             self.spool.flush()
             self.commit(done=True, wait=True)
 
     def restore(self, state: Mapping[str, Any] | None, committed: int, right: int) -> None:
-        """Go on from a checkpoint, the spool, and a log with `committed` labels and `right` correct
-        answers."""
+        """Go on from a checkpoint, the spool, and `committed` labels and `right` answers."""
         facts = self.spool.facts
         if state is not None:
             self.state = dict(state["learner"])
@@ -273,13 +270,10 @@ class Service(Answering):
         except StreamgaugeError as error:
             raise Refused("failed", str(error)) from None
         if number % self.batch == 0:  # a block of arrivals; after the answer, which may fail
-            self._due = self.snapshots.begin(number, self.dispatcher.version, self.state)
+            self._due = self.snapshots.begin(number, self.version, self.state)
         prediction, confidence = int(answers.prediction[0]), float(answers.confidence[0])
-        version = self.dispatcher.version
-        self.spool.put(
-            number, x, prediction=prediction, confidence=confidence, version=version,
-            time=self._today(), user=user, name=name,
-        )  # fmt: skip
+        answer = {"prediction": prediction, "confidence": confidence, "version": self.version}
+        self.spool.put(number, x, **answer, time=self._today(), user=user, name=name)
         self.arrivals += 1
         self._waiting[number] = None
         if len(self._waiting) > self.limits.waiting:
@@ -288,18 +282,9 @@ class Service(Answering):
             self.expired += 1
         self._delay(number, self._due, MAX_DELAYED * self.batch)
         step = self.labels // self.batch
-        self.journal.rows["timing"].append(
-            1, step=step, part="latency", seconds=self._now() - received
-        )
-        reply: dict[str, Any] = {
-            "sample": number,
-            "prediction": prediction,
-            "confidence": confidence,
-            "version": version,
-        }
-        if self.class_names is not None:
-            reply["class"] = self.class_names[prediction]
-        return reply
+        self._append_latency(step, self._now() - received)
+        named = {} if self.class_names is None else {"class": self.class_names[prediction]}
+        return {"sample": number, **answer, **named}
 
     def _tensor(self, x: Any) -> Tensor:
         if not self._adapter.sees_input:
@@ -309,7 +294,7 @@ class Service(Answering):
     def _answer_delayed(self) -> None:
         """Let a snapshot answer. The answer goes to the spool until the label arrives, or to the
         log if the label has arrived already."""
-        sample, due, column = self._delayed.popleft()
+        sample, due, column = self.delayed.popleft()
         if sample not in self.spool.slot_of:
             return
         engine = self._load_snapshot(due)
@@ -377,29 +362,28 @@ class Service(Answering):
         if not self.spool.free:
             if not self.journal.busy:
                 self.commit()  # samples that are in the log can be dropped
-            raise Refused("full", f"All {self.spool.slots} slots of the spool are in use; "
-                          "try again in a moment.")  # fmt: skip
+            why = f"All {self.spool.slots} slots of the spool are in use; try again in a moment."
+            raise Refused("full", why)
 
     # Checks of messages.
 
     @contextmanager
-    def _counting(self) -> Iterator[None]:
-        try:
-            yield
-        except Refused as refused:
-            self.refused[refused.reason] += 1
-            raise
-
-    def _refuse_when_stopping(self) -> None:
-        if self.stopping:
-            raise Refused("stopping", "The service is stopping.")
+    def _accepting(self) -> Iterator[None]:
+        """One message at a time, none once the service stops; refusals are counted."""
+        with self.lock:
+            try:
+                if self.stopping:
+                    raise Refused("stopping", "The service is stopping.")
+                yield
+            except Refused as refused:
+                self.refused[refused.reason] += 1
+                raise
 
     def _input(self, value: Any) -> Any:
         shape, dtype = self.spec.input_shape, self.spool.dtype
-        if isinstance(value, str):
-            return _from_base64(value, shape, dtype)
         try:
-            array = np.asarray(value)
+            text = isinstance(value, str)
+            array = _from_base64(value, shape, dtype) if text else np.asarray(value)
         except ValueError:
             raise Refused("malformed", "x has rows of unequal length.") from None
         if array.size == 0:
@@ -408,7 +392,7 @@ class Service(Answering):
             raise Refused("malformed", "x must hold numbers and nothing else.")
         if array.shape != shape:
             raise Refused("malformed", f"x has the shape {array.shape}, where {shape} is needed.")
-        if dtype == np.uint8 and (array.dtype.kind == "f" or not _all_bytes(array)):
+        if dtype == np.uint8 and (array.dtype.kind == "f" or ((array < 0) | (array > 255)).any()):
             raise Refused("malformed", "x must hold whole numbers from 0 to 255.")
         with np.errstate(over="ignore"):
             array = array.astype(dtype)
@@ -445,10 +429,6 @@ class Service(Answering):
         if sample in self.spool.slot_of:
             raise Refused("duplicate", f"Sample {sample} has its label already.")
         raise Refused("gone", f"Sample {sample} has its label already, or has waited too long.")
-
-
-def _all_bytes(array: Any) -> bool:
-    return not array.size or (int(array.min()) >= 0 and int(array.max()) <= 255)
 
 
 def _fields(message: Any, required: list[str], known: Sequence[str]) -> dict[str, Any]:
@@ -504,7 +484,4 @@ def _from_base64(text: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
     wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if len(data) != wanted:
         raise Refused("malformed", f"x has {len(data)} bytes, where {wanted} are needed.")
-    array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape).astype(dtype)
-    if not np.isfinite(array).all():
-        raise Refused("malformed", "x holds a NaN or an infinity.")
-    return array
+    return np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)

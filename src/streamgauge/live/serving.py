@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -18,26 +19,18 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
+from streamgauge.live import stored_stream
+from streamgauge.live import trainer as trainers
 from streamgauge.live.dispatcher import Dispatcher
 from streamgauge.live.http_server import HttpServer, JsonLines, largest_message, require_local_host
 from streamgauge.live.journal import Journal
-from streamgauge.live.local_trainer import (
-    NO_ADDRESSES,
-    Setup,
-    gate_for,
-    max_samples,
-    memories,
-    warm_up,
-)
-from streamgauge.live.player import MAX_WAIT, WallClock
 from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
-from streamgauge.live.stored_stream import FACTS, hash_identity, on_signals, torch_threads
-from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter
 from streamgauge.record.writer import read_header
+from streamgauge.report.figures import online_answers
 from streamgauge.running.header import run_config, run_header
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import CHECKPOINT, RUNS, as_plain
@@ -47,7 +40,6 @@ from streamgauge.versions import renamed_parameter
 if TYPE_CHECKING:
     import torch
 
-    from streamgauge.learners.base import Learner
     from streamgauge.running.execution import Logger
 
 SLACK = 2048  # slots in the spool beyond those for the memory and for samples without a label
@@ -72,7 +64,7 @@ def serve(
     waiting: int = 1000,
     spool: int | None = None,
     connections: int = 32,
-    trainer: Kind = "process",
+    trainer: trainers.Kind = "process",
     hang: float | None = None,
     name: str = "live",
     seed: int = 0,
@@ -95,7 +87,7 @@ def serve(
     call resumes an earlier run, with all messages that it had acknowledged. `log` gets messages;
     by default they go to stderr, since a client may read stdout.
     """
-    log = log or _print_to_stderr
+    log = log or partial(print, file=sys.stderr, flush=True)
     require_local_host(host, anywhere)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     _check(spec, recipe, batch, waiting, connections, class_names)
@@ -104,27 +96,30 @@ def serve(
         "batch": batch, "inputs": inputs, "users": users, "trainer": trainer, "threads": threads,
         "snapshots": snapshots if shifts else 0, "waiting": waiting,
     }  # fmt: skip
-    with torch_threads(threads):
+    with stored_stream.torch_threads(threads):
         header = _header(name, spec, recipe, shifts, seed, torch_device, class_names, asked)
     path = Path(out) / f"{name}-{recipe.name}-s{seed}-{header['id'][:8]}"
     absent = frozenset(OPTIONAL - {"time", *(["user"] if users else [])})
     stop = stop or threading.Event()
-    clock = WallClock()
+    clock = stored_stream.WallClock()
     with (
-        torch_threads(threads),
+        stored_stream.torch_threads(threads),
         closing(RunWriter(path, header, absent)) as recorder,
         closing(Journal(recorder, absent, checkpoint)) as journal,
     ):
-        trial = _build(recipe, spec, inputs, seed, torch_device)
-        slots, slack = _slots(trial, recipe, spec, waiting, spool)
+        slots, slack = _slots(recipe, spec, inputs, torch_device, waiting, spool)
         store = Spool(path / "spool", spec, inputs, slots, len(shifts))
         log(f"The spool has {slots} slots and takes up to {store.nbytes / 1e6:.0f} MB on disk.")
-        setup = Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
+        setup = trainers.Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
         state = recorder.state
         learnt = None if state is None else state["learner"]
-        with start_trainer(trainer, recipe, setup, clock.wake, log, learnt, hang) as background:
-            warm_up(recipe, setup)
-            gate = gate_for(SpoolSource(store, follow=True), NO_ADDRESSES, torch_device)
+        with trainers.start_trainer(
+            trainer, recipe, setup, clock.wake, log, learnt, hang
+        ) as background:
+            trainers.warm_up(recipe, setup)
+            gate = trainers.gate_for(
+                SpoolSource(store, follow=True), trainers.NO_ADDRESSES, torch_device
+            )
             service = Service(
                 spec,
                 setup.build(recipe, gate).learner,
@@ -141,7 +136,8 @@ def serve(
                 log=log,
             )
             service.addresses = background.addresses
-            service.restore(state, *_count_labels(path))
+            label, prediction = online_answers(Run(path))
+            service.restore(state, len(label), int((label == prediction).sum()))
             if service.arrivals:
                 log(
                     f"{path} goes on: {service.arrivals} samples have arrived, {service.labels} of "
@@ -154,20 +150,25 @@ def serve(
                 why.append(signal)
                 stop.set()
 
-            with on_signals(ended):
+            with stored_stream.on_signals(ended):
                 try:
                     with _transport(
                         service, host, port, connections, lines, answers, ready, log
                     ) as transport:
                         while not (stop.is_set() or transport.ended.is_set()):
                             service.advance()
-                            clock.wait(clock.now() + (0.001 if service.has_delayed else MAX_WAIT))
+                            clock.wait(
+                                clock.now() + (0.001 if service.delayed else stored_stream.MAX_WAIT)
+                            )
                 finally:
                     service.stop()
         if why:
             log(f"The service was {why[0]}; all acknowledged messages are kept in {path}.")
-        seconds = time.perf_counter() - began
-        write_json(path / FACTS, {**asked, **_facts(path, service, background, seconds)})
+        file = path / stored_stream.FACTS
+        before = json.loads(file.read_text()) if file.exists() else {}
+        duration = before.get("duration", 0.0) + time.perf_counter() - began
+        restarts = before.get("restarts", []) + background.restarts
+        write_json(file, {**asked, "duration": duration, **service.facts(restarts)})
         _count_in_header(path, service)
     return Run(path)
 
@@ -229,20 +230,17 @@ def _check(
         )
 
 
-def _build(recipe: Recipe, spec: Spec, inputs: str, seed: int, device: torch.device) -> Learner:
-    """A temporary learner, to look at its memories."""
+def _slots(
+    recipe: Recipe, spec: Spec, inputs: str, device: torch.device, waiting: int, asked: int | None
+) -> tuple[int, int]:
+    """Slots of the spool, and how many of them are used only briefly; from the memories of a
+    temporary learner."""
     zeros = np.zeros((1, *spec.input_shape), inputs)
     source = ArraySource(zeros, np.zeros(1, np.int64), classes=spec.classes)
-    return recipe.build(spec, Gate(source, np.arange(1), device), seed, device)
-
-
-def _slots(
-    learner: Learner, recipe: Recipe, spec: Spec, waiting: int, asked: int | None
-) -> tuple[int, int]:
-    """Slots of the spool, and how many of them are used only briefly."""
+    learner = recipe.build(spec, Gate(source, np.arange(1), device), 0, device)
     needed = waiting
-    for memory in memories(learner):
-        most = max_samples(memory, spec)
+    for memory in trainers.memories(learner):
+        most = trainers.max_samples(memory, spec)
         if most is None:
             raise StreamgaugeError(
                 f"The learner {recipe.name} keeps every sample, and the spool is bounded: choose a "
@@ -259,14 +257,6 @@ def _slots(
     return slots, slots - needed
 
 
-def _count_labels(path: Path) -> tuple[int, int]:
-    """How many labels are in the log, and how many of their answers were correct."""
-    table = Run(path).predictions
-    live = table["shift"] == 0
-    right = table["label"][live] == table["prediction"][live]
-    return int(live.sum()), int(right.sum())
-
-
 def _header(
     name: str,
     spec: Spec,
@@ -281,7 +271,9 @@ def _header(
     settings = {k: asked[k] for k in ("batch", "inputs", "users")}
     described = recipe.describe()
     learner = {k: v for k, v in described.items() if k in ("settings", "needs", "code")}
-    run_id = hash_identity(name, spec, learner, protocol, asked, seed, device.type, class_names)
+    run_id = stored_stream.hash_identity(
+        name, spec, learner, protocol, asked, seed, device.type, class_names
+    )
     live = {**protocol, "live": f"from outside, {asked['trainer']}"}
     config = run_config(name, settings, described, live, seed, device.type, notes={"live": asked})
     stream = {
@@ -308,24 +300,3 @@ def _count_in_header(path: Path, service: Service) -> None:
     header["stream"]["samples"] = service.labels
     header["stream"]["steps"] = -(-service.labels // service.batch)
     write_json(path / "run.json", header)
-
-
-def _facts(
-    path: Path, service: Service, background: BackgroundTrainer, seconds: float
-) -> dict[str, Any]:
-    try:
-        before = json.loads((path / FACTS).read_text())
-    except (OSError, ValueError):
-        before = {}
-    return {
-        "duration": before.get("duration", 0.0) + seconds,
-        "arrivals": service.arrivals,
-        "expired": service.expired,
-        **service.facts(before.get("restarts", []) + background.restarts),
-        "refused": dict(service.refused),
-        "stopped": "",
-    }
-
-
-def _print_to_stderr(sentence: str) -> None:
-    print(sentence, file=cast(Any, sys.stderr), flush=True)

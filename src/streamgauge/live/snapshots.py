@@ -17,7 +17,7 @@ from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.dispatcher import Dispatcher, Finished
-from streamgauge.live.local_trainer import pack, unpack
+from streamgauge.live.trainer import pack, unpack
 from streamgauge.running.rows import append_training
 
 if TYPE_CHECKING:
@@ -37,10 +37,11 @@ class Due(NamedTuple):
     age: int  # samples between the beginnings of the two steps
 
 
-class _Snapshot:
-    def __init__(self, start: int, version: int, state: dict[str, Any], shifts: list[int]) -> None:
-        self.start, self.version, self.state = start, version, state
-        self.shifts = shifts  # not yet answered
+class _Snapshot(NamedTuple):
+    start: int
+    version: int
+    state: dict[str, Any]
+    shifts: list[int]  # not yet answered
 
 
 class Snapshots:
@@ -74,8 +75,7 @@ class Snapshots:
         return len(self._snapshots)
 
     def begin(self, start: int, version: int, state: dict[str, Any]) -> list[Due]:
-        """A step begins after `start` samples with this version in force. Returns the snapshots
-        that answer the step too."""
+        """The snapshots that answer too in the step that begins after `start` samples."""
         due = []
         for snapshot in self._snapshots:
             age = start - snapshot.start
@@ -98,10 +98,8 @@ class DelayedAnswer(NamedTuple):
 
 
 class Answering:
-    """A learner that answers, the dispatcher that updates it, and snapshots of it.
-
-    `build` makes a second learner, for snapshots; it is called at its first use.
-    """
+    """A learner that answers, the dispatcher that updates it, and snapshots of it. `build` makes a
+    second learner, for snapshots; it is called at its first use."""
 
     def __init__(
         self,
@@ -122,7 +120,7 @@ class Answering:
         self._engine = _engine(learner, classes)
         self._snapshot_engine: Eager | None = None
         self._snapshot_version = -1
-        self._delayed: deque[DelayedAnswer] = deque()
+        self.delayed: deque[DelayedAnswer] = deque()
 
     @property
     def version(self) -> int:
@@ -137,6 +135,9 @@ class Answering:
             "restarts": restarts,
             "near_future_left_out": self.near_future_left_out,
         }
+
+    def _append_latency(self, step: int, seconds: float) -> None:
+        self.journal.rows["timing"].append(1, step=step, part="latency", seconds=seconds)
 
     def _apply(self, finished: Finished) -> None:
         """Answer with a new version from here on, and append the rows of its training; `job` in
@@ -153,9 +154,9 @@ class Answering:
     def _delay(self, item: int, snapshots: list[Due], most: int = MAX_DELAYED) -> None:
         """Let snapshots answer later; the oldest answers are left out if there are too many."""
         for column, due in enumerate(snapshots):
-            self._delayed.append(DelayedAnswer(item, due, column))
-        while len(self._delayed) > most:
-            self._delayed.popleft()
+            self.delayed.append(DelayedAnswer(item, due, column))
+        while len(self.delayed) > most:
+            self.delayed.popleft()
             self.near_future_left_out += 1
 
     def _load_snapshot(self, due: Due) -> Eager:

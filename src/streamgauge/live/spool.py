@@ -64,16 +64,13 @@ class Spool:
         self._create_files(layout)
         self.inputs = _map(folder / "inputs.bin", self.dtype, (slots, *spec.input_shape), "r+")
         self.facts = _map(folder / "facts.bin", self._kind, (slots,), "r+")
-        used = self.facts["sample"] != NONE
-        self.slot_of: dict[int, int] = {
-            int(self.facts["sample"][slot]): int(slot) for slot in np.flatnonzero(used)
-        }
+        self.slot_of = _used_slots(self.facts)
         self.names: dict[bytes, int] = {  # clients' own ids -> arrival numbers
             bytes(self.facts["name"][slot]): sample
             for sample, slot in self.slot_of.items()
             if self.facts["name"][slot]
         }
-        self._free = np.flatnonzero(~used)[::-1].tolist()
+        self._free = np.flatnonzero(self.facts["sample"] == NONE)[::-1].tolist()
 
     def _create_files(self, layout: dict[str, Any]) -> None:
         """Create the files at their full size, unless they exist."""
@@ -100,8 +97,7 @@ class Spool:
     @property
     def nbytes(self) -> int:
         """Size of the files in bytes."""
-        row = int(np.prod(self.spec.input_shape, dtype=np.int64)) * self.dtype.itemsize
-        return self.slots * (row + self._kind.itemsize)
+        return self.inputs.nbytes + self.facts.nbytes
 
     @property
     def free(self) -> int:
@@ -136,8 +132,7 @@ class Spool:
         self._free.append(slot)
 
     def drop_unreferenced(self, committed: int, referenced: Sequence[Ints]) -> None:
-        """Drop samples whose label is in the log (one of its first `committed` labels) and that are
-        not in `referenced`."""
+        """Drop samples whose label is among the `committed` ones, unless `referenced`."""
         facts = self.facts
         done = (
             (facts["sample"] != NONE)
@@ -155,16 +150,13 @@ class Spool:
 
 
 class SpoolSource:
-    """The spool as a source: addresses are arrival numbers. It can be sent to another process.
-
-    It can read samples that were in the spool when it was made, and those added by `add_slots`;
-    with `follow`, all that are in the spool of this process.
-    """
+    """The spool as a source: addresses are arrival numbers. It can be sent to another process. It
+    can read samples that were in the spool when it was made, and those added by `add_slots`; with
+    `follow`, all that are in the spool of this process."""
 
     class_names: Sequence[str] | None = None
     columns: dict[str, Array] = {}  # noqa: RUF012
     fingerprint = "live"
-    _slot_of: dict[int, int]
 
     def __init__(self, spool: Spool, follow: bool = False) -> None:
         self.spec, self.dtype = spool.spec, spool.dtype
@@ -177,9 +169,7 @@ class SpoolSource:
         shape = (self._slots, *self.spec.input_shape)
         self._inputs = _map(self._folder / "inputs.bin", self.dtype, shape, "r")
         self._facts = _map(self._folder / "facts.bin", self._kind, (self._slots,), "r")
-        used = np.flatnonzero(self._facts["sample"] != NONE)
-        samples = self._facts["sample"][used].tolist()
-        self._slot_of = dict(zip(samples, used.tolist(), strict=True))
+        self._slot_of = _used_slots(self._facts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k not in ("_inputs", "_facts", "_slot_of")}
@@ -213,8 +203,7 @@ class SpoolSource:
         return slots
 
     def read(self, index: IntArray) -> Array:
-        values: Array = np.asarray(self._inputs[self._find_slots(index)])
-        return values
+        return np.asarray(self._inputs[self._find_slots(index)])
 
     @property
     def label(self) -> Any:
@@ -258,6 +247,12 @@ class SpoolGate:
 
     def samples(self, index: IntArray) -> tuple[Tensor, Tensor]:
         return self.read(index), self.label(index)
+
+
+def _used_slots(facts: Array) -> dict[int, int]:
+    """Arrival number -> slot."""
+    used = np.flatnonzero(facts["sample"] != NONE)
+    return dict(zip(facts["sample"][used].tolist(), used.tolist(), strict=True))
 
 
 def _map(file: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Any) -> Array:

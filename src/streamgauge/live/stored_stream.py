@@ -1,4 +1,10 @@
-"""`live`: a stored stream in real time, answered and trained on at the same time."""
+"""`live`: a stored stream in real time, answered and trained on at the same time.
+
+Step t is revealed when the time of all samples before it has passed: at starts[t] / rate seconds
+after the beginning. The newest version answers it at once; then its labels are known, and its batch
+is offered to the trainer. The clock and the trainer of a `Player` are parameters, so that the same
+code runs by the wall clock and, in tests, by a simulated clock.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +25,24 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
+from streamgauge.engine import Eager
+from streamgauge.engine.eager import as_table
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.live.dispatcher import Dispatcher
+from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
 from streamgauge.live.journal import Journal
-from streamgauge.live.local_trainer import Setup, warm_up
-from streamgauge.live.player import Player, WallClock
-from streamgauge.live.snapshots import Snapshots
-from streamgauge.live.trainer import BackgroundTrainer, Kind, start_trainer
+from streamgauge.live.snapshots import Answering, Snapshots
+from streamgauge.live.trainer import BackgroundTrainer, Kind, Setup, start_trainer, warm_up
 from streamgauge.models.features import device_named
 from streamgauge.record import Run, RunWriter
 from streamgauge.running import jobs
+from streamgauge.running.determinism import threads as threads_of_torch
 from streamgauge.running.evaluation import Evaluator
 from streamgauge.running.header import absent_columns, run_config, run_header
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.rows import append_job
-from streamgauge.running.threads import threads as threads_of_torch
+from streamgauge.running.rows import append_job, append_predictions
+from streamgauge.running.schedule import begins_task
 from streamgauge.settings import CHECKPOINT, RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.versions import renamed_parameter
@@ -47,6 +54,165 @@ if TYPE_CHECKING:
     from streamgauge.running.execution import Logger
 
 FACTS = "live.json"  # in the run folder: settings and events that the log does not hold
+MAX_WAIT = 0.25  # seconds; a signal is noticed after this long at the latest
+
+
+class WallClock:
+    """Real time, in seconds."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def wake(self) -> None:
+        """Something has happened: end the wait."""
+        self._woken.set()
+
+    def wait(self, until: float) -> None:
+        """Return at that time, or earlier if something has happened."""
+        # The caller checks everything after a wait, so a wake-up between these lines is not lost.
+        self._woken.wait(min(MAX_WAIT, max(0.0, until - self.now())))
+        self._woken.clear()
+
+
+class Player(Answering):
+    """One pass over a stored stream. `advance` does what is due and returns when to call it again.
+    `late` is how many seconds after the end of the stream's time it may go on answering."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        learner: Learner,
+        build: Callable[[], Learner],
+        gate: Gate,
+        dispatcher: Dispatcher,
+        journal: Journal,
+        clock: Any,  # with `now` and `wait`, as `WallClock`
+        rate: Any,
+        device: torch.device,
+        snapshots: Snapshots,
+        late: float = 1.0,
+        progress: Callable[[Any], None] | None = None,
+    ) -> None:
+        classes = stream.spec.classes
+        super().__init__(learner, build, classes, dispatcher, journal, device, snapshots)
+        self.stream, self.gate, self.clock, self.rate = stream, gate, clock, rate
+        self.late = late
+        self.step = self.right = self.asked = 0
+        self.latency: Any = 0.0  # of the last step's answers
+        self.stopped = ""  # why it ended before the stream did
+        self._progress = progress
+        self.began = clock.now()
+        self.ended = self.began  # when the last answer was given
+
+    @property
+    def end(self) -> Any:
+        """When the time of the last step is over."""
+        return self._time_of(len(self.stream))
+
+    def _time_of(self, step: int) -> Any:
+        return self.began + int(self.stream.starts[step]) / self.rate
+
+    @property
+    def duration(self) -> float:
+        """Seconds: the time of the answered samples, or until the last answer where it was late."""
+        return max(self.asked / float(self.rate), float(self.ended - self.began))
+
+    def facts(self, restarts: list[str]) -> dict[str, Any]:
+        held = self.asked / self.duration if self.asked else float("nan")
+        times = {"rate_held": held, "duration": self.duration}
+        return {**super().facts(restarts), **times, "stopped": self.stopped}
+
+    def stop(self, why: str) -> None:
+        self.stopped = self.stopped or why
+
+    def play(self) -> None:
+        """From the beginning to the end."""
+        while (until := self.advance()) is not None:
+            if until > self.clock.now():
+                self.clock.wait(until)
+        while self.delayed:
+            self._answer_delayed()
+
+    def advance(self) -> Any:
+        """Do what is due; returns when something will be due next, None at the end."""
+        now = self.clock.now()
+        finished = self.dispatcher.collect(now)
+        left = self.step < len(self.stream)
+        due = left and self._time_of(self.step) <= now
+        over = not left and now >= self.end
+        # The trainer gets the waiting batch before anything else is done here, unless a newer
+        # batch is revealed at this very moment; a step that is late has no labels yet.
+        if not over and not (due and self._time_of(self.step) == now):
+            self.dispatcher.dispatch(now)
+        if finished is not None:
+            self._apply(finished)
+        if left and now > self.end + self.late:
+            self.stop("the answers fell too far behind")
+        if over or self.stopped:
+            return None
+        if due:
+            self._one_step()
+            self.dispatcher.dispatch(self.clock.now())
+        if self.step == len(self.stream):
+            return self.end
+        next_time = self._time_of(self.step)
+        if next_time <= self.clock.now():
+            if self.journal.full:  # bounds the memory of a run that is always late
+                self.commit()
+            return next_time
+        if self.delayed:
+            self._answer_delayed()
+            return now
+        if self.journal.due:
+            self.commit()
+        return next_time
+
+    def commit(self, done: bool = False, wait: bool = False) -> None:
+        state = {"version": self.version, "step": self.step, "learner": self.state}
+        self.journal.commit(self.step, state, done, wait=wait)
+
+    def _one_step(self) -> None:
+        stream, step = self.stream, self.step
+        index = stream.index(step)
+        self.gate.reveal(index)
+        right, scores = self._answer(step, self._engine, self.version)
+        self.ended = self.clock.now()
+        self.latency = self.ended - self._time_of(step)
+        self.gate.label_due(index)
+        self.right += right
+        self.asked += len(index)
+        self._append_latency(step, float(self.latency))
+        facts = {}
+        if begins_task(stream, step):
+            facts = jobs.boundary_facts(stream, step, self._adapter.needs)
+        addresses = index.astype(np.int64, copy=False)
+        told = (facts,) if facts else ()
+        self.dispatcher.offer(TrainingRequest(step, addresses, as_table(scores), facts=told))
+        start = int(stream.starts[step])
+        self._delay(step, self.snapshots.begin(start, self.version, self.state))
+        self.step += 1
+        if self._progress is not None:
+            self._progress(self)
+
+    def _answer(self, step: int, engine: Eager, version: int, shift: int = 0) -> tuple[int, Any]:
+        """Append the answers to a step; returns how many are correct, and the scores."""
+        with self.journal.timed("read"):
+            index = self.stream.index(step)
+            x = jobs.inputs(self.stream.source, index, self._adapter, self.device)
+        with self.journal.timed("predict"):
+            scores, prediction, confidence = engine.answer(x)
+        label = append_predictions(
+            self.journal.rows, self.stream, step, prediction, confidence, version, shift
+        )
+        return int((prediction == label).sum()), scores
+
+    def _answer_delayed(self) -> None:
+        """Let a snapshot answer a step while there is nothing else to do."""
+        step, due, _ = self.delayed.popleft()
+        self._answer(step, self._load_snapshot(due), due.version, due.age)
 
 
 @renamed_parameter("said", "log")
@@ -111,7 +277,7 @@ def live(
             else:
                 log(f"Ended after step {player.step} of {len(stream)}: {player.stopped}.")
             player.commit(done, wait=True)
-            write_json(path / FACTS, {**asked, **run_facts(player, background)})
+            write_json(path / FACTS, {**asked, **player.facts(background.restarts)})
     return Run(path)
 
 
@@ -167,10 +333,9 @@ class LiveSession:
 
 
 def beginning(stream: Stream, samples: float | None) -> Stream:
-    """The steps that begin before `samples` samples have been revealed.
-
-    Unlike `streams.prefix`, it keeps the source and the held-out samples: this is the same stream,
-    ended early, and the log has the same addresses."""
+    """The steps that begin before `samples` samples have been revealed. Unlike `streams.prefix`, it
+    keeps the source and the held-out samples: this is the same stream, ended early, and the log has
+    the same addresses."""
     if samples is None or samples >= stream.samples:
         return stream
     if not samples > 0:
@@ -203,17 +368,10 @@ def _header(
     protocol = as_plain(Protocol(shifts=shifts, evaluate="end"))
     # One text, so that leaderboards keep runs apart that were measured in different ways.
     live = {**protocol, "live": f"{asked['rate']:g} samples/s, {asked['trainer']}"}
+    described, method, notes = stream.describe(), recipe.describe(), {"live": asked}
     config = run_config(
-        stream.name,
-        stream.settings,
-        recipe.describe(),
-        live,
-        seed,
-        device.type,
-        origin,
-        notes={"live": asked},
+        stream.name, stream.settings, method, live, seed, device.type, origin, notes=notes
     )
-    described = stream.describe()
     run_id = hash_identity(config, described, time.time_ns())
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {**run_header(run_id, config, described, str(device)), "started": started}
@@ -222,18 +380,6 @@ def _header(
 def hash_identity(*parts: Any) -> str:
     text = json.dumps(parts, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def run_facts(player: Player, background: BackgroundTrainer) -> dict[str, Any]:
-    """What `live.json` holds besides the settings."""
-    wanted = player.asked / float(player.rate)
-    taken = float(player.ended - player.began)
-    return {
-        "rate_held": player.asked / max(wanted, taken) if player.asked else float("nan"),
-        "duration": max(wanted, taken),
-        **player.facts(background.restarts),
-        "stopped": player.stopped,
-    }
 
 
 def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:
@@ -246,15 +392,8 @@ def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:
     with journal.timed("evaluate"):
         meter = Meter(adapter.work, adapter.sees_input)
         if jobs.prepare(adapter, meter):
-            append_job(
-                journal.rows,
-                player.step - 1,
-                player.version,
-                "prepare",
-                meter.flops,
-                np.nan,
-                np.nan,
-            )
+            step, version, unknown = player.step - 1, player.version, np.nan
+            append_job(journal.rows, step, version, "prepare", meter.flops, unknown, unknown)
         evaluator.evaluate(player.step, player.version)
 
 

@@ -14,6 +14,7 @@ from streamgauge.live.rate import RateFound
 from streamgauge.live.stored_stream import FACTS
 from streamgauge.metrics import online_accuracy
 from streamgauge.record import Run
+from streamgauge.report.figures import online_answers
 
 
 class NearFuture(NamedTuple):
@@ -55,31 +56,31 @@ def summarise(run: Run) -> Summary:
         raise StreamgaugeError(
             f"{run.path} is not a live run, or it did not come to an end: it has no {FACTS}."
         ) from None
-    table, timing = run.predictions, run.timing
-    live = np.flatnonzero(table["shift"] == 0)
-    late = timing["seconds"][timing["part"] == "latency"]
-    jobs = timing["seconds"][timing["part"] == "job"]
+    label, prediction = online_answers(run)
+    seconds_of, part = run.timing["seconds"], run.timing["part"]
+    late, jobs = seconds_of[part == "latency"], seconds_of[part == "job"]
+    p50, p99 = np.quantile(late, [0.5, 0.99]) if len(late) else (math.nan, math.nan)
     updates = int((run.jobs["kind"] == "learn").sum())
     steps = max(1, facts["offered"])
     seconds = float(facts["duration"])
     return Summary(
-        samples=len(live),
+        samples=len(label),
         seconds=seconds,
         rate=float(facts.get("rate", math.nan)),
         rate_held=float(facts.get("rate_held", _divide(facts.get("arrivals", 0), seconds))),
-        latency_p50=_quantile(late, 0.5),
-        latency_p99=_quantile(late, 0.99),
+        latency_p50=float(p50),
+        latency_p99=float(p99),
         updates=updates,
         skipped=int(facts["skipped"]),
         trained=_divide(updates, facts["offered"]),
         cost=float(jobs.mean()) / (seconds / steps) if len(jobs) and seconds else math.nan,
-        accuracy=online_accuracy(table["label"][live], table["prediction"][live]),
+        accuracy=online_accuracy(label, prediction),
         near_future=_near_future(run),
         snapshots=int(facts["snapshots"]),
         near_future_left_out=int(facts["near_future_left_out"]),
         restarts=tuple(facts["restarts"]),
         refused=dict(facts.get("refused", {})),
-        arrivals=int(facts.get("arrivals", len(live))),
+        arrivals=int(facts.get("arrivals", len(label))),
         expired=int(facts.get("expired", 0)),
         stopped=str(facts["stopped"]),
     )
@@ -187,10 +188,6 @@ def rates_text(rates: RateFound) -> str:
             " be higher rates (--seconds gives it more)."
         )
     return "\n".join(lines)
-
-
-def _quantile(values: Any, share: float) -> float:
-    return float(np.quantile(values, share)) if len(values) else math.nan
 
 
 def _divide(a: float, b: float) -> float:

@@ -1,11 +1,14 @@
-"""Trainers in the background: in a thread, or in a process that may die and is restarted.
+"""Trainers: a learner that trains on one request after another in the background, in a thread or in
+a process that may die and is restarted.
 
 In both cases a thread in this process waits for the training, and the dispatcher only polls it. A
-state that arrives is complete before anybody else sees it.
+trainer returns the learner's whole state, which is complete before anybody else sees it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pickle
 import queue
@@ -14,37 +17,211 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 
+from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
+from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Batch, Learner
 from streamgauge.live.dispatcher import Ints, Lost, TrainingRequest, Update
-from streamgauge.live.local_trainer import (
-    NO_ADDRESSES,
-    LocalTrainer,
-    Setup,
-    pack,
-    stored_addresses,
-    unpack,
-)
-from streamgauge.live.spool import SpoolSource
+from streamgauge.live.spool import SpoolGate, SpoolSource
+from streamgauge.memory import Memory, RingPerClass
+from streamgauge.running import jobs
+from streamgauge.streams import ArraySource, Gate, Source, Spec
+from streamgauge.streams.gate import fetch_labels
 
 if TYPE_CHECKING:
+    import torch
+
     from streamgauge.running.execution import Logger
 
 Kind = Literal["process", "thread"]
+NO_ADDRESSES: Ints = np.empty(0, np.int64)
 MAX_DEATHS = 3  # in a row, without a finished request in between
 START_SECONDS = 120.0  # for a trainer to be ready, and for its first request
 # A request that takes this many times as long as the longest so far, and at least this many
 # seconds, is taken for hanging: requests of one learner do not differ that much.
 HANGS_AFTER = 20.0
 HANGS_SECONDS = 10.0
+START_BACKEND = "import sys, streamgauge.live.trainer as t; t.serve_backend(int(sys.argv[1]))"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a trainer needs besides the recipe of its learner."""
+
+    spec: Spec
+    source: Source
+    batch: int  # samples of a usual batch
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    preparation: Ints = field(default_factory=lambda: NO_ADDRESSES)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the learner, before the first step
+
+    def build(self, recipe: Recipe, gate: Gate) -> LearnerAdapter:
+        """A new learner, with the facts that it is told before the first step."""
+        import torch
+
+        learner = recipe.build(self.spec, gate, self.seed, torch.device(self.device))
+        adapter = LearnerAdapter(learner)
+        adapter.tell_facts(**self.facts)
+        return adapter
+
+
+class LocalTrainer:
+    """Trains in the thread that calls `train`."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        setup: Setup,
+        state: dict[str, Any] | None = None,
+        known: Ints = NO_ADDRESSES,
+    ) -> None:
+        """A learner that goes on from a `state` has learnt the addresses in `known` before."""
+        import torch
+
+        self.setup = setup
+        self.device = torch.device(setup.device)
+        warm_up(recipe, setup)
+        self.gate = gate_for(setup.source, setup.preparation, self.device)
+        self.adapter = setup.build(recipe, self.gate)
+        self.learner = self.adapter.learner
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
+        if state is not None:
+            self.gate.label_due(known)
+            self.learner.load_state_dict(state)
+
+    def train(self, request: TrainingRequest) -> Update:
+        import torch
+
+        source, index = self.setup.source, request.index
+        if isinstance(source, SpoolSource) and request.slots is not None:
+            source.add_slots(index, request.slots)
+        began = time.perf_counter()
+        self.gate.reveal(index)
+        self.gate.label_due(index)
+        for facts in request.facts:
+            self.adapter.tell_facts(**facts)
+        scores = request.predicted
+        predicted = None if scores is None else torch.from_numpy(scores).to(self.device)
+        batch = _batch(source, index, self.adapter, self.device)
+        returned = jobs.train(self.learner, self.meter, batch, predicted)
+        scalars = {name: float(value) for name, value in returned.items()}
+        seconds = time.perf_counter() - began
+        kept = NO_ADDRESSES
+        if isinstance(source, SpoolSource):
+            kept = stored_addresses(self.adapter)
+            source.keep_only(kept)
+        state = self.learner.state_dict()
+        return Update(state, scalars, seconds, self.adapter.memory_bytes(), kept, self.meter.flops)
+
+
+def _batch(source: Source, index: Ints, adapter: LearnerAdapter, device: torch.device) -> Batch:
+    x = jobs.inputs(source, index, adapter, device)
+    return Batch(x, fetch_labels(source, index, device), index)
+
+
+def gate_for(source: Source, preparation: Ints, device: torch.device) -> Gate:
+    if isinstance(source, SpoolSource):
+        return cast(Gate, SpoolGate(source, device))
+    return Gate(source, preparation, device)
+
+
+def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
+    """Train and predict a few times on zeros with a temporary learner, so that the first step of
+    the stream does not pay for what libraries do at their first use."""
+    import torch
+
+    spec, count = setup.spec, 4 * setup.batch
+    dtype = getattr(setup.source, "dtype", None)
+    if dtype is None:
+        first = np.zeros(1, np.int64)
+        dtype = setup.source.read(first).dtype if len(setup.source) else np.float32
+    zeros = np.zeros((count, *spec.input_shape), dtype)
+    source = ArraySource(zeros, np.arange(count) % spec.classes, classes=spec.classes)
+    device = torch.device(setup.device)
+    gate = Gate(source, np.arange(count), device)
+    # A learner that fails on zeros starts cold; the data of the stream may well suit it.
+    with contextlib.suppress(Exception):
+        adapter = setup.build(recipe, gate)
+        meter = Meter(adapter.work, adapter.sees_input)
+        for number in range(times):
+            index = np.arange(setup.batch) + number * setup.batch
+            batch = _batch(source, index, adapter, device)
+            adapter.learner.predict(batch.x)
+            jobs.train(adapter.learner, meter, batch, None)
+            unpack(pack(adapter.learner.state_dict()))
+
+
+def memories(learner: Learner) -> list[Memory]:
+    """The memories of addresses among the attributes of a learner."""
+    memories: list[Memory] = []
+    for value in vars(learner).values():
+        values: Iterable[Any] = value if type(value) in (list, tuple) else (value,)
+        memories += [value for value in values if isinstance(value, Memory)]
+    return memories
+
+
+def stored_addresses(adapter: LearnerAdapter) -> Ints:
+    """Addresses that a learner may still read."""
+    learner = adapter.learner
+    if adapter.stored_addresses is not None:
+        return np.unique(np.asarray(adapter.stored_addresses(), np.int64))
+    parts = [memory.index[memory.slots()] for memory in memories(learner)]
+    parts += [value.index for value in vars(learner).values() if isinstance(value, Batch)]
+    return np.unique(np.concatenate([NO_ADDRESSES, *parts]))
+
+
+def max_samples(memory: Memory, spec: Spec) -> int | None:
+    """The most samples that a memory will ever hold; None without a limit."""
+    if not memory.bounded:
+        return None
+    if isinstance(memory, RingPerClass):
+        return memory.per_class * spec.classes
+    return memory.capacity
+
+
+class _Pickler(pickle.Pickler):
+    """Writes tensors as arrays, which is ten times as fast."""
+
+    def reducer_override(self, value: Any) -> Any:
+        import torch
+
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        value = value.detach().cpu()
+        try:
+            return _to_tensor, (value.numpy(),)
+        except (TypeError, RuntimeError):  # a type that NumPy does not have
+            return value.__reduce_ex__(5)
+
+
+def _to_tensor(array: Any) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.require(array, requirements="W"))
+
+
+def pack(state: Any) -> bytes:
+    """A state as bytes, for `unpack`."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=5).dump(state)
+    return buffer.getvalue()
+
+
+unpack = pickle.loads
 
 
 class TrainerDied(Exception):
@@ -62,8 +239,11 @@ class TrainerBackend(Protocol):
     def train(self, request: TrainingRequest, seconds: float) -> Update:
         """Raises `TrainerDied` if it takes longer than `seconds` and can be killed."""
 
-    def alive(self) -> bool: ...
-    def close(self) -> None: ...
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        return
 
 
 class BackgroundTrainer:
@@ -224,7 +404,7 @@ class BackgroundTrainer:
         return Lost(why, permanent=True)
 
 
-class ThreadBackend:
+class ThreadBackend(TrainerBackend):
     """Trains in this process; the interpreter and the cores are shared with the answers."""
 
     can_be_killed = False
@@ -246,19 +426,11 @@ class ThreadBackend:
         # The learner goes on changing its tensors, so the state that answers must be a copy.
         return update._replace(state=unpack(pack(update.state)))
 
-    def alive(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
-
 
 class ProcessBackend:
-    """Trains in a process of its own, which is controlled through a pipe.
-
-    The process is a new program, not a fork: a fork of a process with threads may hang, and
-    `multiprocessing` would import the caller's script again.
-    """
+    """Trains in a process of its own, which is controlled through a pipe. The process is a new
+    program, not a fork: a fork of a process with threads may hang, and `multiprocessing` would
+    import the caller's script again."""
 
     can_be_killed = True
 
@@ -286,7 +458,7 @@ class ProcessBackend:
         ours, theirs = Pipe()
         threads = str(self._setup.threads)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamgauge.live.trainer_process", str(theirs.fileno())],
+            [sys.executable, "-c", START_BACKEND, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=2,  # our own output may be what a client reads
@@ -303,9 +475,7 @@ class ProcessBackend:
 
     def _first_message(self, state: dict[str, Any] | None) -> bytes:
         try:
-            known = np.flatnonzero(self._known)
-            packed = None if state is None else pack(state)
-            return pickle.dumps((self._described, self._setup, packed, known), protocol=5)
+            return pack((self._described, self._setup, state, np.flatnonzero(self._known)))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise StreamgaugeError(
                 f"The stream's source cannot be sent to another process ({error}): "
@@ -316,8 +486,7 @@ class ProcessBackend:
         if len(self._known):
             self._known[request.index] = True
         late = f"it hung: a job had not ended after {seconds:.0f} s"
-        update, state = self._request(pickle.dumps(request, protocol=5), seconds, late)
-        return Update(*update)._replace(state=unpack(state))
+        return Update(*self._request(pickle.dumps(request, protocol=5), seconds, late))
 
     def _request(self, message: bytes, seconds: float, late: str = "") -> Any:
         assert self._pipe is not None
@@ -376,3 +545,42 @@ def start_trainer(
     with closing(BackgroundTrainer(backend, wake, log, state, hang)) as trainer:
         trainer.wait_until_ready()
         yield trainer
+
+
+def serve_backend(descriptor: int) -> None:
+    """What the process of a `ProcessBackend` does, until its pipe is closed."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that answers
+        _train_requests(Connection(descriptor))
+
+
+def _train_requests(pipe: Connection) -> None:
+    import torch
+
+    def reply(good: bool, value: Any) -> None:
+        pipe.send_bytes(pickle.dumps((good, value), protocol=5))
+
+    described, setup, state, known = pickle.loads(pipe.recv_bytes())
+    torch.set_num_threads(setup.threads)
+    name = f"{described['name']}={described['where']}"
+    try:
+        recipe = catalogue.learner(name, **described["settings"])
+        trainer = LocalTrainer(recipe, setup, state, known)
+    except Exception as error:
+        sentence = str(error)
+        if not isinstance(error, StreamgaugeError):
+            traceback.print_exc()
+            why = f"{type(error).__name__}: {error}"
+            sentence = f"The learner could not be built in the trainer's process ({why})."
+        reply(False, sentence)
+        return
+    reply(True, stored_addresses(trainer.adapter))
+    while True:
+        request = pickle.loads(pipe.recv_bytes())
+        try:
+            update = trainer.train(request)
+        except Exception as error:
+            traceback.print_exc()
+            reply(False, failure(request, error))
+        else:
+            pipe.send_bytes(pack((True, tuple(update))))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.memory.base import Memory, State
-from streamgauge.memory.class_balanced import ClassBalanced
-from streamgauge.memory.everything import Everything, Mixed
-from streamgauge.memory.fifo import Fifo
-from streamgauge.memory.reservoir import Reservoir
-from streamgauge.memory.ring import RingPerClass
+from streamgauge.memory.by_class import ClassBalanced, RingPerClass
+from streamgauge.memory.policies import Everything, Fifo, Mixed, Reservoir
 
 __all__ = [
     "POLICIES",
@@ -23,7 +22,11 @@ __all__ = [
     "make",
 ]
 
-POLICIES = ("fifo", "reservoir", "class_balanced", "ring", "everything", "mixed")
+_BOUNDED: dict[str, Callable[[int, int], Memory]] = {
+    "fifo": Fifo, "reservoir": Reservoir, "class_balanced": ClassBalanced, "ring": RingPerClass
+}  # fmt: skip
+_UNBOUNDED: dict[str, Callable[[int], Memory]] = {"everything": Everything, "mixed": Mixed}
+POLICIES = (*_BOUNDED, *_UNBOUNDED)
 
 
 def make(policy: str, capacity: int | None, seed: int) -> Memory:
@@ -40,18 +43,10 @@ def make(policy: str, capacity: int | None, seed: int) -> Memory:
     streamgauge.errors.StreamgaugeError: there is no memory policy 'resevoir': did you mean
     'reservoir'?
     """
-    if policy == "everything":
-        return Everything(seed)
-    if policy == "mixed":
-        return Mixed(seed)
-    if policy not in POLICIES:
+    if policy in _UNBOUNDED:
+        return _UNBOUNDED[policy](seed)
+    if policy not in _BOUNDED:
         raise StreamgaugeError(f"there is no memory policy '{policy}': {nearest(policy, POLICIES)}")
     if capacity is None:
         raise StreamgaugeError(f"the memory policy '{policy}' needs a capacity: give 1 or more.")
-    if policy == "fifo":
-        return Fifo(capacity, seed)
-    if policy == "reservoir":
-        return Reservoir(capacity, seed)
-    if policy == "class_balanced":
-        return ClassBalanced(capacity, seed)
-    return RingPerClass(capacity, seed)
+    return _BOUNDED[policy](capacity, seed)

@@ -20,10 +20,8 @@ State = dict[str, Any]  # only dict, list, int, float, str, bool, None and array
 
 class Memory:
     """Base of all policies, which say where samples go (`_place`) and what comes back (`_choose`).
-
     A sample can be recalled as soon as `add` has returned and not before: the learner decides
-    whether a batch is added before or after it is learnt.
-    """
+    whether a batch is added before or after it is learnt."""
 
     model_free: ClassVar[bool] = True
     """What it will recall depends on addresses, labels and its seed only, never on a model."""
@@ -74,12 +72,10 @@ class Memory:
     # What changes it
 
     def add(self, index: ArrayLike, label: ArrayLike, **payload: ArrayLike) -> Ints:
-        """Offer a batch, in order of arrival; returns the slot of each sample, or -1.
-
-        Samples that the policy did not store, or that a later sample of the same batch replaced,
-        have -1. Each keyword is an array with one row per sample; it is stored in `side[keyword]`,
-        which is made at the first `add`, so every `add` must bring the same keywords.
-        """
+        """Offer a batch, in order of arrival; returns the slot of each sample, or -1. Samples that
+        the policy did not store, or that a later sample of the same batch replaced, have -1. Each
+        keyword is an array with one row per sample; it is stored in `side[keyword]`, which is made
+        at the first `add`, so every `add` must bring the same keywords."""
         addresses = np.asarray(index, dtype=np.int64)
         labels = np.asarray(label, dtype=np.int64)
         if addresses.ndim != 1 or addresses.shape != labels.shape:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from streamgauge.models.base import Model
-from streamgauge.models.build import BACKBONES, HEADS, build
-from streamgauge.models.closed import closed_form, slopes
-from streamgauge.models.heads import UNSEEN, CosineHead, Head, LinearHead
-from streamgauge.models.inputs import to_float
-from streamgauge.models.placement import has_bfloat16, suit
+from streamgauge.models.base import UNSEEN, CosineHead, Head, LinearHead, Model, to_float
+from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, suit
+from streamgauge.models.small import closed_form, slopes
 from streamgauge.models.weights import Loaded, load_weights
 
 __all__ = [

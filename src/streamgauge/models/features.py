@@ -25,12 +25,14 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.files import locked, replace_synced, write_text
 from streamgauge.settings import as_plain
 from streamgauge.streams import Gate, Source, Spec, Stream
+from streamgauge.streams.order import mapped
 from streamgauge.streams.prefetch import PrefetchSource, workers_for
 from streamgauge.streams.source import Array, IntArray
-from streamgauge.streams.stored_order import mapped
 
 SHARD_BYTES = 64 << 20  # of features in one file
 BATCH = 256  # samples in one forward pass
+
+Progress = Callable[[int, int], None]  # called with the number of items done, and of all
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class Backbone:
             file = weights_file(config.weights, config.model, source)
             models.load_weights(model, file, mean=config.mean, std=config.std)
         self.config = config
-        self.model = model.to(device or torch.device("cpu")).eval().requires_grad_(False)
+        self.device = device or torch.device("cpu")
+        self.model = model.to(self.device).eval().requires_grad_(False)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.size = config.embedding or model.feature_size
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The generator, for the random views of a linear probe, is not used: features that are
-        computed once have no views."""
+        """The generator is not used: features that are computed once have no random views."""
         with torch.no_grad():
             return embed(self.model, models.to_float(x, self.mean, self.std))
 
@@ -124,8 +126,7 @@ def preparation_hash(source: Gate) -> str:
 
 
 def add_embedding(model: models.Model, size: int, seed: int) -> None:
-    """Add a layer of `size` features on top of a network, as in the near-future paper's code for
-    ACM: linear, batch norm, ReLU."""
+    """Add linear, batch norm and ReLU on top, as in the near-future paper's code for ACM."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         linear = nn.Linear(model.feature_size, size)
@@ -173,45 +174,34 @@ def with_features(
     seed: int = 0,
     out: str | Path = "features",
     device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     workers: int | None = None,
 ) -> Stream:
-    """The same stream, with the features of a frozen network for inputs.
-
-    Features of all samples of the source are computed once and stored in `out`, in a folder named
-    by a hash of the data and the network. A computation that was killed goes on at its last block
-    of samples. `seed` matters only without weights. `progress` is called with the number of samples
-    done and of all samples. `workers` processes decode encoded images in advance.
-    """
-    chosen = device_named(device)
+    """The same stream, with the features of a frozen network for inputs. Features of all samples of
+    the source are computed once and stored in `out`, in a folder named by a hash of the data and
+    the network. A computation that was killed goes on at its last block of samples. `seed` matters
+    only without weights. `progress` is called with the number of samples done and of all samples.
+    `workers` processes decode encoded images in advance."""
     config = Config(model, str(weights), embedding, mean, std)
     gate = Gate(stream.source, stream.preparation, torch.device("cpu"))
-    backbone = Backbone(stream.spec, config, seed, chosen, gate)
+    backbone = Backbone(stream.spec, config, seed, device_named(device), gate)
     print_of = hashlib.blake2b(
         f"features 1 {stream.source.fingerprint} {backbone.fingerprint}".encode(), digest_size=16
     ).hexdigest()
     folder = Path(out) / print_of
     progress = progress or (lambda done, count: None)
-    _compute(stream.source, backbone, folder, chosen, progress, workers)
+    _compute(stream.source, backbone, folder, progress, workers)
     source = FeatureSource(stream.source, folder, backbone.size, print_of)
     return replace(
         stream,
         name=f"{stream.name}-features",
         source=source,
-        settings={
-            **stream.settings,
-            "features": as_plain(config),
-        },
+        settings={**stream.settings, "features": as_plain(config)},
     )
 
 
 def _compute(
-    source: Source,
-    backbone: Backbone,
-    folder: Path,
-    device: torch.device,
-    progress: Callable[[int, int], None],
-    workers: int | None,
+    source: Source, backbone: Backbone, folder: Path, progress: Progress, workers: int | None
 ) -> None:
     """Compute every shard that is missing; a shard gets its name only when it is complete."""
     count, rows, size = len(source), rows_in_a_shard(backbone.size), backbone.size
@@ -230,22 +220,20 @@ def _compute(
     busy = f"Another process is computing the features in '{folder}': wait for it, or stop it."
     with locked(folder, busy), _ahead(source, workers) as reader:
         for number, shard in missing:
-            _write_shard(reader, backbone, shard_file(folder, number), shard, device, progress)
+            _write_shard(reader, backbone, shard_file(folder, number), shard, progress)
 
 
 def _write_shard(
-    source: Source,
-    backbone: Backbone,
-    file: Path,
-    shard: tuple[int, int],
-    device: torch.device,
-    progress: Callable[[int, int], None],
+    source: Source, backbone: Backbone, file: Path, shard: tuple[int, int], progress: Progress
 ) -> None:
     """One file, written block by block under a temporary name, so that only a block is in memory
     and a computation that was killed continues after the last complete block."""
     (start, end), size = shard, backbone.size
-    unfinished = begun_file(file)
-    header = npy_header((end - start, size))
+    unfinished = file.with_name(f"{file.name}.begun")
+    text = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": (end - start, size)}
+    np.lib.format.write_array_header_1_0(text, about)
+    header = text.getvalue()
     done = blocks_done(unfinished, header, size) * BATCH
     with unfinished.open("r+b" if done else "wb") as opened:
         opened.truncate(len(header) + 4 * size * done)
@@ -263,7 +251,9 @@ def _write_shard(
                 if announced >= number:
                     source.announce(blocks[announced])
                 announced += 1
-            features = backbone(torch.from_numpy(source.read(index)).to(device)).cpu().numpy()
+            features = (
+                backbone(torch.from_numpy(source.read(index)).to(backbone.device)).cpu().numpy()
+            )
             if not np.isfinite(features).all():
                 bad = int(index[0]) + int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
                 raise StreamgaugeError(
@@ -284,20 +274,8 @@ def _ahead(source: Source, workers: int | None) -> AbstractContextManager[Source
     return closing(PrefetchSource(source, count)) if count else nullcontext(source)
 
 
-def npy_header(shape: tuple[int, int]) -> bytes:
-    text = io.BytesIO()
-    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(text, about)
-    return text.getvalue()
-
-
-def begun_file(file: Path) -> Path:
-    return file.with_name(f"{file.name}.begun")
-
-
 def blocks_done(unfinished: Path, header: bytes, size: int) -> int:
-    """Complete blocks in an unfinished file, without the last one, whose bytes may not have reached
-    the disk."""
+    """Complete blocks in an unfinished file, without the last: it may not be on the disk yet."""
     try:
         with unfinished.open("rb") as opened:
             same = opened.read(len(header)) == header

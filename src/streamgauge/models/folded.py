@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from streamgauge.models.heads import Head
-from streamgauge.models.padding import Padding, padded
+from streamgauge.models.base import Head
 from streamgauge.models.resnet import Residual
+from streamgauge.models.wide import Padding, padded
 
 DTYPES = {
     "fp32": torch.float32,
@@ -38,8 +38,7 @@ class _Conv:
         self.how: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, 1)
 
     def alone(self, x: Tensor) -> Tensor:
-        """A shortcut's 1 x 1 without its bias; skipped pixels are removed first, so that it is one
-        matrix product."""
+        """A shortcut's 1 x 1 without its bias: skipped pixels are removed, then it is a product."""
         down, across = self.conv.stride
         return F.conv2d(x[:, :, ::down, ::across], self.weight)
 

@@ -1,14 +1,9 @@
-"""Train a backbone on the preparation part of a stream, which is not scored.
-
-Head-only methods and methods on frozen features need a network that was trained before the stream
-begins.
-"""
+"""Train a backbone on the preparation part of a stream, for methods that need one at the start."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +18,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_atomic, write_text
 from streamgauge.models.augment import Augmentation, augment
 from streamgauge.models.features import (
+    Progress,
     add_embedding,
     device_named,
     embed,
@@ -56,7 +52,7 @@ def pretrain(
     *,
     out: str | Path = "backbones",
     device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Path:
     """Train a network on the preparation part of a stream; returns the file of its weights.
@@ -99,11 +95,7 @@ def _settings_hash(config: Config) -> str:
 
 
 def _train(
-    stream: Stream,
-    index: Any,
-    config: Config,
-    device: torch.device,
-    progress: Callable[[int, int], None] | None,
+    stream: Stream, index: Any, config: Config, device: torch.device, progress: Progress | None
 ) -> tuple[models.Model, dict[str, float]]:
     model = _model(stream, config).to(device)
     x, y = stream.source.read(index), torch.from_numpy(stream.source.label[index].astype(np.int64))
@@ -127,7 +119,9 @@ def _train(
         return logits
 
     for step in range(total):
-        _mode(model, config)
+        model.train(config.train == "all")  # in evaluation mode if it is not trained
+        if config.embedding:
+            model.get_submodule("embedding").train()
         if step % each == 0:
             order = torch.randperm(len(index), generator=drawn)
         rows = order[step % each * size :][:size]
@@ -160,10 +154,3 @@ def _model(stream: Stream, config: Config) -> models.Model:
         model.fc = models.build("linear", (config.embedding,), stream.spec.classes, config.seed).fc
         add_embedding(model, config.embedding, config.seed)
     return model
-
-
-def _mode(model: models.Model, config: Config) -> None:
-    """Training mode; evaluation mode for a network that is not trained."""
-    model.train(config.train == "all")
-    if config.embedding:
-        model.get_submodule("embedding").train()

@@ -31,8 +31,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Block(nn.Module):
-    """Convolutions, each with batch norm and ReLU, and a shortcut that is added before the last
-    ReLU."""
+    """Convolutions with batch norm and ReLU, and a shortcut, added before the last ReLU."""
 
     kernels: tuple[int, ...]  # kernel size of each convolution
     strided = 0  # number of the convolution that has the stride
@@ -85,7 +84,9 @@ class Residual(Model):
         self.conv1, self.bn1 = stem, BatchNorm(width)
         for number, depth in enumerate(depths):
             stride = 2 if number else 1
-            self.add_module(f"layer{number + 1}", _stage(block, before, width, depth, stride))
+            rest = [block(width * block.expansion, width, 1) for _ in range(depth - 1)]
+            stage = nn.Sequential(block(before, width, stride), *rest)
+            self.add_module(f"layer{number + 1}", stage)
             before, width = width * block.expansion, 2 * width
         self.feature_size = before
 
@@ -107,12 +108,10 @@ class Residual(Model):
 
 
 class SlimResNet18(Residual):
-    """ResNet18 with `nf` = 20 channels instead of 64, for images of 32 x 32 and 64 x 64.
-
-    The network of the survey and the real-time paper: a 3 x 3 stem without pooling, and means over
-    fields of 4 x 4 at the end. So there are 160 features at 32 x 32, and 640 at 64 x 64, where
-    2 x 2 means are left. A smaller map than 4 x 4 gives one mean.
-    """
+    """ResNet18 with `nf` = 20 channels instead of 64, for images of 32 x 32 and 64 x 64. The
+    network of the survey and the real-time paper: a 3 x 3 stem without pooling, and means over
+    fields of 4 x 4 at the end. So there are 160 features at 32 x 32, and 640 at 64 x 64, where 2 x
+    2 means are left. A smaller map than 4 x 4 gives one mean."""
 
     def __init__(self, input_shape: Sequence[int], *, nf: int = 20) -> None:
         channels, *sides = input_shape
@@ -171,8 +170,3 @@ def _shortcut(before: int, after: int, stride: int) -> nn.Sequential | None:
     if stride == 1 and before == after:
         return None
     return nn.Sequential(_conv(before, after, 1, stride), BatchNorm(after))
-
-
-def _stage(block: type[Block], before: int, width: int, depth: int, stride: int) -> nn.Sequential:
-    rest = [block(width * block.expansion, width, 1) for _ in range(depth - 1)]
-    return nn.Sequential(block(before, width, stride), *rest)

@@ -1,20 +1,95 @@
-"""Published weights from a file, without executing code from the file."""
+"""Loads weights from files, or by a published name, which needs a package and a network connection:
+`torchvision:resnet18` (or `torchvision:resnet50.IMAGENET1K_V1`), `timm:resnet50.a1_in1k`,
+`hf:microsoft/resnet-50`. Mean and std are taken from the description of such weights.
+"""
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.models.base import Model
-from streamgauge.models.hub import fetch, is_hub_name
-from streamgauge.models.keras_files import read_hdf5, read_tensorflow_js, unreadable
-from streamgauge.models.layouts import Published, to_ours
+from streamgauge.models.layouts import Published, read_hdf5, read_tensorflow_js, to_ours, unreadable
+
+Numbers = Sequence[float]
+_NAME = re.compile(r"(torchvision|timm|hf):(.+)")
+
+
+def is_hub_name(weights: str | Path) -> bool:
+    """
+    >>> is_hub_name("timm:resnet18.a1_in1k"), is_hub_name("resnet18.pth")
+    (True, False)
+    """
+    return _NAME.fullmatch(str(weights)) is not None
+
+
+def fetch(weights: str) -> tuple[Path | dict[str, Any], Published]:
+    """A file of weights, or the weights themselves; and the facts that are known about them."""
+    match = _NAME.fullmatch(weights)
+    assert match is not None
+    if match[1] == "torchvision":
+        return _torchvision(match[2])
+    repository = match[2] if match[1] == "hf" else f"timm/{match[2]}"
+    return _hugging_face(repository, weights)
+
+
+def _torchvision(name: str) -> tuple[dict[str, Any], Published]:
+    model, _, version = name.partition(".")
+    try:
+        from torchvision import models
+    except (ImportError, RuntimeError) as error:
+        raise StreamgaugeError(
+            f"'torchvision:{name}' needs a package that works with this torch ({error}):"
+            " pip install torchvision, or give a file of weights."
+        ) from None
+    try:
+        chosen = models.get_model_weights(model)[version or "DEFAULT"]
+        state = dict(chosen.get_state_dict(check_hash=True, progress=False))
+        ways = chosen.transforms()
+    except (ValueError, KeyError) as error:
+        raise StreamgaugeError(f"torchvision has no weights '{name}': {error}.") from None
+    except OSError as error:
+        raise _no_network(f"torchvision:{name}", error) from None
+    return state, Published({}, tuple(ways.mean), tuple(ways.std))
+
+
+def _hugging_face(repository: str, weights: str) -> tuple[Path, Published]:
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise StreamgaugeError(
+            f"'{weights}' is fetched from the Hugging Face hub, which needs a package: pip install"
+            " 'streamgauge[hub]', or give a file of weights."
+        ) from None
+    try:
+        file = Path(hf_hub_download(repository, "model.safetensors"))
+    except Exception as error:  # the network's, the hub's or the package's
+        raise _no_network(weights, error) from None
+    about: dict[str, Any] = {}
+    for name in ("preprocessor_config.json", "config.json"):
+        try:
+            about = {**json.loads(Path(hf_hub_download(repository, name)).read_text()), **about}
+        except Exception:  # not every repository has both, and none is needed
+            continue
+    about |= about.get("pretrained_cfg", {})
+    mean, std = about.get("image_mean", about.get("mean")), about.get("image_std", about.get("std"))
+    return file, Published({}, tuple(mean) if mean else None, tuple(std) if std else None)
+
+
+def _no_network(weights: str, error: Exception) -> StreamgaugeError:
+    why = first_line(error).rstrip(".")
+    return StreamgaugeError(
+        f"'{weights}' cannot be fetched ({why}): check the name and the network, or give a file."
+    )
+
 
 CLASSIFIER = "fc."
 MASK = "fc.seen"  # which classes were seen: ours alone, so no published file has it
@@ -39,20 +114,15 @@ class Loaded(NamedTuple):
 
 
 def load_weights(
-    model: Model,
-    path: str | Path,
-    *,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    model: Model, path: str | Path, *, mean: Numbers | None = None, std: Numbers | None = None
 ) -> Loaded:
     """Fill a model with weights from a `.safetensors`, `.pth`, `.pt` or `.bin` file, from Keras'
-    `.h5` or TensorFlow.js's `model.json`, or by a name such as `timm:resnet50.a1_in1k` (see `hub`).
+    `.h5` or TensorFlow.js's `model.json`, or by a name such as `timm:resnet50.a1_in1k`.
 
     All of the backbone has to be in the file, by name and with the right shape, or nothing is
-    loaded. The classifier, that is every name that begins with `fc.`, is loaded where name and
-    shape agree and otherwise left as it was initialised: published weights have 1,000 classes, and
-    a stream has its own. The result lists what was loaded and what was not; `str` makes a sentence
-    of it. Which classes are masked changes only if the file has `fc.seen`.
+    loaded. The classifier, every name that begins with `fc.`, is loaded where name and shape agree
+    and otherwise stays as it was. The result lists what was loaded and what was not; `str` makes a
+    sentence of it. Which classes are masked changes only if the file has `fc.seen`.
 
     Batch norm's count of batches may be missing, as in old files. A dictionary under `state_dict`
     or `model`, the prefix `module.`, and the names of other libraries (see `layouts`) are known.
@@ -112,10 +182,7 @@ def _refuse_other_network(published: Published, model: Model, path: str | Path) 
 
 
 def _refuse_other_input(
-    published: Published,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    path: str | Path,
+    published: Published, mean: Numbers | None, std: Numbers | None, path: str | Path
 ) -> None:
     for given, wanted in ((mean, published.mean), (std, published.std)):
         if given is None or wanted is None:
@@ -132,7 +199,7 @@ def _refuse_other_input(
             )
 
 
-def _listed(values: Sequence[float]) -> str:
+def _listed(values: Numbers) -> str:
     return ",".join(f"{value:.5g}" for value in values)
 
 

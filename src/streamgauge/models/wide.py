@@ -1,23 +1,119 @@
 """Faster training of a residual network in bfloat16 on a GPU, by padding its channels.
 
 Matrix units need multiples of 8 channels; slim ResNet18 has 20 in its largest layers and 3 at its
-input. So a step uses weights padded with zeros, all of them rounded and padded at once. Zeros stay
-zeros: a channel without weights outputs 0, and its gradient is 0. The network's own weights,
-gradients and statistics are not padded.
+input. So a step uses weights padded with zeros. Zeros stay zeros: a channel without weights outputs
+0, and its gradient is 0. The network's own weights, gradients and statistics are not padded.
+
+All tensors are padded as one vector: a few operations replace several per tensor.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from streamgauge.models.padding import Padding
-
+Shape = tuple[int, ...]
 MULTIPLE = 8
+
+
+class Padding:
+    """Pads tensors like these, [out, in, height, width] or [out]: out and in become multiples of
+    `multiple`. Padded tensors are channels-last in memory, the others have the layout of these, so
+    that no tensor is copied into another layout.
+
+    >>> own = [torch.tensor([[[[5.0]], [[6.0]]]]), torch.tensor([7.0, 8.0, 9.0])]
+    >>> padding = Padding(own, 2)
+    >>> wide = padding.spread(own)
+    >>> [x.flatten().tolist() for x in wide]
+    [[5.0, 6.0, 0.0, 0.0], [7.0, 8.0, 9.0, 0.0]]
+    >>> [x.flatten().tolist() for x in padding.gather(wide)]
+    [[5.0, 6.0], [7.0, 8.0, 9.0]]
+    """
+
+    def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
+        self._own = [_Layout(tuple(x.shape), _is_last(x)) for x in like]
+        self._wide = [_Layout(padded(x.shape, multiple), True) for x in like]
+        nothing = sum(x.numel() for x in like)  # position of the zero at the end
+        source, first = [], 0
+        for own, wide in zip(self._own, self._wide, strict=True):
+            numbers = torch.full(wide.shape, nothing)
+            within = tuple(map(slice, own.shape))
+            numbers[within] = own.tensor(torch.arange(first, first + math.prod(own.shape)))
+            source.append(wide.vector(numbers))
+            first += math.prod(own.shape)
+        # Per number of the padded vector: its position in the vector without padding.
+        self.source = torch.cat(source).to(like[0].device, torch.int32)
+        self._nothing = torch.zeros(1, device=like[0].device)
+
+    @cached_property
+    def _back(self) -> Tensor:
+        """Per number without padding: its position in the padded vector."""
+        count = sum(math.prod(own.shape) for own in self._own)
+        return self.source.argsort()[:count].to(torch.int32)
+
+    def spread(self, own: Iterable[Tensor], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+        """Padded, and rounded to this precision."""
+        return self.split(self.vector(own).to(dtype).index_select(0, self.source))
+
+    def vector(self, own: Iterable[Tensor]) -> Tensor:
+        """All numbers without padding, and a zero; `source` has positions in this vector."""
+        parts = (layout.vector(x) for layout, x in zip(self._own, own, strict=True))
+        return torch.cat([*parts, self._nothing])
+
+    def split(self, whole: Tensor) -> list[Tensor]:
+        """A vector with the padding, as tensors; they share its memory."""
+        return _split(whole, self._wide)
+
+    def gather(self, wide: Iterable[Tensor]) -> list[Tensor]:
+        """The tensors that `spread` was given, in float32."""
+        parts = [layout.vector(x) for layout, x in zip(self._wide, wide, strict=True)]
+        return _split(torch.cat(parts).index_select(0, self._back).float(), self._own)
+
+
+class _Layout(NamedTuple):
+    """The memory layout of a tensor."""
+
+    shape: Shape
+    last: bool  # channels-last, if it has four dimensions
+
+    def vector(self, tensor: Tensor) -> Tensor:
+        """Its numbers in that order; not copied if it has this layout."""
+        images = self.last and tensor.dim() == 4
+        return (tensor.permute(0, 2, 3, 1) if images else tensor).flatten()
+
+    def tensor(self, vector: Tensor) -> Tensor:
+        if self.last and len(self.shape) == 4:
+            out, into, *field = self.shape
+            return vector.view(out, *field, into).permute(0, 3, 1, 2)
+        return vector.view(self.shape)
+
+
+def _is_last(tensor: Tensor) -> bool:
+    """By strides, since a 1 x 1 convolution is contiguous in both formats."""
+    if tensor.dim() != 4:
+        return False
+    _, into, high, across = tensor.shape
+    return tensor.stride() == (high * across * into, 1, across * into, into)
+
+
+def padded(shape: Sequence[int], multiple: int) -> Shape:
+    """
+    >>> padded((20, 3, 5, 5), 8)
+    (24, 8, 5, 5)
+    """
+    return (*(-(-n // multiple) * multiple for n in shape[:2]), *shape[2:])
+
+
+def _split(whole: Tensor, layouts: Sequence[_Layout]) -> list[Tensor]:
+    parts = whole.split([math.prod(layout.shape) for layout in layouts])  # type: ignore[no-untyped-call]
+    return [layout.tensor(part) for layout, part in zip(layouts, parts, strict=True)]
 
 
 class Wide:

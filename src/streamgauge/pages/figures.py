@@ -159,11 +159,9 @@ def map_figure(
     x: list[float | None] = []
     y: list[float | None] = []
     for border in borders:
-        if x:
-            x.append(None)
-            y.append(None)
-        y += border[:, 0].round(5).tolist()
-        x += border[:, 1].round(5).tolist()
+        gap = [None] if x else []
+        y += [*gap, *border[:, 0].round(5).tolist()]
+        x += [*gap, *border[:, 1].round(5).tolist()]
     outlines = _trace("borders", "outlines", 0, [], []) | {"x": x, "y": y, "mode": "lines"}
     dots = _trace("centres", "dots", 0, [], []) | {
         "x": centres[:, 1].round(5).tolist(),
@@ -181,25 +179,17 @@ def _map_layout(x: Iterable[float | None], y: Iterable[float | None]) -> dict[st
     latitude = np.array([value for value in y if value is not None])
     margin = 0.03 * max(float(np.ptp(longitude)), float(np.ptp(latitude)), 1e-4)
 
-    def bounds(values: Floats, most: float) -> list[float]:
-        return [max(-most, float(values.min()) - margin), min(most, float(values.max()) + margin)]
+    def axis(title: str, values: Floats, most: float, **more: Any) -> dict[str, Any]:
+        low, high = float(values.min()) - margin, float(values.max()) + margin
+        limits = [max(-most, low), min(most, high)]
+        return {"title": {"text": title}, "range": limits, "constrain": "domain", **more}
 
     middle = math.radians(float(latitude.min() + latitude.max()) / 2)
     # Far from the equator a whole globe cannot be shown true to size anyway.
     ratio = 1 / max(0.2, math.cos(middle)) if np.ptp(longitude) < 90 else 1.0
     return {
-        "xaxis": {
-            "title": {"text": "longitude"},
-            "range": bounds(longitude, 180),
-            "constrain": "domain",
-        },
-        "yaxis": {
-            "title": {"text": "latitude"},
-            "range": bounds(latitude, 90),
-            "scaleanchor": "x",
-            "scaleratio": ratio,
-            "constrain": "domain",
-        },
+        "xaxis": axis("longitude", longitude, 180),
+        "yaxis": axis("latitude", latitude, 90, scaleanchor="x", scaleratio=ratio),
         "hovermode": "closest",
         "showlegend": False,
     }

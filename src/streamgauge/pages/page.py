@@ -12,11 +12,26 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_text
+from streamgauge.files import write_result
 from streamgauge.pages.figures import Figure
-from streamgauge.pages.palette import THEMES
 from streamgauge.versions import VERSION
+
+# `colours` are those of curves, bars and maps, by number; the others are CSS variables.
+THEMES: dict[str, dict[str, Any]] = {
+    "light": {
+        "paper": "#ffffff", "ink": "#1d2328", "soft": "#5b6670", "line": "#dfe3e7",
+        "tint": "#f4f6f8", "accent": "#0b6aa8", "warn": "#8a4b00", "fail": "#b3303c",
+        "colours": ["#0b6aa8", "#c8510a", "#0a8460", "#a8488a",
+                    "#9a7400", "#5b5bd6", "#b3303c", "#4f6f1c"],
+    },
+    "dark": {
+        "paper": "#14181c", "ink": "#e4e8eb", "soft": "#9aa6b0", "line": "#2e363d",
+        "tint": "#1c2227", "accent": "#6bbcf2", "warn": "#f0b267", "fail": "#ff8a92",
+        "colours": ["#5cb5ee", "#ff9557", "#3fcb9c", "#e796c9",
+                    "#e3bf4f", "#a5a5ff", "#ff8a92", "#b2d27a"],
+    },
+}  # fmt: skip
+COLOURS = len(THEMES["light"]["colours"])  # higher numbers are the same colours again, dotted
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table cell with more than text: a mark with its explanation, or a share from 0 to 1, which
-    shades it."""
+    """A table cell with a mark and its explanation, or shaded by a share from 0 to 1."""
 
     text: str
     mark: str = ""
@@ -123,14 +137,7 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file, in one step."""
-        target, text = Path(path), self.render()
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_text(target, text)
-        except OSError as error:
-            raise StreamgaugeError(f"Cannot write {target}: {error.strerror or error}.") from None
-        return target
+        return write_result(path, self.render())
 
 
 def _for_script(value: Any) -> Markup:

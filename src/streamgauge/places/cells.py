@@ -9,8 +9,7 @@ paper released no code and states no deepest level; the default `max_level` 30 i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_text
+from streamgauge.files import write_result
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -103,37 +102,18 @@ class GeoClasses:
         """Write the classes as JSON, one cell per line (see docs/places.md)."""
         header = {"format": FORMAT, "version": VERSION}
         header |= {name: getattr(self, name) for name in SETTINGS}
-        cells = [
-            {
-                "class": index,
-                "token": token,
-                "level": int(level),
-                "latitude": float(centre[0]),
-                "longitude": float(centre[1]),
-                "count": int(count),
-            }
-            for index, (token, level, centre, count) in enumerate(
-                zip(self.tokens, self.level, self.centre, self.count, strict=True)
-            )
-        ]
-        lines = ",\n".join("  " + json.dumps(cell) for cell in cells)
+        columns = {
+            "class": range(len(self)),
+            "token": self.tokens,
+            "level": self.level.tolist(),
+            "latitude": self.centre[:, 0].tolist(),
+            "longitude": self.centre[:, 1].tolist(),
+            "count": self.count.tolist(),
+        }
+        rows = zip(*columns.values(), strict=True)
+        lines = ",\n".join("  " + json.dumps(dict(zip(columns, row, strict=True))) for row in rows)
         text = json.dumps(header, indent=1)[:-2] + ',\n "cells": [\n' + lines + "\n ]\n}\n"
-        target = Path(path)
-        with writing("classes", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_text(target, text)
-        return target
-
-
-@contextmanager
-def writing(content: str, target: Path) -> Iterator[None]:
-    """Turn the errors of writing a file (a full disk, a read-only folder) into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise StreamgaugeError(
-            f"The {content} cannot be written to {target}: {error.strerror or error}."
-        ) from None
+        return write_result(path, text)
 
 
 def build_classes(
@@ -153,8 +133,6 @@ def build_classes(
     >>> classes.names, classes.count  # both lie where a cube's face, all of it, is small enough
     (('s2:5',), array([2]))
     """
-    from streamgauge.places._s2 import centres
-
     for name, value, least, most in (
         ("split_above", split_above, 1, None),
         ("keep_from", keep_from, 1, None),
@@ -188,15 +166,9 @@ def build_classes(
         )
     kept.sort()
     cells = np.array([cell for cell, _ in kept], np.uint64)
-    return GeoClasses(
-        cells,
-        np.array([count for _, count in kept], np.int64),
-        centres(cells),
-        split_above,
-        keep_from,
-        max_level,
-        int(leaves.size),
-    )
+    counts = np.array([count for _, count in kept], np.int64)
+    centre, points = centres(cells), len(leaves)
+    return GeoClasses(cells, counts, centre, split_above, keep_from, max_level, points)
 
 
 def load_classes(path: str | Path) -> GeoClasses:
@@ -245,6 +217,24 @@ def leaf_cells(latitude: ArrayLike, longitude: ArrayLike, threads: int | None = 
 
     _in_chunks(work, latitudes.size, threads)
     return leaves
+
+
+def library() -> Any:
+    try:
+        import s2geometry
+    except ImportError:
+        raise StreamgaugeError(
+            "Geographic classes need s2geometry: pip install 'streamgauge[geo]'."
+        ) from None
+    return s2geometry
+
+
+def centres(cells: Iterable[int]) -> Floats:
+    """Latitude and longitude of the centre of each cell, `[cells, 2]`."""
+    s2 = library()
+    points = [s2.S2CellId(int(cell)).ToLatLng() for cell in cells]
+    degrees = [[point.lat().degrees(), point.lng().degrees()] for point in points]
+    return np.array(degrees).reshape(-1, 2)
 
 
 def cell_of(token: str) -> int:

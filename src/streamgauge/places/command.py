@@ -30,22 +30,14 @@ def run_classes(
     **columns: str | None,
 ) -> dict[str, Any]:
     """Build classes from a table (or `use` a file of classes) and label the points of the table.
-
-    Returns the results by name, and under ``words`` the sentences to print.
-    """
+    Returns the results by name, and under ``words`` the sentences to print."""
     points = Points(data, keep=keep, **columns)
     times = points.times()
     if use is not None:
         classes = load_classes(use)
     else:
-        classes = classes_of(
-            points,
-            preparation=preparation,
-            split_above=split_above,
-            keep_from=keep_from,
-            max_level=max_level,
-            time=times,
-        )
+        limits = {"split_above": split_above, "keep_from": keep_from, "max_level": max_level}
+        classes = classes_of(points, preparation=preparation, time=times, **limits)
     # Files are written only after the whole table has been read without an error.
     labelling = label_points(points, classes, labels, threads=threads, time=times, when=calendar)
     if use is None:
@@ -141,14 +133,8 @@ def _page(
             strict=True)
     ):  # fmt: skip
         counts = f"{built_from:,}", f"{labelled:,}"
-        texts.append(
-            cell_text(
-                cell,
-                f"class {index}",
-                f"built from {counts[0]} points",
-                f"{counts[1]} points in it",
-            )
-        )
+        built = f"built from {counts[0]} points"
+        texts.append(cell_text(cell, f"class {index}", built, f"{counts[1]} points in it"))
         rows.append([f"{index}", token, f"{level}", f"{latitude:.4f}", f"{longitude:.4f}", *counts])
     header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
     return Page(

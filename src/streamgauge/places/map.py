@@ -10,10 +10,24 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages.figures import Figure, map_figure
-from streamgauge.places._s2 import centres, outline
-from streamgauge.places.cells import PREFIX, cell_of, level_of
+from streamgauge.places.cells import PREFIX, cell_of, centres, level_of, library
 
 Floats = NDArray[np.float64]
+
+
+def outline(cell: int, parts: int = 8) -> Floats:
+    """The border of a cell as latitude and longitude, closed, `[4 * parts + 1, 2]`. Edges of a cell
+    are great circles, curved on a flat map, so each is cut into `parts` segments."""
+    s2 = library()
+    polygon = s2.S2Cell(s2.S2CellId(int(cell)))
+    corners = np.array([[p.x(), p.y(), p.z()] for p in map(polygon.GetVertex, range(4))])
+    weight = np.arange(parts)[:, None] / parts
+    edges = [
+        (1 - weight) * corners[corner] + weight * corners[(corner + 1) % 4] for corner in range(4)
+    ]
+    x, y, z = np.concatenate([*edges, corners[:1]]).T
+    border: Floats = np.degrees(np.stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)], axis=1))
+    return border
 
 
 def cells_named(names: Sequence[str] | None) -> list[int] | None:
@@ -53,11 +67,9 @@ def cell_map(title: str, caption: str, cells: Sequence[int], texts: Sequence[str
 
 
 def borders(line: Floats) -> list[Floats]:
-    """A closed border as one or more closed lines on a flat map from -180 to 180 degrees.
-
-    A border that crosses the date line is drawn on both sides of it; one around a pole goes along
-    the edge of the map there. Parts beyond the edge are for the axes to cut off.
-    """
+    """A closed border as one or more closed lines on a flat map from -180 to 180 degrees. A border
+    that crosses the date line is drawn on both sides of it; one around a pole goes along the edge
+    of the map there. Parts beyond the edge are for the axes to cut off."""
     polar = np.abs(line[:-1, 0]) > 90 - 1e-9
     if polar.any():  # a corner at a pole has no longitude: on the map it is an edge, side to side
         at = int(polar.argmax())

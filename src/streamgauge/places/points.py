@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import replace_synced, temporary_path
+from streamgauge.files import write_atomic, writing
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
-from streamgauge.places.cells import GeoClasses, build_classes, writing
+from streamgauge.places.cells import GeoClasses, build_classes
 from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.typed import load_arrays
@@ -29,11 +29,9 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; 
 
 
 class Points(RoleTable):
-    """A table of points in any format of `tables.read`, a `.npy` array of columns
-    (latitude, longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, ....
-
-    Its roles are latitude, longitude, time and user.
-    """
+    """A table of points in any format of `tables.read`, a `.npy` array of columns (latitude,
+    longitude and perhaps time), or a folder of `latitude.npy`, `longitude.npy`, .... Its roles are
+    latitude, longitude, time and user."""
 
     def __init__(self, data: Any, *, keep: Sequence[str] = (), **columns: Any) -> None:
         named = isinstance(data, str | Path)
@@ -132,15 +130,10 @@ def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
 
 
 def classes_of(
-    points: Points,
-    *,
-    preparation: float = 0.05,
-    time: Ints | None = None,
-    **limits: int,
+    points: Points, *, preparation: float = 0.05, time: Ints | None = None, **limits: int
 ) -> GeoClasses:
     """Build classes from the earliest share of a table's points; `limits` are those of
-    `build_classes`. `time` are the seconds of all rows if they were read already.
-    """
+    `build_classes`. `time` are the seconds of all rows if they were read already."""
     time = points.times() if time is None else time
     rows = sum(t.num_rows for _, t in points.tables("latitude")) if time is None else len(time)
     if rows == 0:
@@ -192,13 +185,18 @@ def label_points(
         time = source.times()
     if when and time is None:
         raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
-    writer = None if target is None else _Writer(target, source, classes, time, when)
     rows = without = 0
     count = np.zeros(len(classes), np.int64)
     within = np.zeros(len(THRESHOLDS_KM))
     whole = target is not None and target.suffix.lower() != ".npy"
     roles = ("latitude", "longitude", "user") if whole else ("latitude", "longitude")
-    try:
+    with ExitStack() as stack:
+        writer = None
+        if target is not None:
+            stack.enter_context(writing(target))
+            part = stack.enter_context(write_atomic(target))
+            writer = _Writer(part, target.suffix.lower(), source, classes, time, when)
+            stack.callback(writer.close)
         for row, table in source.tables(*roles, keep=whole):
             latitude, longitude = source.coordinates(table)
             label = classes.label(latitude, longitude, threads)
@@ -212,40 +210,35 @@ def label_points(
                 within += error.within * len(location)
             if writer is not None:
                 writer.add(row, table, latitude, longitude, label)
+        if rows == 0:
+            raise StreamgaugeError(f"{source.name} has no rows: there is nothing to label.")
         if writer is not None:
             writer.finish()
-    except BaseException:
-        if writer is not None:
-            writer.discard()
-        raise
-    if rows == 0:
-        raise StreamgaugeError(f"{source.name} has no rows: there is nothing to label.")
     labelled = int(count.sum())
     share = within / labelled if labelled else np.full(len(within), np.nan)
     return Labelling(rows, labelled, without, rows - labelled - without, count, share, target)
 
 
+@dataclass
 class _Writer:
-    """Labelled rows, written to a temporary file that replaces the target when it is complete.
+    """Writes labelled rows to a file. A table in order of time is written piece by piece; another
+    one is kept in memory and sorted."""
 
-    A table in order of time is written piece by piece; another one is kept in memory and sorted.
-    """
+    file: Path
+    ending: str
+    points: Points
+    classes: GeoClasses
+    time: Ints | None
+    when: bool
+    unsorted: list[pa.Table] = field(default_factory=list)
+    labels: list[Labels] = field(default_factory=list)
+    sink: Any = None
 
-    def __init__(
-        self, target: Path, points: Points, classes: GeoClasses, time: Ints | None, when: bool
-    ) -> None:
-        self.target, self.points, self.classes, self.time = target, points, classes, time
-        self.when = when
-        self.part = temporary_path(target)
-        self.sorted = time is None or bool(np.all(time[1:] >= time[:-1]))
-        self.unsorted: list[pa.Table] = []
-        self.sink: Any = None
-        self.labels: list[Labels] = [np.empty(0, np.int32)]
-        with writing("labels", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+    def __post_init__(self) -> None:
+        self.sorted = self.time is None or bool(np.all(self.time[1:] >= self.time[:-1]))
 
     def add(self, row: int, table: Any, latitude: Array, longitude: Array, label: Labels) -> None:
-        if self.target.suffix.lower() == ".npy":
+        if self.ending == ".npy":
             self.labels.append(label)
             return
         chosen = np.flatnonzero(label >= 0)
@@ -271,35 +264,20 @@ class _Writer:
             self.unsorted.append(pa.table(columns))
 
     def _write(self, table: Any) -> None:
-        with writing("labels", self.target):
-            if self.sink is None:
-                if self.target.suffix.lower() == ".csv":
-                    from pyarrow import csv
+        from pyarrow import csv, parquet
 
-                    self.sink = csv.CSVWriter(str(self.part), table.schema)
-                else:
-                    from pyarrow import parquet
-
-                    self.sink = parquet.ParquetWriter(str(self.part), table.schema)
-            self.sink.write_table(table)
+        kind = csv.CSVWriter if self.ending == ".csv" else parquet.ParquetWriter
+        self.sink = self.sink or kind(str(self.file), table.schema)
+        self.sink.write_table(table)
 
     def finish(self) -> None:
-        if self.target.suffix.lower() == ".npy":
-            with writing("labels", self.target), self.part.open("wb") as file:
+        if self.ending == ".npy":
+            with self.file.open("wb") as file:
                 np.save(file, np.concatenate(self.labels))
-        else:
-            if self.unsorted:
-                whole = pa.concat_tables(self.unsorted)
-                self._write(whole.take(np.argsort(whole["time"].to_numpy(), kind="stable")))
-            if self.sink is None:
-                return
-            self.sink.close()
-        with writing("labels", self.target):
-            replace_synced(self.part, self.target)
+        elif self.unsorted:
+            whole = pa.concat_tables(self.unsorted)
+            self._write(whole.take(np.argsort(whole["time"].to_numpy(), kind="stable")))
 
-    def discard(self) -> None:
+    def close(self) -> None:
         if self.sink is not None:
-            with suppress(OSError):
-                self.sink.close()
-        with suppress(OSError):
-            self.part.unlink(missing_ok=True)
+            self.sink.close()

@@ -10,21 +10,31 @@ from streamgauge.record.run import LogTable, Run
 from streamgauge.record.tables import TABLES
 
 _MISSING = "(absent)"
+_LEFT_OUT = {"timing", "labels"}  # labels are compared as columns of the predictions
 
 
 def differences(a: Run, b: Run) -> dict[str, Any]:
     """All differences as plain values; `same` is true if the logs are identical.
 
     `configuration`, `environment` and `data` map a dotted name to the two values; `logs` maps a
-    table to its first differing step, row and columns.
+    table to its first differing step, row and columns, of the columns that both logs have;
+    `columns` maps a table to those that only the first and only the second has, which are no
+    difference between logs of different versions.
     """
+    tables = {name: (_table(a, name), _table(b, name)) for name in TABLES if name not in _LEFT_OUT}
     logs = {
         name: difference
-        for name in TABLES
-        if name != "timing" and (difference := _first_difference(a, b, name)) is not None
+        for name, pair in tables.items()
+        if (difference := _first_difference(*pair)) is not None
     }
+    columns = {
+        name: [[c for c in left if c not in right], [c for c in right if c not in left]]
+        for name, (left, right) in tables.items()
+        if set(left) != set(right)
+    }
+    versions = {run.header["log_version"] for run in (a, b)}
     return {
-        "same": not logs,
+        "same": not logs and (not columns or len(versions) > 1),
         "configuration": _compare(a.header["config"], b.header["config"]),
         "environment": _compare(_environments(a), _environments(b)),
         "data": _compare(
@@ -32,6 +42,7 @@ def differences(a: Run, b: Run) -> dict[str, Any]:
             {k: v for k, v in b.stream.items() if k != "settings"},
         ),
         "logs": logs,
+        "columns": columns,
         "first_step": min((difference["step"] for difference in logs.values()), default=None),
     }
 
@@ -59,13 +70,14 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def _first_difference(a: Run, b: Run, name: str) -> dict[str, Any] | None:
+def _table(run: Run, name: str) -> LogTable:
+    return run.joined_predictions(keep_all=True) if name == "predictions" else run.table(name)
+
+
+def _first_difference(left: LogTable, right: LogTable) -> dict[str, Any] | None:
     """The first row at which a table differs, None if there is none."""
-    left, right = a.table(name), b.table(name)
     rows = min(left.rows, right.rows)
-    first, columns = rows, sorted(set(left) ^ set(right))
-    if columns:
-        first = 0
+    first, columns = rows, list[str]()
     for column in [c for c in left if c in right]:
         x, y = left[column][:rows], right[column][:rows]
         equal = (x == y) | ((x != x) & (y != y))  # NaN is equal to NaN
@@ -75,7 +87,7 @@ def _first_difference(a: Run, b: Run, name: str) -> dict[str, Any] | None:
                 first, columns = row, []
             if row == first:
                 columns.append(column)
-    if first == rows and left.rows == right.rows and not columns:
+    if first == rows and left.rows == right.rows:
         return None
     if first < rows:
         return {"step": _step(left, first), "row": first, "columns": columns}

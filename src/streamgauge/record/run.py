@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.record.tables import TABLES
+from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header, read_progress
+from streamgauge.tables.late import LabelledParquet
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
@@ -30,7 +32,7 @@ class LogTable(Mapping[str, NDArray[Any]]):
 
     def _read_names(self) -> list[str]:
         if not self._files:
-            return list(TABLES[self.name])
+            return list(columns_of(self.name, frozenset()))
         return list(self._open(self._files[0]).schema_arrow.names)
 
     def _open(self, file: Path) -> Any:
@@ -48,11 +50,14 @@ class LogTable(Mapping[str, NDArray[Any]]):
         if column not in self._names:
             raise KeyError(column)
         if column not in self._loaded:
-            parts = [self._read(file, column) for file in self._files]
-            kind = TABLES[self.name].get(column, "float64")
-            empty = np.empty(0, "U1" if kind == "text" else "f8" if kind == "scalar" else kind)
-            self._loaded[column] = np.concatenate(parts) if parts else empty
+            self._loaded[column] = self._load(column)
         return self._loaded[column]
+
+    def _load(self, column: str) -> NDArray[Any]:
+        parts = [self._read(file, column) for file in self._files]
+        kind = TABLES[self.name].get(column, "float64")
+        empty = np.empty(0, "U1" if kind == "text" else "f8" if kind == "scalar" else kind)
+        return np.concatenate(parts) if parts else empty
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -75,6 +80,33 @@ class LogTable(Mapping[str, NDArray[Any]]):
                         break
                     piece = {name: _as_array(batch.column(name)) for name in columns}
                 yield piece
+
+
+class LabelledPredictions(LogTable):
+    """Predictions with the labels that came later, from the table `labels` (log version 2).
+
+    Rows without a label are left out; with `keep_all` they stay, and their label is NaN.
+    """
+
+    def __init__(self, answers: LogTable, labels: LogTable, keep_all: bool = False) -> None:
+        super().__init__(answers.name, answers._files)
+        self._joined = LabelledParquet(self._files, labels._files, "the log")
+        self._names = list(self._joined.names)
+        known = np.asarray(self._joined.read(["label"])["label"].is_valid())
+        self._rows = np.flatnonzero(known | keep_all)
+
+    def _load(self, column: str) -> NDArray[Any]:
+        values = _as_array(self._joined.read([column]).column(0))[self._rows]
+        whole = column == "label" and bool((values == values).all())
+        return values.astype(np.int32) if whole else values
+
+    @property
+    def rows(self) -> int:
+        return len(self._rows)
+
+    def pieces(self, columns: list[str], rows: int = 1 << 20) -> Iterator[dict[str, NDArray[Any]]]:
+        for start in range(0, len(self._rows), rows):
+            yield {name: self[name][start : start + rows] for name in columns}
 
 
 @contextmanager
@@ -114,6 +146,24 @@ class Run:
         self.checkpoint: str | None = progress.get("checkpoint")
         self._segments: dict[str, int] = progress["segments"]
         self._tables: dict[str, LogTable] = {}
+
+    @cached_property
+    def predictions(self) -> LogTable:
+        """The answers whose label is known; `table("predictions")` has all rows as stored."""
+        return self.joined_predictions()
+
+    def joined_predictions(self, keep_all: bool = False) -> LogTable:
+        """The answers with their labels; `keep_all` keeps those without one, as NaN."""
+        table = self.table("predictions")
+        if self.header["log_version"] < 2 or not table.rows:
+            return table
+        return LabelledPredictions(table, self.table("labels"), keep_all)
+
+    @property
+    def unlabelled(self) -> int:
+        """Answers whose label has not arrived."""
+        stored, joined = self.table("predictions"), self.predictions
+        return 0 if joined is stored else stored.rows - joined.rows
 
     def __getattr__(self, name: str) -> LogTable:
         if name.startswith("_") or name not in TABLES:

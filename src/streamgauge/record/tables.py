@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LOG_VERSION = 1
+LOG_VERSION = 2  # the newest; a log without what version 2 adds is written as version 1
 
 # NumPy types; "text" is a dictionary-encoded string, "scalar" a number or a 0-d tensor.
 TABLES: dict[str, dict[str, str]] = {
@@ -25,7 +25,12 @@ TABLES: dict[str, dict[str, str]] = {
         "task": "int32",
         "user": "int64",
         "time": "float64",
+        "logp": "float64",
+        "target": "float64",
+        "answer": "float64",
+        "id": "text",
     },
+    "labels": {"sample": "int64", "label": "int32", "label_time": "float64"},
     "evaluations": {
         "evaluation": "int32",
         "step": "int32",
@@ -62,11 +67,20 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 # Columns that are left out of the log where the stream does not have them.
-OPTIONAL = {"task", "user", "time"}
+OPTIONAL = frozenset({"task", "user", "time"})
+# The table and the columns that log version 2 adds, where a writer names them.
+ADDED = frozenset({"labels", "logp", "target", "answer", "id"})
 
 
-def columns_of(table: str, absent: frozenset[str]) -> dict[str, str]:
-    return {n: kind for n, kind in TABLES[table].items() if n not in absent or n not in OPTIONAL}
+def columns_of(
+    table: str, absent: frozenset[str], added: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The columns of a table and their kinds, without those that a log does not have. With the
+    table `labels`, predictions may lack the column `label`."""
+    left_out = (absent & OPTIONAL) | (ADDED - added)
+    if table == "predictions" and "labels" in added:
+        left_out |= absent & {"label"}
+    return {name: kind for name, kind in TABLES[table].items() if name not in left_out}
 
 
 _PLAIN = (int, float, str)
@@ -94,7 +108,9 @@ class RowBuffer:
             value = values[name]
             if rows == 1 and type(value) in _PLAIN:  # faster than a slice
                 array[start] = value
-            elif array.dtype.hasobject and type(value) is not str:
+            elif self.columns[name] == "text":
+                array[start:end] = value
+            elif array.dtype.hasobject:
                 for row in range(start, end):  # a slice would make NumPy copy from the device
                     array[row] = value
             elif hasattr(value, "detach") and not value.is_cpu:

@@ -22,22 +22,35 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
-from streamgauge.record.tables import LOG_VERSION, TABLES, RowBuffer, columns_of
+from streamgauge.record.tables import ADDED, LOG_VERSION, TABLES, RowBuffer, columns_of
 
 # Limit of rows of one table in memory; a table that reaches the limit asks for a checkpoint.
 MAX_ROWS = 1 << 19
 
 
 class RunWriter:
-    """The only writer of a run folder: holds its lock from construction to `close`."""
+    """The only writer of a run folder: holds its lock from construction to `close`.
 
-    def __init__(self, path: Path, header: dict[str, Any], absent: frozenset[str]) -> None:
-        self.path = path
+    `absent` and `added` say which optional columns the log has (see `columns_of`).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: dict[str, Any],
+        absent: frozenset[str],
+        added: frozenset[str] = frozenset(),
+    ) -> None:
+        self.path, self._version = path, LOG_VERSION if added else 1
         with _disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             self._lock = acquire_lock(path, f"{path} is being written by another process.")
-        self.rows = {name: RowBuffer(columns_of(name, absent)) for name in TABLES}
-        self._segments = dict.fromkeys(TABLES, 0)
+        self.rows = {
+            name: RowBuffer(columns_of(name, absent, added))
+            for name in TABLES
+            if name not in ADDED - added
+        }
+        self._segments = dict.fromkeys(self.rows, 0)
         self._state: dict[str, Any] | None = None
         self.step = 0
         self.threads: int | None = None  # of the first start, where this run is resumed
@@ -52,7 +65,7 @@ class RunWriter:
         progress = read_progress(self.path)
         stored = self.path / "run.json"
         if progress is None:
-            write_json(stored, {"log_version": LOG_VERSION, **header})
+            write_json(stored, {"log_version": self._version, **header})
         else:
             header_before = read_header(self.path)
             if header_before["environment"] != header["environment"]:
@@ -73,7 +86,7 @@ class RunWriter:
         for file in self.path.glob("checkpoint-*"):
             if file.name != keep:
                 file.unlink()
-        for name in TABLES:
+        for name in self._segments:
             for file in (self.path / "log" / name).glob("[0-9]*.parquet*"):
                 if file.suffix in TEMPORARY or int(file.stem) >= self._segments[name]:
                     file.unlink()
@@ -98,8 +111,9 @@ class RunWriter:
         """Whether a checkpoint should be made now to keep memory bounded."""
         return any(rows.count >= MAX_ROWS for rows in self.rows.values())
 
-    def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None:
-        """Write the rows collected so far and the state that continues from them."""
+    def checkpoint(self, step: int, state: dict[str, Any] | None, done: bool = False) -> None:
+        """Write the rows collected so far and the state that continues from them (None: no state,
+        for logs of loops that are not ours)."""
         import pyarrow.parquet as pq
 
         with _disk_errors(self.path, f"the log up to step {self.step} is safe"):
@@ -111,9 +125,11 @@ class RunWriter:
                         pq.write_table(rows.take(), part, compression="zstd")
                     self._segments[name] += 1
             before = (read_progress(self.path) or {}).get("checkpoint")
-            checkpoint = f"checkpoint-{step}.pt"
-            with write_atomic(self.path / checkpoint) as part:
-                _save(state, part)
+            checkpoint = None
+            if state is not None:
+                checkpoint = f"checkpoint-{step}.pt"
+                with write_atomic(self.path / checkpoint) as part:
+                    _save(state, part)
             write_json(
                 self.path / "progress.json",
                 {"step": step, "done": done, "checkpoint": checkpoint, "segments": self._segments},
@@ -144,9 +160,12 @@ def read_header(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
     version = header.get("log_version") if isinstance(header, dict) else None
-    if not isinstance(version, int) or version > LOG_VERSION:
+    if not isinstance(version, int):
+        raise StreamgaugeError(f"{file} names no log version: it is damaged, or not of a run.")
+    if version > LOG_VERSION:
         raise StreamgaugeError(
-            f"{path} has log version {version}; this program reads versions up to {LOG_VERSION}."
+            f"{path} has log version {version}, and this streamgauge reads versions up to "
+            f"{LOG_VERSION}: install a newer streamgauge to read it."
         )
     return header
 

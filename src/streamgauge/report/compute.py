@@ -130,7 +130,8 @@ def compute_figure(computed: Compute) -> Figure:
         most = max(p.flops.mean for p in shown)
         x |= {"range": [-0.03 * most, 1.06 * most]}
     top = 1.15 * max(100 * p.accuracy.mean for p in shown)
-    unit = f"; {computed.reference} takes {_of_er(computed)}" if computed.reference else ""
+    er = [scaled(p.flops.mean) for p in computed.points if p.learner == computed.reference]
+    unit = f"; {computed.reference} takes {er[0]}" if er else ""
     return figure(
         "Accuracy over compute",
         _caption(computed),
@@ -162,11 +163,6 @@ def _ratio(computed: Compute) -> float:
 
 def _logarithmic(computed: Compute) -> bool:
     return _ratio(computed) > WIDE
-
-
-def _of_er(computed: Compute) -> str:
-    er = next(p for p in computed.points if p.learner == computed.reference)
-    return scaled(er.flops.mean)
 
 
 def scaled(flops: float) -> str:

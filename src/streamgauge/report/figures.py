@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.metrics import (
-    accuracy_matrix,
-    average_accuracy,
-    near_future_accuracy,
-    retention_curve,
-    running_accuracy,
-    spread,
-)
+from streamgauge import metrics
+from streamgauge.errors import StreamgaugeError
 from streamgauge.pages.figures import POINTS, Figure, Trace, band, figure, level, line, thin
+from streamgauge.places.map import cell_map, cell_text, cells_named
 from streamgauge.record import Run
 from streamgauge.report.blind import BlindLevel, blind_level
-from streamgauge.report.class_map import class_map
 from streamgauge.report.compute import compute, compute_figure
-from streamgauge.report.leaderboard import Board, Row
-from streamgauge.report.ties import NEAR_FUTURE
+from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
 
 Floats = NDArray[np.float64]
 Curve = tuple[Floats, Floats]
 NO_CURVE: Curve = (np.empty(0), np.empty(0))
+BANDS = (
+    "Bands are one standard deviation over seeds. Click a name to hide its curve, twice to see it "
+    "alone."
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def figures(board: Board) -> Figures:
         accuracy=[drawn for drawn in accuracy if drawn is not None],
         training=_training(runs),
         matrices=[
-            (row.learner, np.asarray(spread([c.matrix for c in curves]).mean))
+            (row.learner, np.asarray(metrics.spread([c.matrix for c in curves]).mean))
             for row, curves in runs
             if curves[0].matrix.size and len({c.matrix.shape for c in curves}) == 1
         ],
@@ -89,10 +87,10 @@ def _curves(run: Run, shifts: Sequence[int]) -> _Curves:
     tasks = run.stream["tasks"] > 1 and len(run.evaluations["evaluation"]) > 0
     return _Curves(
         running=running,
-        near=near_future_accuracy(run, shifts) if len(running[0]) else np.empty(0),
+        near=metrics.near_future_accuracy(run, shifts) if len(running[0]) else np.empty(0),
         retained=retained_curve(run),
-        matrix=accuracy_matrix(run) if tasks else np.empty((0, 0)),
-        training={name: _scalar(run, name) for name in np.unique(run.training["name"]).tolist()},
+        matrix=metrics.accuracy_matrix(run) if tasks else np.empty((0, 0)),
+        training={n: scalar_curve(run, n) for n in np.unique(run.training["name"]).tolist()},
     )
 
 
@@ -109,14 +107,14 @@ def online_curve(run: Run) -> Curve:
     label, prediction = online_answers(run)
     if not len(label):
         return NO_CURVE
-    return thin(np.arange(1.0, len(label) + 1), running_accuracy(label, prediction))
+    return thin(np.arange(1.0, len(label) + 1), metrics.running_accuracy(label, prediction))
 
 
 def retained_curve(run: Run) -> Curve:
     """Accuracy of the final model on held-out samples up to each position."""
     if not len(run.answers["evaluation"]):
         return NO_CURVE
-    retention = retention_curve(run)
+    retention = metrics.retention_curve(run)
     return thin(retention.position, retention.accuracy)
 
 
@@ -126,7 +124,7 @@ def known_points(x: Floats, y: Floats) -> Curve:
     return x[known], y[known]
 
 
-def _scalar(run: Run, name: str) -> Curve:
+def scalar_curve(run: Run, name: str) -> Curve:
     """Means over equal stretches of a scalar that training returned."""
     table = run.training
     rows = np.flatnonzero(table["name"] == name)
@@ -175,7 +173,7 @@ def _retained(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
 def _average(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
     def after(curves: _Curves) -> Curve:
         tasks = np.arange(1, len(curves.matrix) + 1, dtype=np.float64)
-        return tasks, average_accuracy(curves.matrix) if len(tasks) else np.empty(0)
+        return tasks, metrics.average_accuracy(curves.matrix) if len(tasks) else np.empty(0)
 
     traces = _lines(runs, after, markers=True)
     levels = []
@@ -194,11 +192,7 @@ def _training(runs: _Runs) -> list[Figure]:
     names = sorted({name for _, several in runs for curves in several for name in curves.training})
     drawn = []
     for name in names:
-
-        def curve(curves: _Curves, name: str = name) -> Curve:
-            return curves.training.get(name, NO_CURVE)
-
-        traces = _lines(runs, curve, scale=1.0)
+        traces = _lines(runs, lambda curves: curves.training.get(name, NO_CURVE), scale=1.0)  # noqa: B023
         drawn.append(curve_figure(name, "", traces, "step", "", from_zero=False))
     return [each for each in drawn if each is not None]
 
@@ -227,7 +221,7 @@ def mean_lines(
             continue
         fewest = min(len(x) for x, _ in seeds)
         x = np.mean([_resampled(x, fewest) for x, _ in seeds], axis=0)
-        y = spread([_resampled(y, fewest) for _, y in seeds])
+        y = metrics.spread([_resampled(y, fewest) for _, y in seeds])
         deviation = y.deviation if len(seeds) > 1 else None
         if deviation is not None:
             low, high = y.mean - deviation, y.mean + deviation
@@ -259,3 +253,31 @@ def curve_figure(
     if all(trace["meta"]["role"] == "level" for trace in traces):
         return None
     return figure(title, caption, traces, *axes, **more)
+
+
+def class_map(board: Board) -> Figure | str | None:
+    """The map; None if classes are no cells; a sentence if the cells cannot be drawn."""
+    cells = cells_named(board.stream.get("class_names"))
+    if cells is None:
+        return None
+    texts = [[f"class {number}"] for number in range(len(cells))]
+    rows = [row for row in board.rows if row.runs]
+    for row in rows:
+        label, prediction = online_answers(row.runs[0])
+        count = np.bincount(label, minlength=len(cells))
+        hits = np.bincount(label, label == prediction, len(cells))
+        for number, text in enumerate(texts):
+            if row is rows[0]:
+                text.append(f"{count[number]:,} samples")
+            if count[number]:
+                text.append(f"{escape(row.learner)}: {hits[number] / count[number]:.1%} right")
+    try:
+        return cell_map(
+            "Where the classes are",
+            "Each outline is an S2 cell, one class. Point at its centre for the accuracy of the "
+            "first seed of each learner in it.",
+            cells,
+            [cell_text(cell, *text) for cell, text in zip(cells, texts, strict=True)],
+        )
+    except StreamgaugeError as error:
+        return f"The classes are S2 cells, but there is no map. {error}"

@@ -1,4 +1,5 @@
-"""Leaderboards: the scores of learners on a stream, as data for text and HTML."""
+"""Leaderboards: the scores of learners on a stream, as data for text and HTML, and which learners
+cannot be told apart from the best."""
 
 from __future__ import annotations
 
@@ -7,12 +8,131 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge.metrics import Spread, score, spread
+from streamgauge.metrics.compare import BLOCKS, compare
+from streamgauge.metrics.compare import leaderboard as compare_all
 from streamgauge.record import PLACES, Run
-from streamgauge.report.ties import NEAR_FUTURE as NEAR_FUTURE
-from streamgauge.report.ties import NO_TIES, Ties, ties
+
+Floats = NDArray[np.float64]
+NEAR_FUTURE = "near_future_accuracy@"
+LEVEL = 0.05
+NAMED = 3  # learners that a sentence names; more are counted
+
+
+class Ties(NamedTuple):
+    names: frozenset[str] = frozenset()  # the best among them; empty where nothing is tied
+    sentence: str = ""
+
+
+NO_TIES = Ties()
+
+
+def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
+    """Compare all pairs of rows by the score that orders them, on the seeds that all of them have
+    and the samples that all of them answered (`metrics.compare`, corrected by Holm)."""
+    scored = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
+    if len(scored) < 2:
+        return NO_TIES
+    by_pair = {
+        row.learner: {_pair(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
+        for row in scored
+    }
+    shared = sorted(set.intersection(*(set(of) for of in by_pair.values())))
+    if not shared:
+        return Ties(sentence="The learners share no seed, so they cannot be compared pair by pair.")
+    each = {name: [of[pair] for pair in shared] for name, of in by_pair.items()}
+    shift = _shift(order)
+    if shift is None and len(shared) == 1:
+        return Ties(sentence=f"By {title} one seed cannot tell which learners differ.")
+    results: dict[str, Any]
+    if shift is None:
+        results, blocks = {n: [of[order] for _, of in runs] for n, runs in each.items()}, 1
+    else:
+        runs_only = {n: [run for run, _ in runs] for n, runs in each.items()}
+        results, blocks = _stretches(runs_only, shift)
+    if not results:
+        why = "The learners answered no samples in common, so they are not compared."
+        return Ties(sentence=why)
+    board = compare_all(results, blocks, LEVEL)
+    best = max(scored, key=lambda row: _mean(row, order)).learner
+    tied = next(line.tied_with for line in board if line.name == best)
+    seeds = f"{len(shared)} seed{'s' if len(shared) > 1 else ''}"
+    over = seeds if shift is None else f"{seeds} and {blocks} stretches of the stream"
+    method = f"by {title}, paired over {over}, all pairs, Holm's correction, 5 %"
+    if len(shared) == 1:
+        method += "; other seeds may differ"
+    if not tied:
+        return Ties(sentence=f"{best} differs from every other learner ({method}).")
+    # Where two seeds differ more than stretches, the test has one degree of freedom: even 27 points
+    # may not be significant then, and a mark that reads as "equal" would mislead.
+    unknown = {name for name in tied if _undecided(results[best], results[name], blocks)}
+    marked = [name for name in tied if name not in unknown]
+    sentences = [f"= cannot be told apart from the best ({method})."] if marked else []
+    if unknown:
+        names = [row.learner for row in scored if row.learner in unknown]
+        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(scored) - 1} others"]
+        why = "two seeds are too few" if len(shared) == 2 else "this is too little"
+        beginning = f"Whether {best} differs from {', '.join(others)} is not known"
+        sentences.append(
+            f"{beginning}: {why}{'' if marked else f' ({method})'}; run three or more."
+        )
+    return Ties(frozenset({best, *marked} if marked else ()), " ".join(sentences))
+
+
+def _undecided(best: Any, other: Any, blocks: int) -> bool:
+    """Whether a difference is tested with fewer than two degrees of freedom."""
+    comparison = compare(best, other, blocks)
+    return comparison.freedom < 2 and abs(comparison.difference) > 1e-13
+
+
+def _mean(row: Row, order: str) -> float:
+    return float(row.scores[order].mean) if order in row.scores else math.nan
+
+
+def _pair(run: Run) -> tuple[Any, ...]:
+    return run.seed, run.stream["data_hash"], run.stream["order_hash"]
+
+
+def _shift(order: str) -> int | None:
+    """Samples ahead, for scores that are a mean over samples of the stream."""
+    if order == "online_accuracy":
+        return 0
+    return int(order.removeprefix(NEAR_FUTURE)) if order.startswith(NEAR_FUTURE) else None
+
+
+def _stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Floats]], int]:
+    """Accuracies on equal stretches of the stream, of steps that every learner answered."""
+    hits = {name: [_steps(Run(run.path), shift) for run in runs] for name, runs in each.items()}
+    seeds = range(len(next(iter(hits.values()))))
+    common = []
+    for seed in seeds:
+        length = min(counts[seed][1].size for counts in hits.values())
+        common.append(np.logical_and.reduce([h[seed][1][:length] > 0 for h in hits.values()]))
+    blocks = min(BLOCKS, *(int(keep.sum()) for keep in common))
+    if blocks == 0:
+        return {}, 0
+    shares: dict[str, list[Floats]] = {name: [] for name in hits}
+    for name, of_seed in hits.items():
+        for keep, (right, count) in zip(common, of_seed, strict=True):
+            right, count = right[: len(keep)][keep], count[: len(keep)][keep]
+            stretch = np.arange(len(count)) * blocks // len(count)
+            shares[name].append(np.bincount(stretch, right) / np.bincount(stretch, count))
+    return shares, blocks
+
+
+def _steps(run: Run, shift: int) -> tuple[Floats, Floats]:
+    """How many samples of each step were answered right, and how many were answered."""
+    table = run.predictions
+    rows = np.flatnonzero(table["shift"] == shift)
+    step = table["step"][rows]
+    correct = (table["label"][rows] == table["prediction"][rows]).astype(np.float64)
+    return np.bincount(step, correct).astype(np.float64), np.bincount(step).astype(np.float64)
+
 
 # Settings of a stream in which the runs of one row may differ.
 SEEDS = ("seed", "order_seed", "class_seed", "split_seed")
@@ -22,13 +142,9 @@ OWN_DATA = frozenset(
 )
 # Default timing of training and labels.
 TIMING = {
-    "cost": "1",
-    "costs": [],
-    "predict_cost": "0",
-    "busy": "drop",
-    "preempt": False,
+    "cost": "1", "costs": [], "predict_cost": "0", "busy": "drop", "preempt": False,
     "label_delay": 0,
-}
+}  # fmt: skip
 # Of these, settings of a learner: methods with different costs share a board.
 COSTS = ("cost", "costs")
 # Built-in learners that ignore inputs, for runs whose header does not record it.
@@ -75,12 +191,18 @@ class Board:
 
     @property
     def left_out(self) -> list[str]:
-        """A sentence for every run that is not in the means."""
+        """A sentence for every run that is not in the means, or not with all its answers."""
         return [
             f"{row.learner}, seed {run.seed}, is incomplete (step {run.step} of "
             f"{run.stream['steps']}) and left out of the means."
             for row in self.rows
             for run in row.incomplete
+        ] + [
+            f"{row.learner}, seed {run.seed}: {run.unlabelled:,} answers have no label and are not "
+            "scored."
+            for row in self.rows
+            for run in row.runs
+            if run.unlabelled
         ]
 
 
@@ -109,6 +231,10 @@ def percent(value: Spread | None) -> str:
     return f"{mean:.1f}" + (
         "" if math.isnan(value.deviation) else f" ± {100 * value.deviation:.1f}"
     )
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def told_apart(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
@@ -179,12 +305,7 @@ def _board(title: str, runs: Iterable[Run]) -> Board:
     shifts = [c.score for c in columns if c.score.startswith(NEAR_FUTURE)]
     candidates = [*shifts[-1:], "average_accuracy", "retained_accuracy", "online_accuracy"]
     order = next((name for name in candidates if name in scores), "")
-
-    def height(row: Row) -> float:
-        mean = row.scores[order].mean if order in row.scores else math.nan
-        return math.inf if math.isnan(mean) else -mean
-
-    rows.sort(key=height)
+    rows.sort(key=lambda row: -np.nan_to_num(_mean(row, order), nan=-np.inf))
     title_of_order = next((c.title for c in columns if c.score == order), "")
     timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
     tied = ties(rows, order, title_of_order)
@@ -198,11 +319,9 @@ def _timing(learners: Sequence[tuple[str, Run]]) -> str:
         values = [run.header["config"]["protocol"].get(name, default) for _, run in learners]
         shown = [",".join(value) if isinstance(value, list) else str(value) for value in values]
         if len(set(shown)) > 1:
-            parts = (
-                f"{learner} {value or '–'}"
-                for (learner, _), value in zip(learners, shown, strict=True)
-            )
-            differing.append(f"protocol.{name} by learner: {', '.join(parts)}")
+            pairs = zip(learners, shown, strict=True)
+            parts = ", ".join(f"{learner} {value or '–'}" for (learner, _), value in pairs)
+            differing.append(f"protocol.{name} by learner: {parts}")
         elif str(values[0]) != str(default):
             shared.append(f"protocol.{name}={shown[0]}")
     sentences = [f"Timing is not the default: {', '.join(shared)}."] if shared else []

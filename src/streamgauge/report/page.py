@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Page, PageTable, Section, Text, shaded_table
 from streamgauge.record import Run
 from streamgauge.report.blind import BlindLevel
-from streamgauge.report.figures import Figures, figures
-from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
-from streamgauge.report.ties import NEAR_FUTURE
+from streamgauge.report.figures import BANDS, Figures, figures
+from streamgauge.report.leaderboard import NEAR_FUTURE, NOTE, Board, leaderboard, percent, share
 
 TITLES = 3  # boards that the title names; more are counted
 
@@ -119,31 +118,23 @@ def _how_to_read(blind: BlindLevel | None) -> str:
             "among 1, 10, 100 and 1000 on the first tenth of the stream. On held-out samples it "
             "gives its last answer."
         )
-    return (
-        f"{level} Bands are one standard deviation over seeds. Click a name to hide its curve, "
-        "twice to see it alone."
-    )
+    return f"{level} {BANDS}"
 
 
 def summary(board: Board, drawn: Figures) -> str:
     """The results of a board in a few sentences, each of which follows from its numbers."""
-    stream = board.stream
     learners = f"{len(board.rows)} learner{'s' if len(board.rows) > 1 else ''}"
-    text = [
-        f"{learners} on the stream {stream['name']}: {stream['samples']:,} samples of "
-        f"{stream['classes']} classes in {stream['steps']:,} steps of up to "
-        f"{stream['step_size']}."
-    ]
+    text = [f"{learners} on {stream_text(board.stream)}."]
     online = _means(board, "online_accuracy")
     if online:
         best = max(online, key=lambda name: online[name])
-        text.append(f"Online, {best} is right most often, {_share(online[best])} of the time.")
+        text.append(f"Online, {best} is right most often, {share(online[best])} of the time.")
     if online and drawn.blind is not None:
         level = float(drawn.blind.accuracy[0])
         seeing = [online[r.learner] for r in board.rows if r.sees_input and r.learner in online]
         above = sum(mean > level for mean in seeing)
         text.append(
-            f"Repeating recent labels without a look at any input is worth {_share(level)} "
+            f"Repeating recent labels without a look at any input is worth {share(level)} "
             f"({drawn.blind.name})"
             + (f"; above that: {above} of the {len(seeing)} that look." if seeing else ".")
         )
@@ -153,19 +144,23 @@ def summary(board: Board, drawn: Figures) -> str:
         best = max(ahead, key=lambda name: ahead[name])
         text.append(
             f"Asked {shifts[-1].score.removeprefix(NEAR_FUTURE)} samples ahead, where recent "
-            f"labels are worth {_share(float(drawn.blind.accuracy[-1]))}, {best} is right most "
-            f"often, {_share(ahead[best])} of the time."
+            f"labels are worth {share(float(drawn.blind.accuracy[-1]))}, {best} is right most "
+            f"often, {share(ahead[best])} of the time."
         )
     return " ".join(text)
+
+
+def stream_text(stream: Mapping[str, Any]) -> str:
+    """The name and the size of a stream."""
+    return (
+        f"the stream {stream['name']}: {stream['samples']:,} samples of {stream['classes']} "
+        f"classes in {stream['steps']:,} steps of up to {stream['step_size']}"
+    )
 
 
 def _means(board: Board, name: str) -> dict[str, float]:
     means = {row.learner: row.scores[name].mean for row in board.rows if name in row.scores}
     return {learner: mean for learner, mean in means.items() if mean == mean}
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def _run_section(run: Run) -> Section:

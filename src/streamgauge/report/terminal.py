@@ -96,8 +96,7 @@ def _compute_text(title: str, computed: Compute) -> str:
 
 
 def scores_text(runs: Iterable[Run]) -> str:
-    """Every score of every learner, mean ± deviation over seeds; tables as wide as fits. A run that
-    is incomplete has a column of its own."""
+    """Every score of every learner, mean ± deviation over seeds, and those of incomplete runs."""
     parts = []
     for board in leaderboard(runs):
         columns = _score_columns(board)
@@ -151,8 +150,15 @@ def differences_text(differences: Mapping[str, Any]) -> str:
         columns = [folding(title) for title in (kind, "first", "second")]
         rows = [[name, *map(str, values)] for name, values in differences[kind].items()]
         parts.append(text_table(columns, rows))
+    for table_name, only in differences["columns"].items():
+        for which, names in zip(("first", "second"), only, strict=True):
+            if names:
+                parts.append(f"only the {which} log has {table_name}: {', '.join(names)}")
     if differences["same"]:
-        return "\n".join([*parts, "The logs are identical, times apart."])
+        shared = " in the columns that both have" if differences["columns"] else ""
+        return "\n".join([*parts, f"The logs are identical{shared}, times apart."])
+    if not differences["logs"]:
+        return "\n".join([*parts, "The logs differ only in the columns that they have."])
     parts.append(f"The logs differ first at step {differences['first_step']}:")
     for table_name, first in differences["logs"].items():
         if "rows" in first:

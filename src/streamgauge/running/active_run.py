@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from streamgauge import engine as engines
+from streamgauge import metrics
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.base import Learner
 from streamgauge.record import Run, RunWriter
 from streamgauge.record.renamed import current_state
-from streamgauge.running.determinism import explain_refusals, make_deterministic
-from streamgauge.running.end_notes import end_notes
+from streamgauge.running import determinism
 from streamgauge.running.execution import Execution
-from streamgauge.running.header import absent_columns, run_config, run_header
-from streamgauge.running.identity import identity
-from streamgauge.running.loop import Loop
+from streamgauge.running.executors.torchrun import Ranks, of_torchrun
+from streamgauge.running.header import absent_columns, identity, run_config, run_header
+from streamgauge.running.lookahead import LookAhead, nth
+from streamgauge.running.loop import Loop, Progress
 from streamgauge.running.plan import PlannedRun, check_seed
 from streamgauge.running.prefetch import prefetching, with_prefetch
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.threads import suitable_threads, threads
 from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
-from streamgauge.streams.resident import Resident, fits
-
-if TYPE_CHECKING:
-    import torch
-
-    from streamgauge.learners.base import Learner
-    from streamgauge.running.executors.torchrun import Ranks
-
-Progress = Callable[[Loop], None]
+from streamgauge.streams.gate import Resident, fits
 
 
 class FolderStore(typing.Protocol):
@@ -70,11 +65,9 @@ def run_to_completion(run: StepwiseRun) -> None:
 
 
 class ActiveRun:
-    """One learner on one stream into one run folder.
-
-    Made, it knows its folder (`path`) and whether the run is `complete` already; `open` starts it
-    or loads its last checkpoint; `steps` advances it; `close` releases the folder.
-    """
+    """One learner on one stream into one run folder. Made, it knows its folder (`path`) and whether
+    the run is `complete` already; `open` starts it or loads its last checkpoint; `steps` advances
+    it; `close` releases the folder."""
 
     def __init__(
         self,
@@ -91,8 +84,6 @@ class ActiveRun:
         path: Path | None = None,  # of its folder, where that is not a new one in `out`
         store: FolderStore | None = None,
     ) -> None:
-        import torch
-
         self.stream, self.recipe = stream, recipe
         self.protocol = protocol or Protocol()
         self.seed = check_seed(seed, "seed")
@@ -100,7 +91,7 @@ class ActiveRun:
         if self.ranks is not None:
             execution = replace(execution, engine="eager", profile=None)
             if self.ranks.rank:
-                execution, progress = replace(execution, log=_discard), None
+                execution, progress = replace(execution, log=lambda _: None), None
         if execution.profile is not None:
             execution = replace(execution, engine="eager")  # a recorded step has no parts
         self.execution, self.log, self.progress = execution, execution.log, progress
@@ -108,7 +99,7 @@ class ActiveRun:
             self.device = execution.torch_device
         else:
             self.device = torch.device(self.ranks.device(execution.device))
-        make_deterministic(str(self.device), execution.deterministic)
+        determinism.make_deterministic(str(self.device), execution.deterministic)
         self.engine = engines.make(execution.engine, self.device, execution.precision)
         self.engine.say = self.log
         self.header = self._header(origin, notes or {})
@@ -117,7 +108,7 @@ class ActiveRun:
         self.store = store
         if store is not None:
             store.get(self.path)
-        done = is_done(self.path)
+        done = (self.path / "run.json").exists() and Run(self.path).done
         self.complete: bool = done if self.ranks is None else self.ranks.told(done)
         if self.complete:
             self.log(f"{self.path} is complete already; nothing to do.")
@@ -172,8 +163,8 @@ class ActiveRun:
         """Start the run, or load its last checkpoint. A complete run stays as it is."""
         if self.complete:
             return
-        with explain_refusals(), ExitStack() as stack:
-            thread_count = suitable_threads(self._build, self.stream, self.device)
+        with determinism.explain_refusals(), ExitStack() as stack:
+            thread_count = determinism.suitable_threads(self._build, self.stream, self.device)
             self.header["environment"]["threads"] = thread_count
             if self.ranks is not None:
                 self.header["environment"]["ranks"] = self.ranks.count
@@ -182,20 +173,14 @@ class ActiveRun:
             recorder = self._recorder()
             stack.enter_context(closing(recorder))
             try:
-                loop = Loop(
-                    stream,
-                    lambda gate: self._build(gate, stream, self.ranks),
-                    self.protocol,
-                    recorder,
-                    self.device,
-                    self.engine,
-                )
+                build = partial(self._build, ranks=self.ranks)
+                loop = Loop(stream, build, self.protocol, recorder, self.device, self.engine)
             except BaseException:
                 recorder.discard()  # a run that cannot start leaves no folder
                 raise
             if self.engine.reason:
                 self.log(f"{self.recipe.name} is run step by step: {self.engine.reason}.")
-            stack.enter_context(threads(recorder.threads or thread_count))
+            stack.enter_context(determinism.threads(recorder.threads or thread_count))
             if self.execution.profile is not None:
                 stack.enter_context(self.execution.profile.attached(loop))
             state = recorder.state  # can be read once
@@ -214,12 +199,12 @@ class ActiveRun:
         loop = self._loop
         if loop is None:
             return
-        with explain_refusals():
+        with determinism.explain_refusals():
             steps = loop.steps(self.execution.checkpoint, with_prefetch(loop, self.progress))
             if self.ranks is not None:
                 loop.meter.total, steps = self.ranks.total, self.ranks.and_wait(steps)
             yield from steps if self.store is None else self._stored(steps, self.store)
-        for sentence in end_notes(Run(self.path), loop):
+        for sentence in _end_notes(Run(self.path), loop):
             self.log(sentence)
 
     def _stored(self, steps: Iterator[None], store: FolderStore) -> Iterator[None]:
@@ -243,23 +228,16 @@ class ActiveRun:
         make = partial(RunWriter, self.path, self.header, absent_columns(self.stream))
         return make() if self.ranks is None else self.ranks.recorder(make)
 
-    def _build(
-        self, gate: Gate, stream: Stream | None = None, ranks: Ranks | None = None
-    ) -> Learner:
-        spec = (stream or self.stream).spec
+    def _build(self, gate: Gate, ranks: Ranks | None = None) -> Learner:
         try:
-            with explain_refusals():
-                learner = self.recipe.build(spec, gate, self.seed, self.device)
+            with determinism.explain_refusals():
+                learner = self.recipe.build(self.stream.spec, gate, self.seed, self.device)
             return learner if ranks is None else ranks.share(learner)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             raise StreamgaugeError(
                 f"The learner {self.recipe.name} cannot be made: {reason}"
             ) from error
-
-
-def is_done(path: Path) -> bool:
-    return (path / "run.json").exists() and Run(path).done
 
 
 def _folder(out: Path, prefix: str, run_id: str) -> Path:
@@ -288,15 +266,47 @@ def _on_device(stream: Stream, device: torch.device) -> Stream:
     return replace(stream, source=_RESIDENT[key])
 
 
-def _discard(_: str) -> None:
-    """The log of ranks other than the first."""
-
-
 def _ranks(recipe: Recipe) -> Ranks | None:
     """The processes that share this run, where `torchrun` started some."""
-    from streamgauge.running.executors.torchrun import of_torchrun
-
     ranks = of_torchrun()
     if ranks is not None:
         ranks.check(recipe)
     return ranks
+
+
+def _end_notes(run: Run, loop: Loop) -> Iterator[str]:
+    """One sentence per metric that was computed on some steps only: its value and its error."""
+    stream, every = loop.stream, loop.protocol.evaluate
+    if loop.lookahead.every > 1:
+        yield _near_future_text(run, loop.lookahead)
+    if stream.task is not None and stream.splits and isinstance(every, int) and every > 1:
+        yield _continual_text(run, every)
+
+
+def _near_future_text(run: Run, lookahead: LookAhead) -> str:
+    shifts = sorted(set(run.header["config"]["protocol"]["shifts"]))
+    accuracies, errors = (
+        metrics.near_future_accuracy(run, shifts),
+        metrics.near_future_error(run, shifts),
+    )
+    by_shift = ", ".join(
+        f"{shift} ahead {100 * accuracy:.2f} % (standard error {100 * error:.2f})"
+        for shift, accuracy, error in zip(shifts, accuracies, errors, strict=True)
+    )
+    return (
+        f"Near future on every {nth(lookahead.every)} step: {by_shift}; "
+        f"{100 * lookahead.extra():.0f} % more forward passes."
+    )
+
+
+def _continual_text(run: Run, every: int) -> str:
+    acc, task, step = metrics.continual_accuracy(run)
+    accuracy, error = (
+        float(metrics.anytime_accuracy(acc, task)[-1]),
+        metrics.anytime_error(acc, task, step),
+    )
+    return (
+        f"Evaluated after every {nth(every)} step: anytime accuracy {100 * accuracy:.2f} %, with a"
+        f" standard error of {100 * error:.2f} for the steps between; a worst case is the worst of"
+        " these."
+    )

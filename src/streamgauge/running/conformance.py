@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
@@ -20,9 +21,6 @@ from streamgauge.running.determinism import make_deterministic
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
-
-if TYPE_CHECKING:
-    import torch
 
 STEPS, BATCH, CLASSES, NEVER = 24, 4, 4, 2  # the last two classes never arrive
 
@@ -41,8 +39,6 @@ class Broken(StreamgaugeError):
 
 def check_learner(recipe: Recipe, device: str = "cpu") -> list[Result]:
     """All checks, the most basic first."""
-    import torch
-
     torch_device = torch.device(device)
     make_deterministic(device)
     results: list[Result] = []
@@ -129,8 +125,7 @@ class _Drive:
 
 
 def _source(steps: int = STEPS, changed_from: int | None = None) -> ArraySource:
-    """Images of a few easy classes. From step `changed_from` on labels differ, and from two steps
-    later on inputs too."""
+    """Images of easy classes. From `changed_from` on labels differ, two steps later inputs too."""
     rng = np.random.default_rng(3)
     count = steps * BATCH
     label = rng.integers(0, CLASSES, count)
@@ -188,16 +183,12 @@ def _require_same(a: dict[str, Any], b: dict[str, Any], difference: str) -> None
 
 
 def _state_bytes(state: Any) -> bytes:
-    import torch
-
     buffer = io.BytesIO()
     torch.save(to_plain(state), buffer)
     return buffer.getvalue()
 
 
 def _through_disk(state: Any, device: torch.device) -> Any:
-    import torch
-
     buffer = io.BytesIO(_state_bytes(state))
     try:
         return from_plain(torch.load(buffer, map_location=device, weights_only=True))
@@ -210,8 +201,6 @@ def _through_disk(state: Any, device: torch.device) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two states are equal, tensor by tensor."""
-    import torch
-
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         return a.shape == b.shape and bool(torch.equal(a.cpu(), b.cpu()))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -240,8 +229,6 @@ def _predict_is_pure(recipe: Recipe, device: torch.device) -> None:
 
 
 def _repeats(recipe: Recipe, device: torch.device) -> None:
-    import torch
-
     with torch.random.fork_rng():
         torch.manual_seed(1)
         first = _Drive(recipe, device)
@@ -312,8 +299,6 @@ def _batch_of_one(recipe: Recipe, device: torch.device) -> None:
 
 
 def _class_never_seen(recipe: Recipe, device: torch.device) -> None:
-    import torch
-
     drive = _Drive(recipe, device).to(12)
     rng = np.random.default_rng(5)
     strange = torch.from_numpy(rng.integers(0, 256, (5, 3, 8, 8)).astype(np.uint8)).to(device)
@@ -332,8 +317,6 @@ def _class_never_seen(recipe: Recipe, device: torch.device) -> None:
 
 
 def _moves_device(recipe: Recipe, device: torch.device) -> str | None:
-    import torch
-
     drive = _Drive(recipe, device).to(8)
     answers_from = drive.scores(9).device
     if answers_from.type != device.type:

@@ -80,9 +80,8 @@ class CostRequest:
     budget: Cost | None = None
     gradient_steps: int | None = None
     baselines: bool = False
-    factor: Fraction | None = field(
-        init=False, default=None
-    )  # stream steps per job of cost 1; None = slow
+    # Stream steps per job of cost 1; None = slow.
+    factor: Fraction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.budget is not None:
@@ -121,8 +120,7 @@ class CostRequest:
     def timed(
         self, recipe: Recipe, given: Mapping[str, Any], protocol: Protocol, measure: Measure
     ) -> Timed:
-        """A learner's cost, and the recipe and protocol that follow from it. A `cost` in its
-        `given` settings overrides the experiment's cost."""
+        """A learner's recipe and protocol by its cost, which `given` may override."""
         cost = given.get("cost", self.cost) if takes_cost(recipe) else self.cost
         factor = self.factor
         if cost is not None and self.speed is None and self.budget is None:
@@ -247,14 +245,9 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
     for header in headers:
         config = header["config"]
         kept, learner = config.get("measured_cost"), current_learner(config["learner"])
-        same = (
-            kept is not None
-            and all(learner[k] == wanted[k] for k in ("settings", "code", "weights"))
-            and all(
-                header["stream"].get(k) == described[k]
-                for k in ("input_shape", "classes", "step_size")
-            )
-        )
+        shape = ("input_shape", "classes", "step_size")
+        same = all(learner[k] == wanted[k] for k in ("settings", "code", "weights"))
+        same = same and all(header["stream"].get(k) == described[k] for k in shape)
         if same and kept is not None:
             kinds = {kind: as_cost(cost, zero=True) for kind, cost in kept["by_kind"].items()}
             return Relative(as_cost(kept["relative"], zero=True), kinds, measured=True)
@@ -262,14 +255,12 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
 
 
 def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]:
-    """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER.
-
-    ER++ takes c gradient steps per batch without delay. ER-- is limited to the method's trained
-    batches and versions, and takes c steps on each. What is equal is there once, under the names of
-    all its methods; so where the method is not delayed there is ER++ only, and where a
-    method costs as much as the experiment's ER, that ER is its baseline.
-    """
-    from streamgauge.learners.published.er_plus import PATTERNS
+    """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER. ER++
+    takes c gradient steps per batch without delay. ER-- is limited to the method's trained batches
+    and versions, and takes c steps on each. What is equal is there once, under the names of all its
+    methods; so where the method is not delayed there is ER++ only, and where a method costs as much
+    as the experiment's ER, that ER is its baseline."""
+    from streamgauge.learners.published.realtime import PATTERNS
 
     ers = [method for method in methods if method.recipe.where == "er"]
     by_settings: dict[tuple[Any, Protocol], Timed] = {}

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.engine import Eager
 from streamgauge.engine.counting import Marks, classes_of, right, right_within
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.running.jobs import blank
+from streamgauge.running.protocol import Protocol
+from streamgauge.running.rows import Record
+from streamgauge.streams import Split, Stream
 from streamgauge.streams.gate import fetch, to_device
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from streamgauge.learners.adapter import LearnerAdapter
-    from streamgauge.running.protocol import Protocol
-    from streamgauge.running.rows import Record
-    from streamgauge.streams import Split, Stream
 
 BLOCK, LARGE_BLOCK = 512, 4096  # samples per forward pass, on a CPU and on a GPU
 # Images per forward pass on a CPU: the activations of more do not fit into its cache.
@@ -31,6 +28,9 @@ IMAGES_ON_CPU = 128
 CHANGED = "changed_by_precision"  # share of held-out answers that differ in fp32
 # Held-out inputs up to this size stay on the device between evaluations.
 CACHE_BYTES = 256 << 20
+
+
+Tasks = tuple[NDArray[Any], NDArray[Any]]  # their numbers, and how many samples each has
 
 
 class Moment(NamedTuple):
@@ -73,8 +73,7 @@ class Evaluator:
         return bool(self._heldout) and any(self._due(step))
 
     def warm_up(self) -> None:
-        """Predict all held-out samples once, so that the memory needed for it is known; changes
-        nothing."""
+        """Predict all held-out samples once, to know the memory needed; changes nothing."""
         for heldout in self._heldout.values():
             for x in self._inputs(heldout, len(heldout)):
                 self.engine.scores(x)
@@ -102,8 +101,7 @@ class Evaluator:
         if not (boundary or keep) and heldout.recurs:
             counted = self.engine.counts(heldout, seen)
             if counted is not None:
-                numbers, count = heldout.tasks_of(seen)
-                self._record_right(name, moment, numbers, counted, count)
+                self._record_right(name, moment, heldout.tasks_of(seen), counted)
                 return
         cumulative = boundary and self.stream.class_task is not None
         blocks, changed = [], []
@@ -116,8 +114,8 @@ class Evaluator:
             # scores are kept only where they are needed again
             blocks.append(answers if cumulative else answers._replace(scores=None))
         prediction = _joined([block.prediction for block in blocks])
-        numbers, count = heldout.tasks_of(seen)
-        self._record_right(name, moment, numbers, heldout.right(prediction[:seen]), count)
+        right = heldout.right(prediction[:seen])
+        self._record_right(name, moment, heldout.tasks_of(seen), right)
         if changed:  # the effect of evaluating in a lower precision
             share = sum(changed) / asked
             self.rows["training"].append(1, step=moment.step - 1, name=CHANGED, value=share)
@@ -143,28 +141,15 @@ class Evaluator:
                 yield blank(end - start, self.device)
 
     def _record_right(
-        self,
-        name: str,
-        moment: Moment,
-        numbers: NDArray[Any],
-        right: Any,
-        count: NDArray[Any],
-        within: int | NDArray[Any] = -1,
+        self, name: str, moment: Moment, tasks: Tasks, right: Any, within: Any = -1
     ) -> None:
-        self.rows["evaluations"].append(
-            len(numbers),
-            **moment._asdict(),
-            split=name,
-            task=numbers,
-            within=within,
-            correct=right,
-            count=count,
-        )
+        numbers, count = tasks
+        facts = {**moment._asdict(), "split": name, "within": within}
+        rows = self.rows["evaluations"]
+        rows.append(len(numbers), **facts, task=numbers, correct=right, count=count)
 
     def _record_cumulative(self, name: str, moment: Moment, heldout: Heldout, scores: Any) -> None:
         """Accuracy among the classes of tasks up to each earlier one, for cumulative accuracy."""
-        import torch
-
         assert self.stream.class_task is not None
         scores, limits = torch.as_tensor(scores), moment.current + 1
         classes = to_device(classes_of(self.stream.class_task, limits), scores.device)
@@ -173,15 +158,10 @@ class Evaluator:
         within, task = np.nonzero(numbers <= np.arange(limits)[:, None])
         chosen = to_device(task * limits + within, scores.device)
         correct = counted.flatten().index_select(0, chosen)
-        self._record_right(name, moment, numbers[task], correct, count[task], within)
+        self._record_right(name, moment, (numbers[task], count[task]), correct, within)
 
     def _record_answers(
-        self,
-        name: str,
-        moment: Moment,
-        heldout: Heldout,
-        prediction: Any,
-        confidence: Any,
+        self, name: str, moment: Moment, heldout: Heldout, prediction: Any, confidence: Any
     ) -> None:
         columns: dict[str, Any] = {}
         if "time" in self.stream.source.columns:
@@ -207,27 +187,21 @@ class Evaluator:
         from streamgauge.metrics import linear_probe
 
         index = self.stream.order[: self.stream.starts[moment.step]]
-        known = np.concatenate(
-            [
-                self._features(index, None if copies == 1 else (moment.step, copy))
-                for copies in [self.protocol.probe_copies]
-                for copy in range(copies)
-            ]
-        )
-        labels = np.tile(self.stream.source.label[index], self.protocol.probe_copies)
+        copies = self.protocol.probe_copies
+        draws = [None] if copies == 1 else [(moment.step, copy) for copy in range(copies)]
+        known = np.concatenate([self._features(index, draw) for draw in draws])
+        labels = np.tile(self.stream.source.label[index], copies)
         probe = linear_probe(known, labels, device=self.device.type)
         heldout = self._heldout.get("test") or self._heldout["held_out"]
         seen = self._seen(heldout, moment)
         if seen:
             prediction = probe.predict(self._features(heldout.index[:seen], None))
-            numbers, count = heldout.tasks_of(seen)
-            self._record_right("probe", moment, numbers, heldout.right(prediction), count)
+            right = heldout.right(prediction)
+            self._record_right("probe", moment, heldout.tasks_of(seen), right)
 
     def _features(self, index: NDArray[Any], draw: tuple[int, int] | None) -> NDArray[Any]:
         """Features of samples; with a draw, of random views of them. The views have their own
         generator, so that probing changes nothing."""
-        import torch
-
         generator = None
         if draw is not None:
             generator = torch.Generator(self.device).manual_seed(hash(draw) % (1 << 62))
@@ -239,8 +213,7 @@ class Evaluator:
 
 
 class Heldout:
-    """A split sorted by the time from which its samples count as seen, so that "seen" is a
-    prefix."""
+    """A split sorted by when its samples count as seen, so that "seen" is a prefix."""
 
     def __init__(self, stream: Stream, split: Split, name: str = "") -> None:
         self.stream, self.split, self.name = stream, split, name
@@ -261,9 +234,7 @@ class Heldout:
 
     def seen(self, current: int, revealed: int) -> int:
         """How many count as seen: tasks up to the current one, or positions up to the last sample.
-
-        The current task's held-out samples count from its first step on, as in the survey.
-        """
+        The current task's held-out samples count from its first step on, as in the survey."""
         limit = revealed if self.split.task is None else current
         return int(np.searchsorted(self._key, limit, side="right"))
 
@@ -284,15 +255,13 @@ class Heldout:
         each = self.stream.source.read(self.index[:1]).nbytes
         return self.split.task is not None and each * len(self) <= CACHE_BYTES
 
-    def tasks_of(self, asked: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The tasks of the first `asked` samples, and how many samples each has. Samples are sorted
-        by task, so these are the first tasks."""
+    def tasks_of(self, asked: int) -> Tasks:
+        """The tasks of the first `asked` samples, which are the first tasks, and their sizes."""
         known = self._begins.searchsorted(asked)
         return self._tasks[:known], np.minimum(self._ends[:known], asked) - self._begins[:known]
 
     def right(self, prediction: Any) -> Any:
-        """Correct answers per task, for the predictions of the first samples; on a device if the
-        predictions are."""
+        """Correct answers per task, for predictions of the first samples, on their device."""
         asked = len(prediction)
         if not isinstance(prediction, np.ndarray):
             return right(prediction, self.marks(asked, prediction.device))
@@ -350,6 +319,4 @@ def _joined(parts: list[Any]) -> Any:
         return parts[0]
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
-    import torch
-
     return torch.cat(parts)

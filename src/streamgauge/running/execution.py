@@ -3,20 +3,19 @@ is run or measured."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, cast, get_args
+from typing import TypedDict, cast, get_args
+
+import torch
 
 from streamgauge import engine as engines
 from streamgauge.errors import StreamgaugeError
+from streamgauge.models.features import device_named
 from streamgauge.running.executors.cluster import Cluster, check_executor
+from streamgauge.running.profile import Profile
 from streamgauge.settings import CHECKPOINT
-
-if TYPE_CHECKING:
-    import torch
-
-    from streamgauge.running.profile import Profile
+from streamgauge.versions import take_renamed
 
 Logger = Callable[[str], None]  # gets one sentence
 
@@ -75,8 +74,6 @@ class Execution:
 
     @property
     def torch_device(self) -> torch.device:
-        from streamgauge.models.features import device_named
-
         return device_named(self.device)
 
     def interleaves(self, device: torch.device) -> bool:
@@ -97,13 +94,7 @@ def records_steps(device: torch.device) -> bool:
 def execution_of(execution: Execution | None, options: ExecutionOptions) -> Execution:
     """An `Execution` with some fields replaced by keywords of the Python API."""
     fields = dict(options)
-    if "said" in fields:
-        warnings.warn(
-            "The parameter said is now log; the old name is removed in version 0.4.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        fields["log"] = fields.pop("said")
+    take_renamed(fields, "said", "log", 4)
     if "on" in fields:
         on = cast(str, fields.pop("on"))
         check_executor(on)

@@ -1,12 +1,47 @@
-"""The header of a run folder: what was run, on which stream, where."""
+"""The header of a run folder: what was run, on which stream, where; and the identity of a run."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from streamgauge.record import OPTIONAL, environment
+from streamgauge.learners.behaviour import current_learner
+from streamgauge.record import OPTIONAL, PLACES, environment
 from streamgauge.streams import Stream
+
+
+def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
+    """Hash of what determines the result: equal commands have equal identities. The name a learner
+    is shown under, where files lie, and the machine do not count; the stream's data and order, the
+    learner's behaviour and settings, protocol, seed and kind of device do."""
+    stored = current_learner(config["learner"])
+    learner = {k: stored[k] for k in ("settings", "needs", "code", "weights")}
+    settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
+    # What lies there is hashed: the data, with the features of them, and the weights.
+    if "features" in settings:
+        settings["features"] = _without(settings["features"], "weights")
+    if learner["weights"] is not None:
+        learner["settings"] = _without(learner["settings"], "weights")
+    determines = {
+        "stream": {
+            "settings": settings,
+            **{k: stream[k] for k in ("name", "data_hash", "order_hash")},
+        },
+        "learner": learner,
+        "protocol": config["protocol"],
+        "seed": config["seed"],
+        "device": config["device"],
+    }
+    if "engine" in config:
+        determines["engine"] = config["engine"]
+    text = json.dumps(determines, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k != name}
 
 
 def run_config(
@@ -19,8 +54,7 @@ def run_config(
     origin: str | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The settings of a run. `learner` is as `Recipe.describe` gives it; `origin` names the stream
-    for `resume`."""
+    """The settings of a run; `learner` is from `Recipe.describe`, `origin` is for `resume`."""
     return {
         "stream": {"origin": origin, "name": stream_name, "settings": dict(stream_settings)},
         "learner": dict(learner),

@@ -35,6 +35,8 @@ MOST_FILLED = 20_000  # samples of a memory that is filled to measure a job
 # Settings that a method shares with the ER it is measured against.
 _SHARED = ("model", "memory", "recall", "batch", "head", "augment")
 
+Conditions = tuple[tuple[int, ...], int, int, "torch.device"]  # input shape, classes, batch, device
+
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
@@ -62,25 +64,23 @@ def measure(
     jobs: int = 4,
     device: str = "cpu",
 ) -> list[Cost]:
-    """The cost of each learner's job, and of the ER with the same network and memory as 1.
-
-    The memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles
-    of a learner whose jobs take turns (`cycle`), and the least of their times taken.
-    """
+    """The cost of each learner's job, and of the ER with the same network and memory as 1. The
+    memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles of a
+    learner whose jobs take turns (`cycle`), and the least of their times taken."""
     from streamgauge.models.features import device_named
 
     for what, number in (("batch", batch), ("jobs", jobs)):
         if number < 1:
             raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
-    conditions = (input_shape, classes, batch, jobs, device_named(device))
+    conditions = (input_shape, classes, batch, device_named(device))
     costs = []
     references: dict[str, Cost] = {}
     for recipe in recipes:
         reference = _reference(recipe)
         key = repr(reference.config)
         if key not in references:
-            references[key] = _measure(reference, *conditions)
-        er, mine = references[key], _measure(recipe, *conditions)
+            references[key] = _measure(reference, conditions, jobs)
+        er, mine = references[key], _measure(recipe, conditions, jobs)
         costs.append(
             dataclasses.replace(
                 mine,
@@ -93,13 +93,9 @@ def measure(
 
 
 def _reference(recipe: Recipe) -> Recipe:
-    settings = {
-        name: getattr(recipe.config, name)
-        for name in _SHARED
-        if recipe.config is not None and hasattr(recipe.config, name)
-    }
-    known = catalogue.learner("er").config
-    return catalogue.learner("er", **{k: v for k, v in settings.items() if hasattr(known, k)})
+    mine, known = recipe.config, catalogue.learner("er").config
+    shared = [name for name in _SHARED if hasattr(mine, name) and hasattr(known, name)]
+    return catalogue.learner("er", **{name: getattr(mine, name) for name in shared})
 
 
 class JobBenchmark:
@@ -205,19 +201,13 @@ def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
     return float(counter.get_total_flops()), result
 
 
-def _measure(
-    recipe: Recipe,
-    input_shape: tuple[int, ...],
-    classes: int,
-    batch: int,
-    jobs: int,
-    device: torch.device,
-) -> Cost:
+def _measure(recipe: Recipe, conditions: Conditions, jobs: int) -> Cost:
     """The cost of a job by itself: relative to a job of 1 FLOP and 1 second."""
-    cycle = _cycle(recipe, input_shape, classes, batch, device)
+    input_shape, *_, device = conditions
+    cycle = _cycle(recipe, *conditions)
     jobs = -(-jobs // cycle) * cycle
     timed = max(jobs, -(-TIMED // cycle) * cycle)
-    bench = JobBenchmark(recipe, input_shape, classes, batch, device, jobs + timed)
+    bench = JobBenchmark(recipe, *conditions, jobs + timed)
     bench.fill()
     kinds: dict[str, list[float]] = {}
     for _ in range(jobs):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.cost.flops import Meter
+from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.base import Batch, Learner
+from streamgauge.streams import Source, Stream
 from streamgauge.streams.gate import fetch
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from streamgauge.learners.adapter import LearnerAdapter
-    from streamgauge.learners.base import Batch, Learner
-    from streamgauge.streams import Source, Stream
 
 
 def inputs(
@@ -31,8 +28,6 @@ def inputs(
 
 def blank(count: int, device: torch.device) -> Tensor:
     """Empty inputs, for a learner that does not look at inputs."""
-    import torch
-
     return torch.empty((count, 0), device=device)
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import Eager
@@ -26,12 +28,9 @@ from streamgauge.running.rows import Record, append_job, append_predictions, app
 from streamgauge.running.schedule import Event, Schedule
 from streamgauge.settings import CHECKPOINT
 from streamgauge.streams import Gate, Stream
-from streamgauge.streams.gate import fetch_labels, fetch_samples, to_device
-from streamgauge.streams.resident import Resident
+from streamgauge.streams.gate import Resident, fetch_labels, fetch_samples, to_device
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+Progress = Callable[["Loop"], None]  # called after each step
 
 
 class Loop:
@@ -85,20 +84,15 @@ class Loop:
         """Steps that have ended."""
         return self.schedule.step
 
-    def run(
-        self,
-        checkpoint_seconds: float = CHECKPOINT,
-        progress: Callable[[Loop], None] | None = None,
-        until: int | None = None,
-    ) -> None:
+    def run(self, checkpoint_seconds: float = CHECKPOINT, until: int | None = None) -> None:
         """Go on to the end of the stream, or to an earlier step."""
-        for _ in self.steps(checkpoint_seconds, progress, until):
+        for _ in self.steps(checkpoint_seconds, until=until):
             pass
 
     def steps(
         self,
         checkpoint_seconds: float = CHECKPOINT,
-        progress: Callable[[Loop], None] | None = None,
+        progress: Progress | None = None,
         until: int | None = None,
     ) -> Iterator[None]:
         """Like `run`, one step per iteration, so that several loops can be interleaved."""
@@ -180,14 +174,8 @@ class Loop:
             scores = self._scores.pop(event.step, None)
             scalars = jobs.train(self.learner, self.meter, batch, scores)
         self.version += 1
-        append_training(
-            self.recorder.rows,
-            event.step,
-            self.version,
-            scalars,
-            self.meter.flops,
-            self.adapter.memory_bytes(),
-        )
+        rows, flops, size = self.recorder.rows, self.meter.flops, self.adapter.memory_bytes()
+        append_training(rows, event.step, self.version, scalars, flops, size)
 
     def _pass_over(self, event: Event) -> None:
         """A batch is not trained on: a learner that asks for such batches is shown it."""
@@ -282,7 +270,6 @@ class Loop:
         self.learner.load_state_dict(state["learner"])
 
     def timed(self, part: str) -> AbstractContextManager[None]:
-        """Adds the seconds of a block to those of its part."""
         return _Timed(self._seconds, part)
 
 
@@ -303,8 +290,7 @@ _HANDLERS: dict[str, Callable[[Loop, Event], None]] = {
 
 
 class _Timed:
-    """Adds the seconds of a block to those of its part. A class, since entering it takes a third
-    of the time of a generator."""
+    """Adds the seconds of a block to its part; a class, as generators take three times as long."""
 
     __slots__ = ("_part", "_seconds", "_start")
 

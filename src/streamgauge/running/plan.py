@@ -26,12 +26,10 @@ FEATURES = ("model", "weights", "embedding", "mean", "std")
 
 @dataclass(frozen=True)
 class Experiment:
-    """Several learners on one kind of stream, over seeds; settings by dotted name.
-
-    `protocol.cost` and `LEARNER.cost` may be a number, `paper` or `measured`. `speed`, `budget` and
+    """Several learners on one kind of stream, over seeds; settings by dotted name. `protocol.cost`
+    and `LEARNER.cost` may be a number, `paper` or `measured`. `speed`, `budget` and
     `gradient_steps` are explained in `streamgauge.running.costs`; `baselines` adds ER++ and ER-- to
-    every learner.
-    """
+    every learner."""
 
     stream: str
     learners: tuple[str, ...]
@@ -46,11 +44,9 @@ class Experiment:
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run to be made: what runs, and how it is measured. Its stream is built when needed.
-
-    Two planned runs are equal only if they are the same object. It can be pickled: a learner from a
-    user's file is found again by its path.
-    """
+    """One run to be made: what runs, and how it is measured. Its stream is built when needed. Two
+    planned runs are equal only if they are the same object. It can be pickled: a learner from a
+    user's file is found again by its path."""
 
     recipe: Recipe
     stream: str  # a name, or the absolute path of FILE.py
@@ -115,11 +111,9 @@ class StreamCache:
 
 
 def plan(experiment: Experiment, out: str | Path | None = None) -> list[PlannedRun]:
-    """Check every setting before anything runs; all learners of one seed see the same stream.
-
-    The cost of a learner is determined here, once for all its seeds; in the folder `out` an earlier
-    run may have stored a measured cost.
-    """
+    """Check every setting before anything runs; all learners of one seed see the same stream. The
+    cost of a learner is determined here, once for all its seeds; in the folder `out` an earlier run
+    may have stored a measured cost."""
     if experiment.seeds < 1:
         raise StreamgaugeError(f"seeds must be at least 1, not {experiment.seeds}.")
     recipes = _recipes(experiment)

@@ -8,24 +8,21 @@ or not at all (what GSS keeps) is read when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from streamgauge.learners.adapter import PrefetchCopy
 from streamgauge.learners.base import Batch
+from streamgauge.running.loop import Loop, Progress
+from streamgauge.running.schedule import Event
+from streamgauge.streams import Stream
 from streamgauge.streams.prefetch import PrefetchSource, workers_for
+from streamgauge.streams.source import IntArray
 
-if TYPE_CHECKING:
-    from streamgauge.learners.adapter import PrefetchCopy
-    from streamgauge.running.loop import Loop
-    from streamgauge.running.schedule import Event
-    from streamgauge.streams import Stream
-    from streamgauge.streams.source import IntArray
-
-Progress = Callable[["Loop"], None]
 CHECK = 64  # recalls after which their predictions are checked
 
 

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    from streamgauge.running.loop import Loop
+from streamgauge.running.loop import Loop
 
 # Methods of a learner that are a part of their own, where it has them.
 LEARNER = {
@@ -51,19 +50,20 @@ PARTS = {
 
 class Profile:
     """Seconds by part over one run or several. A part within a part counts for itself alone, so
-    that the parts add up to the whole.
-
-    On a GPU every part waits for the device before and after, which slows the run: read shares,
-    not speed. Nothing is measured, and nothing costs, in a run that was not attached.
-    """
+    that the parts add up to the whole. On a GPU every part waits for the device before and after,
+    which slows the run: read shares, not speed. Nothing is measured, and nothing costs, in a run
+    that was not attached."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.total = 0.0
         self.steps = 0
-        self.waits = False
-        self._wait: Callable[[], None] = _nothing
+        self._gpu: torch.device | None = None
         self._inner: list[float] = []  # by open part, what parts within it took
+
+    def _wait(self) -> None:
+        if self._gpu and not torch.cuda.is_current_stream_capturing():  # nothing runs in a capture
+            torch.cuda.synchronize(self._gpu)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -82,8 +82,7 @@ class Profile:
     @contextmanager
     def attached(self, loop: Loop) -> Iterator[None]:
         """Measure what a loop does in this block."""
-        self._wait = _waiting(loop.device)
-        self.waits = self._wait is not _nothing
+        self._gpu = loop.device if loop.device.type == "cuda" else None
         timed, before = loop.timed, loop.step
 
         @contextmanager
@@ -131,24 +130,8 @@ class Profile:
         largest = next(iter(shares))
         if largest in PARTS:
             lines.append(f"To spend less on {largest}: {PARTS[largest][1]}.")
-        if self.waits:
+        if self._gpu:
             lines.append(
                 "Each part waited for the GPU, so this run was slower than one without --profile."
             )
         return "\n".join(lines)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _waiting(device: torch.device) -> Callable[[], None]:
-    if device.type != "cuda":
-        return _nothing
-    import torch
-
-    def wait() -> None:
-        if not torch.cuda.is_current_stream_capturing():  # nothing runs while a graph is captured
-            torch.cuda.synchronize(device)
-
-    return wait

@@ -53,10 +53,8 @@ def offline(
     stream: Stream, config: Config | None = None, seed: int = 0, device: str = "auto"
 ) -> Reference:
     """Train on all samples of a stream in `epochs` shuffled passes and answer what it holds out.
-
     The supervised reference of CLOC (Cai et al. 2021, Figure 8: 1 and 5 epochs). Network, optimiser
-    and augmentation are those of ER with the same settings, so that the two can be compared.
-    """
+    and augmentation are those of ER with the same settings, so that the two can be compared."""
     config = config or Config()
     if not stream.splits:
         raise StreamgaugeError(

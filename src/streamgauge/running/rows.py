@@ -16,18 +16,21 @@ class RowSink(Protocol):
     def append(self, rows: int, **values: Any) -> None: ...
 
 
+Rows = Mapping[str, RowSink]  # by table
+
+
 class Record(Protocol):
     """What the loop writes to; `record.Recorder` writes run folders."""
 
     @property
-    def rows(self) -> Mapping[str, RowSink]: ...
+    def rows(self) -> Rows: ...
     @property
     def full(self) -> bool: ...
     def checkpoint(self, step: int, state: dict[str, Any], done: bool = False) -> None: ...
 
 
 def append_predictions(
-    rows: Mapping[str, RowSink],
+    rows: Rows,
     stream: Stream,
     step: int,
     prediction: Any,
@@ -58,40 +61,23 @@ def append_predictions(
 
 
 def append_training(
-    rows: Mapping[str, RowSink],
-    step: int,
-    version: int,
-    scalars: Mapping[str, Any],
-    flops: float,
-    memory_bytes: float,
+    rows: Rows, step: int, version: int, scalars: Mapping[str, Any], flops: float, size: float
 ) -> None:
-    """What `learn` returned, one row per name, and the row of its job."""
+    """What `learn` returned, one row per name, and the row of its job; `size` is of the memory."""
     scalars = dict(scalars)
     recalled = scalars.pop("recalled", np.nan)
     for name, value in scalars.items():
         if not _is_number(value):
             raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
         rows["training"].append(1, step=step, name=name, value=value)
-    append_job(rows, step, version, "learn", flops, memory_bytes, recalled)
+    append_job(rows, step, version, "learn", flops, size, recalled)
 
 
 def append_job(
-    rows: Mapping[str, RowSink],
-    step: int,
-    version: int,
-    kind: str,
-    flops: float,
-    memory_bytes: float,
-    recalled: Any,
+    rows: Rows, step: int, version: int, kind: str, flops: float, size: float, recalled: Any
 ) -> None:
     rows["jobs"].append(
-        1,
-        step=step,
-        version=version,
-        kind=kind,
-        flops=flops,
-        bytes=memory_bytes,
-        recalled=recalled,
+        1, step=step, version=version, kind=kind, flops=flops, bytes=size, recalled=recalled
     )
 
 

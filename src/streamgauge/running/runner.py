@@ -12,14 +12,15 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run, find_runs
-from streamgauge.running.active_run import ActiveRun, Progress, run_to_completion
+from streamgauge.running.active_run import ActiveRun, run_to_completion
+from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors import dispatch
-from streamgauge.running.executors.sequential import Watch
-from streamgauge.running.identity import identity
+from streamgauge.running.executors.dispatch import Watch
+from streamgauge.running.header import identity
+from streamgauge.running.loop import Progress
 from streamgauge.running.plan import Experiment, PlannedRun, plan
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.threads import user_threads
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
 from streamgauge.versions import renamed
@@ -76,8 +77,7 @@ def run(
 
 
 def run_all(experiment: Experiment, **options: Any) -> Iterator[Run]:
-    """Do what is missing of an experiment, and yield every run as it ends; options are those of
-    `execute`."""
+    """Do what is missing of an experiment, yielding runs; options are those of `execute`."""
     for _, finished in execute(experiment, **options):
         yield finished
 
@@ -103,11 +103,8 @@ def resume(
     execution: Execution | None = None,
     **options: Unpack[ExecutionOptions],
 ) -> list[Run]:
-    """Finish an interrupted run, or every interrupted run in a folder of runs.
-
-    A run that cannot be finished does not keep the others from it; what is wrong is raised at the
-    end.
-    """
+    """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
+    finished does not keep the others from it; what is wrong is raised at the end."""
     execution = execution_of(execution, options)
     runs, problems = [], []
     with user_threads(execution.threads):

@@ -44,12 +44,9 @@ def begins_task(stream: Stream, step: int) -> bool:
 
 class Schedule:
     """Yields the events of one step after another. Everything that a resumed run needs is in
-    `state_dict`.
-
-    `evaluation_due` says whether an evaluation follows after a number of steps. `job_kind` says of
-    what kind the next training job is; it is called when the job begins, after all earlier events
-    were consumed.
-    """
+    `state_dict`. `evaluation_due` says whether an evaluation follows after a number of steps.
+    `job_kind` says of what kind the next training job is; it is called when the job begins, after
+    all earlier events were consumed."""
 
     def __init__(
         self,
@@ -81,8 +78,7 @@ class Schedule:
         return self.step - len(self._unlabelled)
 
     def copy(self) -> Schedule:
-        """A schedule that stands at the same step and can be played ahead of this one, with jobs
-        of one kind."""
+        """A schedule at the same step, to be played ahead of this one, with jobs of one kind."""
         twin = copy.copy(self)
         twin.clock, twin._job_kind = copy.deepcopy(self.clock), None
         twin._jobs, twin._unlabelled = [*self._jobs], [*self._unlabelled]

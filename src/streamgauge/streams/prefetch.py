@@ -59,11 +59,9 @@ class _Block:
 
 class PrefetchSource(SourceView):
     """A source whose workers decode announced reads into shared memory of bounded size.
-
     `announce(index)` says that `read(index)` will follow; reads are announced in the order in which
     they will happen. A read without announcement is decoded at once, by the workers if it is large.
-    Announcements that a later announced read has overtaken are dropped and counted as unused.
-    """
+    Announcements that a later announced read has overtaken are dropped and counted as unused."""
 
     def __init__(self, source: Source, workers: int, memory: int = MEMORY) -> None:
         super().__init__(source)

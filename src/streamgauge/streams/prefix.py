@@ -156,12 +156,9 @@ def _steps(stream: Stream, request: PrefixRequest) -> int:
 
 
 def _within(stream: Stream, split: Split, steps: int) -> Split:
-    """The held-out samples before the end of the prefix.
-
-    A held-out sample comes right before the stream sample at its position. At the end of the prefix
-    the position does not tell on which side it is; its task does, where every sample comes in the
-    task of its class.
-    """
+    """The held-out samples before the end of the prefix. A held-out sample comes right before the
+    stream sample at its position. At the end of the prefix the position does not tell on which side
+    it is; its task does, where every sample comes in the task of its class."""
     end = int(stream.starts[steps])
     inside: NDArray[np.bool_] = np.asarray(split.position < end)
     if split.task is not None and stream.task is not None:

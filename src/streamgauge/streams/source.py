@@ -284,9 +284,7 @@ def _refuse_missing(name: str, column: Array) -> None:
 def _as_users(user: Array) -> Array:
     """Users as int64, the type of the log: unchanged if possible, else numbered."""
     if user.dtype.kind == "f":
-        with np.errstate(
-            invalid="ignore"
-        ):  # too large values are changed, which the comparison finds
+        with np.errstate(invalid="ignore"):  # too large values change, which is found below
             whole = user.astype(np.int64)
         return whole if bool((whole == user).all()) else _numbered(user)
     if user.dtype.kind in "ib" or (user.dtype.kind == "u" and user.max() <= np.iinfo(np.int64).max):

@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import check_choices
 from streamgauge.streams import order as orders
-from streamgauge.streams import stored_order
 from streamgauge.streams.source import IntArray, Source, Spec, pieces
+
+Tasks = IntArray | None  # by sample or step; None where there are no tasks
 
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """Held-out samples to evaluate on.
-
-    `position` is the number of stream samples before each held-out sample. With `at_boundaries` the
-    split is evaluated at task boundaries only.
-    """
+    """Held-out samples to evaluate on. `position` is the number of stream samples before each
+    held-out sample. With `at_boundaries` the split is evaluated at task boundaries only."""
 
     index: IntArray
     position: IntArray
@@ -77,10 +75,8 @@ class Stream:
     class_task: IntArray | None = None
     albums: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # counts and findings of opening the data
-    known: stored_order.StoredHash | None = None  # of an order that was checked when it was stored
+    notes: Mapping[str, Any] = field(default_factory=dict)  # counts made when data were opened
+    known: orders.StoredHash | None = None  # of an order that was checked when it was stored
 
     def __post_init__(self) -> None:
         if self.known is not None and self.known.fits(self.parts()):
@@ -117,12 +113,7 @@ class Stream:
 
     def parts(self) -> dict[str, IntArray | None]:
         """All arrays that determine the order, by name."""
-        parts = {
-            "order": self.order,
-            "starts": self.starts,
-            "task": self.task,
-            "preparation": self.preparation,
-        }
+        parts = {name: getattr(self, name) for name in ("order", "starts", "task", "preparation")}
         for name, split in sorted(self.splits.items()):
             parts[f"{name} {split.at_boundaries}"] = split.index
             parts[f"{name} position"] = split.position
@@ -181,12 +172,10 @@ def arrange(
     cache: Path | None = None,
 ) -> Stream:
     """Make a stream from a source: order it, separate preparation and held-out parts, cut steps.
-
     `test` are addresses of an official test set: never in the stream, evaluated at boundaries.
-    `notes` is stored with every run: counts and findings, and what was left out.
-    `cache` is a folder that stores the order of a long source, which is then computed once and
-    memory-mapped; the stream is the same with and without it.
-    """
+    `notes` is stored with every run: counts and findings, and what was left out. `cache` is a
+    folder that stores the order of a long source, which is then computed once and memory-mapped;
+    the stream is the same with and without it."""
     how = how or Arrangement()
     if len(source) == 0:
         raise StreamgaugeError("The stream is empty: its source holds no sample.")
@@ -198,14 +187,14 @@ def arrange(
         "settings": dict(settings if settings is not None else vars(how)),
         "notes": dict(notes or {}),
     }
-    if cache is None or len(source) < stored_order.LONG:
+    if cache is None or len(source) < orders.LONG:
         return _arrange(source, how, test, common)
     chosen = {setting: getattr(how, setting) for setting in get_type_hints(Arrangement)}
-    folder = stored_order.folder(cache, source, chosen, test)
-    stored = stored_order.load(folder)
+    folder = orders.stored_folder(cache, source, chosen, test)
+    stored = orders.load_order(folder)
     if stored is None:
         stream = _arrange(source, how, test, common)
-        stored_order.save(folder, stream.parts(), stream.class_task, stream.order_hash)
+        orders.save_order(folder, stream.parts(), stream.class_task, stream.order_hash)
         return stream
     known, class_task = stored
     parts = known.parts
@@ -213,10 +202,7 @@ def arrange(
     for label in [part for part in parts if part.endswith((" True", " False"))]:
         split, _, boundaries = label.rpartition(" ")
         splits[split] = Split(
-            parts[label],
-            parts[f"{split} position"],
-            parts[f"{split} task"],
-            boundaries == "True",
+            parts[label], parts[f"{split} position"], parts[f"{split} task"], boundaries == "True"
         )
     return Stream(
         source=source,
@@ -326,9 +312,7 @@ def _order(source: Source, how: Arrangement) -> orders.Order:
 def _without(ordered: orders.Order, test: IntArray | None) -> tuple[IntArray, IntArray | None]:
     if test is None or len(test) == 0:
         return ordered.index, ordered.task
-    streamed = np.ones(
-        len(ordered.index), bool
-    )  # by address: one pass for any number of test samples
+    streamed = np.ones(len(ordered.index), bool)  # by address, in one pass
     streamed[test] = False
     keep = streamed[ordered.index]
     return ordered.index[keep], None if ordered.task is None else ordered.task[keep]
@@ -379,14 +363,9 @@ def _task_of(source: Source, index: IntArray, ordered: orders.Order) -> IntArray
 
 
 def _positions(
-    source: Source,
-    test: IntArray,
-    test_task: IntArray | None,
-    index: IntArray,
-    task: IntArray | None,
+    source: Source, test: IntArray, test_task: Tasks, index: IntArray, task: Tasks
 ) -> IntArray:
-    """Positions of test samples in the stream: by task, or by time if the stream is in order of
-    time, or else 0."""
+    """Positions of test samples in the stream: by task, by time in a stream in time order, or 0."""
     if test_task is not None and task is not None:
         return np.searchsorted(task, test_task)
     time = source.columns.get("time")

@@ -25,10 +25,8 @@ class Failed(Exception):
 
 
 class Workers:
-    """`count` processes that call `work(task)` for every task they are sent.
-
-    They are forked and share the parent's memory: tens of millions of paths are not copied.
-    """
+    """`count` processes that call `work(task)` for every task they are sent. They are forked and
+    share the parent's memory: tens of millions of paths are not copied."""
 
     def __init__(self, count: int, work: Work) -> None:
         context: Any = multiprocessing.get_context("fork")

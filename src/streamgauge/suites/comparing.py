@@ -54,13 +54,12 @@ def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
             if number is None and not any(v == v for v in values):
                 continue
             made_by = measured[0].command if measured else command(suite, [row])
-            cells.append(_cell(row, row.name, column, number, values, measured, made_by))
+            cells.append(_cell(row, column, number, values, measured, made_by))
     return cells + _differences(suite, by_row)
 
 
 def _cell(
     of: Row | Difference,
-    name: str,
     column: str,
     number: Published | None,
     values: Sequence[float],
@@ -77,7 +76,7 @@ def _cell(
         verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
     return Cell(
         part=of.part,
-        row=name,
+        row=of.name,
         column=column,
         defined=defined,
         published=number,
@@ -131,11 +130,9 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
     cells = []
     rows = {row.key: row for row in suite.rows}
     for pairing in suite.differences:
-        number = (
-            None
-            if suite.generated
-            else published.number(pairing.table, pairing.name, pairing.column)
-        )
+        number = None
+        if not suite.generated:
+            number = published.number(pairing.table, pairing.name, pairing.column)
         keys = [(pairing.part, pairing.of), (pairing.part, pairing.minus)]
         measured = [by_row[key] for key in keys if key in by_row]
         values: list[float] = []
@@ -147,7 +144,7 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
         elif number is None:
             continue
         made_by = command(suite, [rows[key] for key in keys])
-        cell = _cell(pairing, pairing.name, pairing.column, number, values, measured, made_by)
+        cell = _cell(pairing, pairing.column, number, values, measured, made_by)
         cells.append(cell if values else replace(cell, runs=()))
     return cells
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamgauge.report import Board, leaderboard, write_report
-from streamgauge.report.leaderboard import NEAR_FUTURE
+from streamgauge.report.leaderboard import NEAR_FUTURE, share
 from streamgauge.report.terminal import board_text
 from streamgauge.suites.running import run_small
 from streamgauge.suites.spec import load
@@ -57,7 +57,7 @@ def meaning(accuracies: Mapping[str, Accuracies], shift: int) -> str:
     compared = f"{100 * gain:.1f} points above" if gain > 0 else "no more than"
     more = "even" if newest.online > blind.online else "no more than blind,"
     if er.loss < min(SMALL, blind.loss, newest.loss):
-        replay = f"while er, which replays old photos, holds at {_share(er.ahead)}"
+        replay = f"while er, which replays old photos, holds at {share(er.ahead)}"
     else:
         replay = f"and er, although it replays old photos, {_moved(er)}"
     if min(blind.loss, newest.loss) >= SMALL and newest.loss > er.loss:
@@ -65,11 +65,11 @@ def meaning(accuracies: Mapping[str, Accuracies], shift: int) -> str:
     else:
         so = "so here online accuracy did not mislead as it can"
     return (
-        f"Online, blind is right {_share(blind.online)} of the time without a look at any photo "
+        f"Online, blind is right {share(blind.online)} of the time without a look at any photo "
         f"({compared} always answering the most frequent label) and newest, trained hard on the "
-        f"newest photos alone, {more} {_share(newest.online)}; asked {shift} photos ahead, past "
+        f"newest photos alone, {more} {share(newest.online)}; asked {shift} photos ahead, past "
         f"the reach of repeating labels, blind {_moved(blind)} and newest {_moved(newest)}, "
-        f"{replay} (online {_share(er.online)}): {so}."
+        f"{replay} (online {share(er.online)}): {so}."
     )
 
 
@@ -80,8 +80,4 @@ def _moved(learner: Accuracies) -> str:
         verb = "slips to"
     else:
         verb = "stays at" if learner.loss == 0 else "rises to"
-    return f"{verb} {_share(learner.ahead)}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{verb} {share(learner.ahead)}"

@@ -8,37 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge import catalogue
+from streamgauge import catalogue, metrics
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.metrics import (
-    accuracy_matrix,
-    average_accuracy,
-    average_forgetting,
-    backward_transfer_curve,
-    continual_accuracy,
-    cumulative_forgetting,
-    cumulative_matrix,
-    forward_transfer_curve,
-    geolocation_error,
-    near_future_accuracy,
-    random_forgetting,
-    rescaled_accuracy,
-    rescaled_forgetting,
-)
 from streamgauge.metrics.log import classes_seen
 from streamgauge.pages import Block, Figure, Page, Section, Text
 from streamgauge.pages.figures import thin, ticks
-from streamgauge.pages.palette import COLOURS
+from streamgauge.pages.page import COLOURS
 from streamgauge.record import Run
 from streamgauge.report.figures import (
+    BANDS,
     NO_CURVE,
     Curve,
     curve_figure,
@@ -47,9 +33,10 @@ from streamgauge.report.figures import (
     online_answers,
     online_curve,
     retained_curve,
+    scalar_curve,
 )
-from streamgauge.suites.finding import find, plan_rows
-from streamgauge.suites.measured import run_scores
+from streamgauge.suites.measured import first_score, run_scores
+from streamgauge.suites.running import find, plan_rows
 from streamgauge.suites.spec import Row, Suite
 
 Floats = NDArray[np.float64]
@@ -78,30 +65,18 @@ class PartRuns:
         caption: str,
         curve: Callable[[Run], Curve],
         *axes: str,
+        dotted: Callable[[Run], Curve] | None = None,
+        dotted_name: str = "",
         markers: bool = False,
         scale: float = 100.0,
         **more: Any,
     ) -> Figure | None:
-        """One line per row: the mean over seeds of a curve of each run."""
+        """One line per row: the mean over seeds of a curve of each run. A second, dotted one has
+        the same colour, and one entry in the legend for both."""
         traces = mean_lines(self.curves(curve), markers, scale)
-        return curve_figure(title, caption, traces, *axes, **more)
-
-    def figure_of_two(
-        self,
-        title: str,
-        caption: str,
-        full: Callable[[Run], Curve],
-        dotted: Callable[[Run], Curve],
-        dotted_name: str,
-        *axes: str,
-        scale: float = 100.0,
-        **more: Any,
-    ) -> Figure | None:
-        """Two lines per row in one colour, with one entry in the legend for both."""
-        traces = mean_lines(self.curves(full), scale=scale)
         names = {trace["name"] for trace in traces if "name" in trace}
         colours = [COLOURS + number for number in range(len(self.rows))]
-        second = mean_lines(self.curves(dotted), scale=scale, colours=colours)
+        second = mean_lines(self.curves(dotted), scale=scale, colours=colours) if dotted else []
         for trace in second:
             if trace["legendgroup"] in names:
                 trace["showlegend"] = False
@@ -143,12 +118,7 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     missing = [row.title for row in rows if not complete[row.key]]
     if missing:
         blocks.append(Text(f"Without complete runs, and so not drawn: {'; '.join(missing)}."))
-    blocks.append(
-        Text(
-            "Bands are one standard deviation over seeds. Click a name to hide its curve, twice to "
-            "see it alone."
-        )
-    )
+    blocks.append(Text(BANDS))
     for name, figures in sections:
         drawn = [figure for figure in figures if figure is not None]
         if drawn:
@@ -178,7 +148,7 @@ def _continual(run: Run) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
     table = run.evaluations
     if "task" not in table or not len(table["task"]) or np.max(table["task"]) < 0:
         return np.empty((0, 0)), np.empty(0), np.empty(0)
-    acc, task, step = continual_accuracy(run)
+    acc, task, step = metrics.continual_accuracy(run)
     known = ~np.isnan(acc).all(axis=1)
     return acc[known], task[known], step[known]
 
@@ -200,16 +170,16 @@ def _overall(run: Run) -> Curve:
 
 def forgetting(part: PartRuns) -> Figures:
     """Figure 3, left: forgetting (full) and cumulative forgetting (dotted), after each task."""
-    yield part.figure_of_two(
+    yield part.figure(
         "Forgetting",
         "Full: accuracy lost on each earlier task since it was learnt. Dotted: cumulative "
         "forgetting, which leaves out the effect of more classes to choose from; below 0, "
         "accuracy on earlier tasks rose.",
-        lambda run: _by_task(run, lambda a, _: average_forgetting(a, "first", "all")),
-        lambda run: _by_task(run, lambda _, b: cumulative_forgetting(b)),
-        "cumulative",
+        lambda run: _by_task(run, lambda a, _: metrics.average_forgetting(a, "first", "all")),
         "tasks learnt",
         "forgetting, %",
+        dotted=lambda run: _by_task(run, lambda _, b: metrics.cumulative_forgetting(b)),
+        dotted_name="cumulative",
         scale=1.0,
         whole=True,
     )
@@ -218,10 +188,10 @@ def forgetting(part: PartRuns) -> Figures:
 def _by_task(run: Run, value: Callable[[Floats, Floats], Floats], scale: float = 100.0) -> Curve:
     if run.stream["tasks"] < 2 or not len(run.evaluations["evaluation"]):
         return NO_CURVE
-    a = accuracy_matrix(run)
+    a = metrics.accuracy_matrix(run)
     if np.isnan(np.diag(a)).any():  # not evaluated after each task
         return NO_CURVE
-    values = scale * value(a, cumulative_matrix(run))
+    values = scale * value(a, metrics.cumulative_matrix(run))
     return known_points(np.arange(1.0, len(values) + 1), values)
 
 
@@ -240,13 +210,13 @@ def zoom(part: PartRuns) -> Figures:
         return known_points(step[chosen].astype(np.float64) - float(step[start - 1]), value)
 
     chosen = [(row, runs) for row, runs in part.rows if row.name in ("ER", "SCR")] or part.rows
-    yield PartRuns(part.name, chosen).figure_of_two(
+    yield PartRuns(part.name, chosen).figure(
         "From task 4 to task 5",
         "Dotted: held-out samples of the four tasks before. Full: those of the new task.",
         lambda run: around(run, False),
-        lambda run: around(run, True),
-        "tasks 1 to 4",
         "steps since the new task began",
+        dotted=lambda run: around(run, True),
+        dotted_name="tasks 1 to 4",
     )
 
 
@@ -271,10 +241,10 @@ def transfer(part: PartRuns) -> Figures:
 
     for position, share in (("the end", 1.0), ("2H/3", 2 / 3), ("H/3", 1 / 3)):
         title, text = f"transfer at {position}", "Held-out samples up to this many samples"
-        curve = at(share, backward_transfer_curve)
+        curve = at(share, metrics.backward_transfer_curve)
         yield part.figure(f"Backward {title}", f"{text} before it.", curve, "samples back")
         if share < 1:
-            curve = at(share, forward_transfer_curve)
+            curve = at(share, metrics.forward_transfer_curve)
             yield part.figure(f"Forward {title}", f"{text} after it.", curve, "samples on")
 
 
@@ -285,7 +255,9 @@ def shift(part: PartRuns) -> Figures:
         shifts = np.unique(run.predictions["shift"]).astype(np.int64)
         if len(shifts) < 2:
             return NO_CURVE
-        return shifts.astype(np.float64), near_future_accuracy(run, [int(s) for s in shifts])
+        return shifts.astype(np.float64), metrics.near_future_accuracy(
+            run, [int(s) for s in shifts]
+        )
 
     yield part.figure(
         "Near-future accuracy",
@@ -324,14 +296,8 @@ def _against(part: PartRuns, title: str, score: str) -> Figure | None:
 def training(part: PartRuns) -> Figures:
     """Scalars that learners report: learning rate, size of memory, loss."""
     for name in sorted({str(n) for run in part.runs for n in np.unique(run.training["name"])}):
-
-        def curve(run: Run, name: str = name) -> Curve:
-            rows = np.flatnonzero(run.training["name"] == name)
-            if not len(rows):
-                return NO_CURVE
-            return thin(run.training["step"][rows], run.training["value"][rows].astype(np.float64))
-
-        caption, axes = "As the learners report it, step by step.", ("step", name)
+        curve = partial(scalar_curve, name=name)
+        caption, axes = "As the learners report it, in means over stretches.", ("step", name)
         yield part.figure(f"Training: {name}", caption, curve, *axes, scale=1.0, from_zero=False)
 
 
@@ -347,7 +313,7 @@ def sensitivity(part: PartRuns) -> Figures:
             named = []
             for column in part.rows[0][0].columns:
                 each = [
-                    [_score(run, row.columns.get(column, ())) for run in runs]
+                    [first_score(run, row.columns.get(column, ())) for run in runs]
                     for _, (row, runs) in ordered
                 ]
                 named.append((column, _by_seed(np.arange(len(each)), each)))
@@ -370,11 +336,6 @@ def _config(row: Row) -> Any:
     return catalogue.learner(row.method, **settings).config
 
 
-def _score(run: Run, names: Sequence[str]) -> float:
-    scores = run_scores(run)
-    return next((scores[name] for name in names if name in scores), np.nan)
-
-
 def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
     """Curves over rows from the values of each row: one per seed if all rows have equally many
     seeds, else one curve of means, so that no seed is left out."""
@@ -383,7 +344,7 @@ def _by_seed(x: NDArray[Any], each: Sequence[Sequence[float]]) -> list[Curve]:
     return [(x.astype(np.float64), np.array(values)) for values in zip(*each, strict=True)]
 
 
-def location_error(part: PartRuns) -> Figures:
+def places(part: PartRuns) -> Figures:
     """Figure 8, right, of CLOC: distance between a photo and the predicted location."""
     grid = np.concatenate([[0.1], np.logspace(0, np.log10(20_037), 120)])
 
@@ -397,7 +358,7 @@ def location_error(part: PartRuns) -> Figures:
         table = run.predictions
         rows = np.flatnonzero(table["shift"] == 0)
         sample, predicted = location[table["sample"][rows]], centre[table["prediction"][rows]]
-        return np.log10(grid), geolocation_error(sample, predicted, grid.tolist()).within
+        return np.log10(grid), metrics.geolocation_error(sample, predicted, grid.tolist()).within
 
     marks = [1, 25, 200, 750, 2500, 20_000]
     yield part.figure(
@@ -459,9 +420,8 @@ def memory(parts: Sequence[PartRuns]) -> Figures:
     for name in ("ER", "i.i.d.", "GDumb"):
         rows = [{row.name: runs for row, runs in parts[n].rows}.get(name, ()) for n in order]
         present = [position for position, runs in enumerate(rows) if runs]
-        each = [
-            [_score(run, ("retained_accuracy",)) for run in rows[position]] for position in present
-        ]
+        score = ("retained_accuracy",)
+        each = [[first_score(run, score) for run in rows[position]] for position in present]
         named.append((name, _by_seed(np.array(present), each)))
     title, caption = "Accuracy over the size of memory", "After the last task, on the test set."
     texts = [f"{sizes[n]:.0f}" for n in order]
@@ -472,8 +432,8 @@ def rescaled(part: PartRuns) -> Figures:
     """Figures 3 and 4 of the metrics paper: plain (full) and rescaled (dotted)."""
     # Accuracies are scaled where they are drawn, which keeps their bands within 0 and 100 %.
     for name, plain, by_chance, scale in (
-        ("accuracy", average_accuracy, rescaled_accuracy, 1.0),
-        ("forgetting", average_forgetting, rescaled_forgetting, 100.0),
+        ("accuracy", metrics.average_accuracy, metrics.rescaled_accuracy, 1.0),
+        ("forgetting", metrics.average_forgetting, metrics.rescaled_forgetting, 100.0),
     ):
 
         def full(run: Run, plain: Any = plain, scale: float = scale) -> Curve:
@@ -482,14 +442,14 @@ def rescaled(part: PartRuns) -> Figures:
         def dotted(run: Run, by_chance: Any = by_chance, scale: float = scale) -> Curve:
             return _by_task(run, lambda a, _: by_chance(a, np.asarray(classes_seen(run))), scale)
 
-        yield part.figure_of_two(
+        yield part.figure(
             f"Average and rescaled {name}",
             "Dotted: rescaled by what a random guess over the classes so far would get.",
             full,
-            dotted,
-            "rescaled",
             "tasks learnt",
             f"{name}, %",
+            dotted=dotted,
+            dotted_name="rescaled",
             scale=100.0 / scale,
             whole=True,
         )
@@ -501,7 +461,7 @@ def coefficients(part: PartRuns) -> Figures:
     if classes is None or len(classes) < 2:
         return
     task = np.arange(1.0, len(classes) + 1)
-    chance = random_forgetting(classes)
+    chance = metrics.random_forgetting(classes)
     named = [
         ("accuracy", [(task, classes / classes[-1])]),
         ("forgetting", [known_points(task, np.nanmin(chance) / chance)]),
@@ -517,22 +477,11 @@ def coefficients(part: PartRuns) -> Figures:
     )
 
 
-WITHIN: dict[str, Callable[[PartRuns], Figures]] = {
-    "continual": continual,
-    "forgetting": forgetting,
-    "zoom": zoom,
-    "online": online,
-    "transfer": transfer,
-    "shift": shift,
-    "retention": retention,
-    "training": training,
-    "sensitivity": sensitivity,
-    "places": location_error,
-    "rescaled": rescaled,
-    "coefficients": coefficients,
-}
-ACROSS: dict[str, Callable[[Sequence[PartRuns]], Figures]] = {
-    "blind": blind,
-    "memory": memory,
-}
+_WITHIN = (
+    continual, forgetting, zoom, online, transfer, shift, retention, training, sensitivity, places,
+    rescaled, coefficients,
+)  # fmt: skip
+# Figures by name: of every part, and over all parts.
+WITHIN: dict[str, Callable[[PartRuns], Figures]] = {draw.__name__: draw for draw in _WITHIN}
+ACROSS: dict[str, Callable[[Sequence[PartRuns]], Figures]] = {"blind": blind, "memory": memory}
 FIGURES = (*WITHIN, *ACROSS)

@@ -13,13 +13,13 @@ from typing import Any
 
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_text
+from streamgauge.files import write_result
 from streamgauge.learners.behaviour import stored_code, table, variant_of
 from streamgauge.metrics import score
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
 from streamgauge.settings import as_plain
-from streamgauge.suites.finding import find, of_current_code, plan_rows, seeds_text
+from streamgauge.suites.running import find, of_current_code, plan_rows, seeds_text
 from streamgauge.suites.spec import Row, Suite, load
 
 RESULTS = Path(__file__).parent / "results"
@@ -80,18 +80,12 @@ def _quoted(text: str) -> str:
 
 
 def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
-    scores = [run_scores(run) for run in runs]
-    values = {
-        column: tuple(
-            100 * _value(run, by_name, names) for run, by_name in zip(runs, scores, strict=True)
-        )
-        for column, names in row.columns.items()
-    }
+    columns = row.columns.items()
     return Measured(
         part=row.part,
         row=row.name,
         seeds=tuple(run.seed for run in runs),
-        values=values,
+        values={c: tuple(100 * first_score(run, names) for run in runs) for c, names in columns},
         command=command(suite, [row], [run.seed for run in runs]),
         runs=tuple(run.id[:8] for run in runs),
         device=_joined_texts(run.header["environment"]["device"] for run in runs),
@@ -129,17 +123,16 @@ def _scores(path: str, step: int) -> str:
     return json.dumps(score(Run(path)))
 
 
-def _value(run: Run, scores: Mapping[str, float], names: Sequence[str]) -> float:
+def first_score(run: Run, names: Sequence[str]) -> float:
+    """The first of these scores that a run has; NaN if it has none of them."""
+    scores = run_scores(run)
     for name in names:
         if name.startswith(LABELS):
-            return _label_accuracy(run, int(name.removeprefix(LABELS)))
+            window = int(name.removeprefix(LABELS))
+            return float(blind_accuracy(online_answers(run)[0], [window], [0])[0, 0])
         if name in scores:
             return float(scores[name])
     return float("nan")
-
-
-def _label_accuracy(run: Run, window: int) -> float:
-    return float(blind_accuracy(online_answers(run)[0], [window], [0])[0, 0])
 
 
 def _versions(run: Run) -> str:
@@ -249,9 +242,4 @@ def write(suite: str, rows: Iterable[Measured], file: Path) -> Path:
         for column, values in row.values.items():
             shown = ", ".join("nan" if v != v else str(round(float(v), 4)) for v in values)
             lines.append(f"{json.dumps(column, ensure_ascii=False)} = [{shown}]")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, "\n".join(lines) + "\n")
-    except OSError as error:
-        raise StreamgaugeError(f"Cannot write {file}: {error.strerror}.") from None
-    return file
+    return write_result(file, "\n".join(lines) + "\n")

@@ -30,7 +30,7 @@ from streamgauge.running.evaluation import Due, Heldout
 from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import PlannedRow, StoredRuns, distinct
+from streamgauge.suites.running import PlannedRow, StoredRuns, distinct
 from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring, or twice what a job draws if that is more
@@ -80,16 +80,14 @@ class Estimate:
 
     @property
     def flops(self) -> float:
-        """Of one run."""
-        return self._total[0]
+        return self._of_one_run[0]
 
     @property
     def seconds(self) -> float:
-        """Of one run."""
-        return self._total[1]
+        return self._of_one_run[1]
 
     @property
-    def _total(self) -> tuple[float, float]:
+    def _of_one_run(self) -> tuple[float, float]:
         work, price = self.work, self.price
         if price is None:
             return math.nan, math.nan
@@ -120,10 +118,7 @@ class Estimate:
 
 
 def estimate(
-    planned: Sequence[PlannedRow],
-    stored: StoredRuns,
-    device: str = "auto",
-    measure: bool = True,
+    planned: Sequence[PlannedRow], stored: StoredRuns, device: str = "auto", measure: bool = True
 ) -> list[Estimate]:
     """One per row; the same network in the same stream is measured once."""
     prices: dict[str, Price | str] = {}

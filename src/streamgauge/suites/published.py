@@ -109,15 +109,10 @@ def _read(file: Path) -> PublishedTable:
                     seeds=given.get("seeds"),
                     digits=getattr(cell[0], "digits", 0),
                 )
-    return PublishedTable(
-        paper=given["paper"],
-        table=given["table"],
-        about=given["about"],
-        numbers=numbers,
-        given=given.get("given", ""),
-        closed_form=given.get("closed_form", ""),
-        plotted=tuple(Plotted(given["paper"], **curve) for curve in given.get("plotted", ())),
-    )
+    plotted = tuple(Plotted(given["paper"], **curve) for curve in given.get("plotted", ()))
+    texts = ("paper", "table", "about", "given", "closed_form")
+    known = {name: given[name] for name in texts if name in given}
+    return PublishedTable(numbers=numbers, plotted=plotted, **known)
 
 
 class _Printed(float):

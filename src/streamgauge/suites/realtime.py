@@ -27,10 +27,10 @@ from streamgauge.pages.figures import figure, markers, ticks
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
 from streamgauge.report.leaderboard import percent
+from streamgauge.report.page import stream_text
 from streamgauge.running.plan import PlannedRun
 from streamgauge.suites import spec
-from streamgauge.suites.finding import find, plan_rows
-from streamgauge.suites.running import run_small
+from streamgauge.suites.running import find, plan_rows, run_small
 from streamgauge.suites.spec import Suite
 
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
@@ -145,8 +145,7 @@ def runs_by_part(
 
 
 def picture(speed: str, made: Made) -> Picture:
-    """The result at one speed: a line for each method, the rank correlation, sentences, and the
-    figure."""
+    """The result at one speed: lines of methods, rank correlation, sentences and the figure."""
     runs: dict[str, list[Run]] = {}
     plans: dict[str, PlannedRun] = {}
     # Runs may end in any order; they are compared seed by seed.
@@ -202,13 +201,8 @@ def picture(speed: str, made: Made) -> Picture:
         [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
     )
     delayed = any(Fraction(line.job) > 1 for line in lines)
-    return Picture(
-        speed,
-        tuple(lines),
-        correlation,
-        tuple(_sentences(lines, correlation, delayed)),
-        _figure(lines, delayed),
-    )
+    sentences = tuple(_sentences(lines, correlation, delayed))
+    return Picture(speed, tuple(lines), correlation, sentences, _figure(lines, delayed))
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
@@ -305,15 +299,9 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
     for number, (name, colour, values) in enumerate(kinds):
         shown = [(i, value) for i, value in enumerate(values) if value is not None]
         offset = 0.16 * (number - (len(kinds) - 1) / 2)
-        data.append(
-            markers(
-                name,
-                [i + offset for i, _ in shown],
-                [100 * value.mean for _, value in shown],
-                [100 * value.deviation if value.seeds > 1 else 0 for _, value in shown],
-                colour,
-            )
-        )
+        x, y = [i + offset for i, _ in shown], [100 * value.mean for _, value in shown]
+        errors = [100 * value.deviation if value.seeds > 1 else 0 for _, value in shown]
+        data.append(markers(name, x, y, errors, colour))
     caption = (
         "A learner that trains misses the batches that come meanwhile. ER−− spends what the stream "
         "allows, as the method does; ER++ misses nothing and so spends as many times more as the "
@@ -360,13 +348,9 @@ def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> 
     distinct = {run.id: run for runs in made.values() for _, run in runs}
     first = next(iter(distinct.values())).stream
     seeds = len({run.seed for run in distinct.values()})
-    about = (
-        f"{len(pictures[0].lines)} methods on the stream {first['name']}: {first['samples']:,} "
-        f"samples of {first['classes']} classes in {first['steps']:,} steps of up to "
-        f"{first['step_size']}, {seeds} seed{'s' if seeds > 1 else ''}."
-    )
+    size = f"{stream_text(first)}, {seeds} seed{'s' if seeds > 1 else ''}."
     head = ["method", "relative cost", "steps per job", "online", "ER−−", "ER++", "seeds"]
-    blocks: list[Block] = [about]
+    blocks: list[Block] = [f"{len(pictures[0].lines)} methods on {size}"]
     for picture in pictures:
         rows = [[*line.texts(), str(line.accuracy.seeds)] for line in picture.lines]
         sentences = " ".join(picture.sentences)

@@ -1,23 +1,254 @@
-"""Make the missing runs of a suite."""
+"""The runs that a suite's rows ask for: planned, found among stored runs by what was configured
+wherever the folder lies, and made where they are missing.
+
+A run's identity also holds the kind of device and the hash of the code; a row asks for neither, so
+parts that were run on different machines add up when their folders are brought together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.record import Run
+from streamgauge.learners.behaviour import stored_code
+from streamgauge.models.pretrain import pretrain
+from streamgauge.record import PLACES, Run
 from streamgauge.report.terminal import Watcher
-from streamgauge.running.active_run import Progress
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
-from streamgauge.running.executors.dispatch import execute
-from streamgauge.running.executors.sequential import Watch
-from streamgauge.running.plan import PlannedRun
-from streamgauge.settings import RUNS
+from streamgauge.running.executors.dispatch import Watch, execute
+from streamgauge.running.loop import Progress
+from streamgauge.running.plan import PlannedRun, plan
+from streamgauge.running.protocol import Protocol
+from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Stream
-from streamgauge.suites.finding import distinct, find, gather, parse_seeds, plan_rows
 from streamgauge.suites.spec import Row, Suite
+
+# Settings that say where files lie on a machine: not part of what a row asks for. The content of
+# the files has hashes of its own; of first weights a row says only that there are some.
+FILE_SETTINGS = PLACES | {"folder", "data", "weights"}
+EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRow(PlannedRun):
+    """One run of a row of a suite."""
+
+    row: Row = field(kw_only=True)
+    seed: int = field(kw_only=True)
+
+    @property
+    def title(self) -> str:
+        return f"{self.row.title}, seed {self.seed}"
+
+    @property
+    def origin(self) -> str:
+        return self.stream
+
+    def build_stream(self) -> Stream:
+        """The stream of a row; on the preparation part, that part alone."""
+        stream = super().build_stream()
+        if not self.part:
+            return stream
+        settings = {k: v for k, v in stream.settings.items() if k != "prefix"}
+        name = f"{stream.name}-{self.part}"
+        return replace(stream, name=name, settings={**settings, "on": self.part})
+
+    def prepared(self, out: Path) -> PlannedRow:
+        """With first weights, which `pretrain` makes of the part never scored of generated data."""
+        row = self.row
+        if not row.weights or not row.generated:
+            return self
+        stream = catalogue.stream(self.stream, **self.stream_settings)  # also where a part runs
+        embedding = EMBEDDING if row.weights == "embedding" else 0
+        folder = out.resolve() / "backbones"
+        file = pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain)
+        config = replace(self.recipe.config, weights=str(file))
+        return replace(self, recipe=replace(self.recipe, config=config))
+
+
+def plan_rows(
+    rows: Iterable[Row],
+    seeds: Sequence[int] | None = None,
+    weights: Mapping[str, str] | None = None,
+) -> list[PlannedRow]:
+    """The runs of rows, row by row in the order of the file, where cheap ones come first. `weights`
+    are files of first weights by the name of the backbone."""
+    # Where first weights lie is part of a run's configuration: the same from any folder.
+    files = {name: str(Path(file).resolve()) for name, file in (weights or {}).items()}
+    planned_rows = []
+    joint: dict[int, list[PlannedRun]] = {}  # the runs of rows that are planned together
+    for row in rows:
+        row_seeds = seeds or range(row.seeds)
+        file = "" if row.generated else files.get(row.weights, "")
+        planned = joint.get(id(row.joint)) or plan(row.experiment(max(row_seeds) + 1, file))
+        if row.joint is not None:
+            joint[id(row.joint)] = planned
+            planned = [run for run in planned if run.recipe.name == row.name]
+        part = "" if row.on == "stream" else row.on
+        planned_rows += [
+            PlannedRow(**{**vars(planned[seed]), "part": part}, row=row, seed=seed)
+            for seed in row_seeds
+        ]
+    return planned_rows
+
+
+def parse_seeds(text: str | None) -> list[int] | None:
+    """`5` is 0..4; `3-4` and `0,2` are what they say; None is what the suite says.
+
+    >>> parse_seeds("3"), parse_seeds("3-4"), parse_seeds("0,2")
+    ([0, 1, 2], [3, 4], [0, 2])
+    """
+    if text is None:
+        return None
+    try:
+        if "," in text:
+            seeds = [int(part) for part in text.split(",") if part.strip()]
+        elif "-" in text:
+            first, last = text.split("-")
+            seeds = list(range(int(first), int(last) + 1))
+        else:
+            seeds = list(range(int(text)))
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise StreamgaugeError(f"'{text}' names no seeds: write 5 (for 0 to 4), 3-4 or 0,2.")
+    return seeds
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """What `parse_seeds` reads as these.
+
+    >>> seeds_text([0, 1, 2]), seeds_text([3, 4]), seeds_text([3]), seeds_text([0, 2])
+    ('3', '3-4', '3-3', '0,2')
+    """
+    if list(seeds) == list(range(len(seeds))):
+        return str(len(seeds))
+    first, last = seeds[0], seeds[-1]
+    if list(seeds) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seeds))
+
+
+def gather(folders: Iterable[str | Path]) -> list[Run]:
+    """All runs in these folders, however deep; a folder that is not there has none."""
+    runs = {}
+    for folder in map(Path, folders):
+        for header in sorted(folder.rglob("run.json")):
+            runs[header.parent.resolve()] = Run(header.parent)
+    return list(runs.values())
+
+
+def configured(planned: PlannedRow) -> dict[str, Any]:
+    """What a run of this row has in its configuration."""
+    settings = catalogue.full_stream_settings(planned.stream, dict(planned.stream_settings))
+    if planned.part:
+        settings["on"] = planned.part
+    recipe = planned.recipe
+    return {
+        "stream": {"name": planned.stream, "settings": _without_files(settings)},
+        "learner": {
+            "where": recipe.where,
+            "settings": _without_files(as_plain(recipe.config)),
+            "trained": bool(planned.row.weights),
+        },
+        "protocol": as_plain(planned.protocol),
+        "seed": planned.learner_seed,
+    }
+
+
+def distinct(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
+    """The first of those that ask for the same run, as rows of different parts may do."""
+    by_config: dict[tuple[str, str], PlannedRow] = {}
+    for planned_row in planned:
+        key = (_as_text(configured(planned_row)), planned_row.row.weights)
+        by_config.setdefault(key, planned_row)
+    return list(by_config.values())
+
+
+def configuration(run: Run) -> dict[str, Any]:
+    """The configuration of a stored run, in the form of `configured`. A setting that the run does
+    not have came later, and has its default; a remark in the row says that the code was another."""
+    config = run.header["config"]
+    stream, learner = config["stream"], config["learner"]
+    return {
+        "stream": {
+            "name": stream["origin"] or stream["name"],
+            "settings": _without_files(stream["settings"]),
+        },
+        "learner": {
+            "where": learner["where"],
+            "settings": _without_files({**_defaults(learner["where"]), **learner["settings"]}),
+            "trained": bool(learner["settings"].get("weights")),
+        },
+        "protocol": {**as_plain(Protocol()), **config["protocol"]},
+        "seed": config["seed"],
+    }
+
+
+@cache
+def _defaults(where: str) -> Mapping[str, Any]:
+    """None of a learner in a file: finding its runs is no reason to execute that."""
+    known = where in catalogue.names("learners")
+    return as_plain(catalogue.learner(where).config) if known else {}
+
+
+def _without_files(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in FILE_SETTINGS}
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class StoredRuns:
+    """The stored runs of a suite's rows, one per seed: complete ones, and begun ones."""
+
+    complete: Mapping[tuple[str, str], Mapping[int, Run]]  # row -> seed -> run
+    begun: Mapping[tuple[str, str], Mapping[int, Run]]
+
+    def of(self, row: Row) -> list[Run]:
+        return [run for _, run in sorted(self.complete.get(row.key, {}).items())]
+
+    def has(self, planned: PlannedRow) -> bool:
+        return planned.seed in self.complete.get(planned.row.key, {})
+
+
+def find(planned: Sequence[PlannedRow], runs: Iterable[Run]) -> StoredRuns:
+    """Match stored runs to planned ones. Of several for one (two machines did the same) the one
+    whose code behaves as today's counts, then the first by path."""
+    by_config: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: str(run.path)):
+        by_config.setdefault(_as_text(configuration(run)), []).append(run)
+    complete: dict[tuple[str, str], dict[int, Run]] = {}
+    begun: dict[tuple[str, str], dict[int, Run]] = {}
+    for planned_row in planned:
+        key, seed = planned_row.row.key, planned_row.seed
+        candidates = by_config.get(_as_text(configured(planned_row)), [])
+        if not candidates:
+            continue
+        candidates = sorted(candidates, key=lambda run: not of_current_code(run))
+        done = [run for run in candidates if run.done]
+        if done:
+            complete.setdefault(key, {})[seed] = done[0]
+        else:
+            begun.setdefault(key, {})[seed] = candidates[0]
+    return StoredRuns(complete, begun)
+
+
+def of_current_code(run: Run) -> bool:
+    """Whether a learner is still here and behaves as the code that made a run."""
+    learner = run.header["config"]["learner"]
+    try:
+        return stored_code(learner) == catalogue.current_code(learner)
+    except StreamgaugeError:
+        return False
 
 
 def run(
@@ -45,13 +276,10 @@ def run(
     planned = plan_rows(rows, seeds, weights)
     stored = find(planned, gather([out, *runs]))
     yield from (run for by_seed in stored.complete.values() for run in by_seed.values())
-    numbers: dict[PlannedRun, int] = {
-        planned_row: number for number, planned_row in enumerate(planned, 1)
-    }
-    log = execution.log
 
     def announce(planned_run: PlannedRun, stream: Stream) -> Progress | None:
-        log(f"[{numbers[planned_run]}/{len(planned)}] {planned_run.title}")
+        number = next(n for n, row in enumerate(planned, 1) if row is planned_run)
+        execution.log(f"[{number}/{len(planned)}] {planned_run.title}")
         return None if watch is None else watch(planned_run, stream)
 
     missing = distinct(planned_row for planned_row in planned if not stored.has(planned_row))
@@ -76,11 +304,9 @@ def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
 
 
 def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[Run]:
-    """Every run of a suite with seeds 0 to `seeds` - 1, on one thread.
-
-    These networks are too small for a second thread to help, and if another program keeps a core
-    busy, two threads that wait for each other are fifty times slower than one.
-    """
+    """Every run of a suite with seeds 0 to `seeds` - 1, on one thread. These networks are too small
+    for a second thread to help, and if another program keeps a core busy, two threads that wait for
+    each other are fifty times slower than one."""
     with Watcher(quiet=quiet) as watcher:
 
         def log(text: str) -> None:
@@ -88,7 +314,6 @@ def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[
             if len(suite.parts) > 1 or not text.startswith("["):
                 watcher.say(text)
 
-        execution = Execution(device="cpu", threads=1, log=log)
-        every_seed = parse_seeds(str(seeds))
-        watch = watcher.watch
-        return list(run(suite, seeds=every_seed, out=out, watch=watch, execution=execution))
+        options = ExecutionOptions(device="cpu", threads=1, log=log)
+        all_seeds = parse_seeds(str(seeds))
+        return list(run(suite, seeds=all_seeds, out=out, watch=watcher.watch, **options))

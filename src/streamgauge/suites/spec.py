@@ -140,13 +140,12 @@ class Suite:
             chosen += known[name.lower()]
         named = {name.lower() for name in only}
         rows = [row for row in self.rows if not only or row in chosen]
-        plain = [row for row in rows if not row.defined]
-        titles = {row.name.lower() for row in rows} | {row.title.lower() for row in rows}
-        return plain + [
+        as_defined = [
             row
             for row in rows
-            if row.defined and (both or {row.name.lower(), row.title.lower()} & named & titles)
+            if row.defined and (both or {row.name.lower(), row.title.lower()} & named)
         ]
+        return [row for row in rows if not row.defined] + as_defined
 
 
 def names() -> list[str]:
@@ -263,14 +262,8 @@ def _timed_rows(
             settings[f"{owner}.{setting}"] = max(1, round(trained * Fraction(share)))
     methods = tuple(row["method"] for row in learners.values())
     seeds = next((layer["seeds"] for layer in reversed(layers) if "seeds" in layer), 1)
-    experiment = Experiment(
-        origin(name_of_stream),
-        methods,
-        seeds,
-        {**settings, **overrides},
-        part["speed"],
-        baselines=True,
-    )
+    name_of_stream, settings = origin(name_of_stream), {**settings, **overrides}
+    experiment = Experiment(name_of_stream, methods, seeds, settings, part["speed"], baselines=True)
     columns = {column: (score,) for column, score in suite["columns"].items()}
     for planned in plan(replace(experiment, seeds=1)):
         recipe = planned.recipe

@@ -1,28 +1,31 @@
-"""Plans and tables of suites as text for the terminal."""
+"""Plans and tables of suites as text for the terminal, and the ledger page: every published number
+with ours and the verdict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.table import Column
 
+from streamgauge.report.compute import scaled
 from streamgauge.report.terminal import folding, right, text_table
 from streamgauge.running.job_cost import bytes_text
-from streamgauge.suites import spec
+from streamgauge.suites import comparing, published, spec
 from streamgauge.suites.comparing import Cell, cell_texts
+from streamgauge.suites.measured import RESULTS, Measured, recorded
 from streamgauge.suites.planning import Estimate
+from streamgauge.suites.published import PublishedTable
+from streamgauge.suites.spec import Suite, load, names
 
 
 def list_text(suites: Iterable[spec.Suite]) -> str:
     lines = []
     for suite in suites:
         rows = [row for row in suite.rows if not row.defined]
-        runs = sum(row.seeds for row in rows)
-        lines += [
-            f"{suite.name}  ({len(rows)} rows, {runs} runs)",
-            f"    {suite.title}. {suite.what}",
-        ]
+        lines.append(f"{suite.name}  ({len(rows)} rows, {sum(row.seeds for row in rows)} runs)")
+        lines.append(f"    {suite.title}. {suite.what}")
     return "\n".join([*lines, "", "Each runs on generated data with --generated, in minutes."])
 
 
@@ -55,7 +58,8 @@ def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> 
     flops = math.fsum(e.to_run * e.flops for e in estimates if e.to_run)
     seconds = math.fsum(e.to_run * e.seconds for e in estimates if e.to_run)
     shared = sum(estimate.shared for estimate in estimates)
-    lines = [f"{suite.title}. {suite.what}", "", _table(["row", *map(right, numbers)], rows)]
+    table = _wide_table(["row", *map(right, numbers)], rows)
+    lines = [f"{suite.title}. {suite.what}", "", table]
     if not missing:
         lines.append("All runs are complete: nothing to run.")
     elif math.isnan(flops):
@@ -84,29 +88,19 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
     for part in dict.fromkeys(cell.part for cell in cells):
         of_part = [cell for cell in cells if cell.part == part and cell.title not in missing]
-        compared = any(cell.published for cell in of_part)
-        columns = {
-            "row": folding,
-            "column": folding,
-            "published": right,
-            "ours": right,
-            "seeds": right,
-            "difference": right,
-            "verdict": folding,
-        }
-        if not compared:
-            columns = {n: c for n, c in columns.items() if n in ("row", "column", "ours", "seeds")}
+        columns = ["row", "column", "ours", "seeds"]
+        if any(cell.published for cell in of_part):
+            columns = ["row", "column", "published", "ours", "seeds", "difference", "verdict"]
         rows, last = [], ""
         for cell in of_part:
             texts = cell_texts(cell) | {"seeds": str(cell.ours.seeds if cell.ours else 0)}
             texts["row"] = cell.row if cell.row != last else ""
             last = cell.row
             rows.append([texts[name] for name in columns])
-        table = _table([column(name) for name, column in columns.items()], rows)
-        sources = dict.fromkeys(
-            f"{c.published.paper}, {c.published.table}" for c in of_part if c.published
-        )
-        parts += ["", *([part] if part else []), *sources, table]
+        texts_in = ("row", "column", "verdict")
+        head = [folding(name) if name in texts_in else right(name) for name in columns]
+        table = _wide_table(head, rows)
+        parts += ["", *([part] if part else []), *_sources(of_part), table]
     parts += ["", *_counts(cells)]
     if missing:
         arguments = f"{suite.name}{' --generated' if suite.generated else ''} --both"
@@ -115,6 +109,11 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     if with_runs:
         parts += _commands(cells)
     return "\n".join([*parts, *suite.notes])
+
+
+def _sources(cells: Iterable[Cell]) -> Iterable[str]:
+    """The papers' tables of these cells."""
+    return dict.fromkeys(f"{c.published.paper}, {c.published.table}" for c in cells if c.published)
 
 
 def _counts(cells: Sequence[Cell]) -> list[str]:
@@ -146,10 +145,9 @@ def duration(seconds: float) -> str:
     """
     if math.isnan(seconds):
         return "?"
-    for unit, length, limit in (("s", 1.0, 100), ("min", 60.0, 100), ("h", 3600.0, 72)):
-        if seconds / length < limit:
-            return f"{_short(seconds / length)} {unit}"
-    return f"{_short(seconds / 86400)} days"
+    units = (("s", 1, 100), ("min", 60, 100), ("h", 3600, 72), ("days", 86400, math.inf))
+    unit, value = next((unit, seconds / of) for unit, of, most in units if seconds / of < most)
+    return f"{value:.0f} {unit}" if value >= 75 else f"{value:.3g} {unit}"
 
 
 def flop(count: float) -> str:
@@ -157,19 +155,126 @@ def flop(count: float) -> str:
     >>> flop(787e12), flop(1.15e10), flop(5e16)
     ('787 TFLOP', '11.5 GFLOP', '50 PFLOP')
     """
-    if math.isnan(count):
-        return "?"
-    for unit, factor in (("MFLOP", 1e6), ("GFLOP", 1e9), ("TFLOP", 1e12)):
-        if count < 1000 * factor:
-            return f"{_short(count / factor)} {unit}"
-    return f"{_short(count / 1e15)} PFLOP"
+    return "?" if math.isnan(count) else f"{scaled(count)}FLOP"
 
 
-def _short(value: float) -> str:
-    if math.isnan(value):
-        return "?"
-    return f"{value:.0f}" if value >= 75 else f"{value:.3g}"
-
-
-def _table(columns: Iterable[str | Column], rows: Iterable[Iterable[str]]) -> str:
+def _wide_table(columns: Iterable[str | Column], rows: Iterable[Iterable[str]]) -> str:
     return text_table(columns, rows, least_width=100, show_edge=True)
+
+
+HEAD = """# The ledger
+
+Every number that the five papers give for what our suites reproduce, with ours beside it. This page
+is generated: `streamgauge suite ledger --to docs/ledger.md`, from the published numbers in
+`suites/ledger/` and what was measured so far in `suites/results/`. `streamgauge suite table NAME`
+shows the same with the runs that lie on your machine.
+
+- **verified**: 3 seeds or more, and our mean within 2 published deviations. Where a paper has one
+  run and no deviation: that run could have been one of ours (within 2 of our deviations, for one
+  run against the mean of n, and half a unit of its last digit).
+- **not verified**: it misses, there are too few seeds, or it was not run.
+- **cannot be verified**: only drawn, or not a result.
+
+Numbers are in %, mean ± sample deviation over seeds. "dev." are published deviations. A row "as
+defined" is the method as its paper defines it, where the published code, and with it the published
+number, did something else; it is shown beside and not judged.
+"""
+
+
+def ledger_page(results: Path = RESULTS) -> str:
+    """The whole page in Markdown, from stored results: no run folder is read."""
+    suites = [load(name) for name in names()]
+    measured = {suite.name: recorded(suite.name, results) for suite in suites}
+    cells = {suite.name: comparing.table(suite, measured[suite.name]) for suite in suites}
+    parts = [HEAD, _summary(suites, cells)]
+    for suite in suites:
+        # A row "as defined" that was not run is left out; `suite table` names it.
+        shown = [
+            cell
+            for cell in cells[suite.name]
+            if cell.published is not None and (cell.ours is not None or not cell.defined)
+        ]
+        if shown:
+            parts.append(_suite(suite, shown, measured[suite.name]))
+    given = [table for table in published.tables().values() if table.given or table.closed_form]
+    parts += [_given(given), _plotted()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
+    rows = []
+    for suite in suites:
+        judged = [c for c in cells[suite.name] if c.published is not None and not c.defined]
+        verified = sum(cell.verdict == "verified" for cell in judged)
+        if judged:
+            rows.append([suite.name, len(judged), verified, len(judged) - verified])
+    head = ["suite", "published numbers", "verified", "not verified"]
+    return "\n".join([*_markdown_table(head, rows), ""])
+
+
+def _markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    first, *others = (f"| {' | '.join(map(str, row))} |" for row in (head, *rows))
+    return [first.replace("|  |", "| |"), "|---" * len(list(head)) + "|", *others]
+
+
+def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str:
+    lines = [f"## {suite.name}", "", f"{suite.title}. {suite.what}", ""]
+    lines += [f"- {note}" for note in suite.notes]
+    for part in dict.fromkeys(cell.part for cell in cells):
+        of_part = [cell for cell in cells if cell.part == part]
+        seeds = {c.published.seeds for c in of_part if c.published}
+        runs = ", ".join("one run" if n == 1 else f"{n} seeds" for n in sorted(filter(None, seeds)))
+        heading = f"{part}: " if part else ""
+        lines += ["", f"### {heading}{'; '.join(_sources(of_part))} ({runs})", ""]
+        texts = [cell_texts(cell) for cell in of_part]
+        lines += _markdown_table(texts[0], [row.values() for row in texts])
+    lines += ["", *_origins(suite, measured)]
+    return "\n".join(lines)
+
+
+def _origins(suite: Suite, measured: Iterable[Measured]) -> list[str]:
+    lines = []
+    for row in measured:
+        title = f"{row.part}: {row.row}" if row.part else row.row
+        facts = [row.device, row.versions, f"runs {' '.join(row.runs)}" if row.runs else ""]
+        details = "; ".join(fact for fact in (row.earlier, *facts, *row.remarks) if fact)
+        command = f"`{row.command}`" if row.command else ""
+        lines.append(
+            "- " + ": ".join(t for t in (title, " – ".join(filter(None, (command, details)))) if t)
+        )
+    if not lines:
+        return [f"Not run yet. All of it: `streamgauge suite run {suite.name}`.", ""]
+    return ["How ours were made:", "", *lines, ""]
+
+
+def _given(tables: Iterable[PublishedTable]) -> str:
+    lines = ["## Numbers that are no results of a run", ""]
+    for table in tables:
+        lines += [f"### {table.paper}, {table.table}", "", f"{table.about}.", ""]
+        columns = list(dict.fromkeys(column for _, column in table.numbers))
+        rows = []
+        for row in dict.fromkeys(row for row, _ in table.numbers):
+            numbers = (table.numbers.get((row, column)) for column in columns)
+            rows.append([row, *(number.text if number else "" for number in numbers)])
+        lines += _markdown_table(["", *columns], rows)
+        verdict = (
+            f"**verified**: {table.closed_form}."
+            if table.closed_form
+            else f"**cannot be verified**: {table.given}."
+        )
+        lines += ["", verdict, ""]
+    return "\n".join(lines)
+
+
+def _plotted() -> str:
+    lines = [
+        "## Only drawn",
+        "",
+        "What a paper shows as a curve without numbers **cannot be verified**: there is nothing to",
+        "compare with but the picture. Ours is drawn by `streamgauge suite figures NAME`.",
+        "",
+    ]
+    curves = [p for table in published.tables().values() for p in table.plotted]
+    rows = [[p.paper, p.where, p.what, f"{p.suite}, {p.figure}"] for p in curves]
+    return "\n".join([*lines, *_markdown_table(["paper", "where", "what", "ours"], rows), ""])

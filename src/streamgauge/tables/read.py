@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
 from streamgauge.tables.columns import choose, require
+from streamgauge.tables.late import LabelledParquet
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable, JsonLines, TextTable
 from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable, map_arrow
@@ -99,7 +100,9 @@ def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
             files = files or sorted((path / below).glob("*.parquet"))
         if not files:
             raise StreamgaugeError(f"the folder {path} holds no Parquet files: name a table")
-        return ParquetTable(files, name)
+        beside = files[0].parent.with_name("labels")
+        late = sorted(beside.glob("*.parquet")) if files[0].parent.name == "predictions" else []
+        return LabelledParquet(files, late, name) if late else ParquetTable(files, name)
     kind = table_format(path)
     if kind is None:
         raise StreamgaugeError(

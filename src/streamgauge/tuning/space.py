@@ -180,8 +180,7 @@ def like(name: str) -> dict[str, Any]:
 
 
 def ready_made(recipe: Recipe, paper: str | None) -> dict[str, str]:
-    """What a paper searched for a learner; without a paper, that of the learner's preset, or the
-    first that has the learner."""
+    """What a paper searched for a learner; by default that of its preset, or the first there is."""
     learner = recipe.where.partition("@")[0]
     preset = recipe.name.partition("@")[2]
     papers = [paper] if paper else sorted(published(), key=lambda name: not preset.startswith(name))

@@ -14,21 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.running.execution import Execution
-from streamgauge.running.executors.cluster import (
-    Calls,
-    Cluster,
-    Shared,
-    Store,
-    connected,
-    device_of,
-    gpus_for,
-    has_no_room,
-    room,
-)
+from streamgauge.running.executors import cluster as clusters
 from streamgauge.running.executors.on_ray import Workspace, upload
 from streamgauge.tuning.trial import Report, Result, Standing, Task, attempt
 
@@ -36,26 +26,7 @@ if TYPE_CHECKING:
     from streamgauge.tuning.study import Study
 
 
-class WorkerPool(Protocol):
-    """Workers on other machines that make trials, many at the same time."""
-
-    device: str
-
-    def room(self) -> int:
-        """How many trials can be under way now."""
-
-    def submit(self, number: int, task: Task) -> None:
-        """Have a trial made."""
-
-    def receive(self) -> tuple[int, Standing | Result | StreamgaugeError]:
-        """Wait for the next message of a trial: its value after a part, its result, or why it
-        cannot be made."""
-
-    def answer(self, number: int, part: int, give_up: bool) -> None:
-        """To a trial that reported its value after a part."""
-
-
-def drive(work: Study, pool: WorkerPool) -> None:
+def drive(work: Study, pool: RayPool) -> None:
     """Make trials, as many at a time as there is room for; the next is asked for when one ends. A
     trial that cannot be made does not keep others that are under way from their end."""
     going: set[int] = set()
@@ -124,12 +95,17 @@ class TrialQueue:
 
 
 class RayPool:
-    """Ray's workers."""
+    """Ray's workers on other machines, which make trials, many at the same time."""
 
     def __init__(
-        self, cluster: Cluster, ray: Any, gpus: float, shared: Shared, calls: Calls
+        self,
+        cluster: clusters.Cluster,
+        ray: Any,
+        gpus: float,
+        shared: clusters.Shared,
+        calls: clusters.Calls,
     ) -> None:
-        self.device = device_of(gpus)
+        self.device = clusters.device_of(gpus)
         self._cluster, self._ray, self._gpus, self._calls = cluster, ray, gpus, calls
         self._shared = shared
         self._workspace = Workspace(self.device, shared, cluster.store)
@@ -138,12 +114,14 @@ class RayPool:
         self._next = self._queue.receive.remote()
 
     def room(self) -> int:
-        return room(self._cluster, self._ray, self._gpus)
+        """How many trials can be under way now."""
+        return clusters.room(self._cluster, self._ray, self._gpus)
 
     def submit(self, number: int, task: Task) -> None:
         self._calls.call(number, number, task, self._queue, self._workspace)
 
     def receive(self) -> tuple[int, Standing | Result | StreamgaugeError]:
+        """Wait for a trial's value after a part, its result, or why it cannot be made."""
         first, value = self._calls.first(self._next)
         if first is self._next:
             number, standing = value()
@@ -154,10 +132,11 @@ class RayPool:
         except StreamgaugeError as problem:
             return first, problem
         if self._cluster.store and result.run:
-            Store(self._cluster.store).get(self._shared.folder / result.run)
+            clusters.Store(self._cluster.store).get(self._shared.folder / result.run)
         return first, result
 
     def answer(self, number: int, part: int, give_up: bool) -> None:
+        """To a trial that reported its value after a part."""
         self._queue.answer.remote(number, part, give_up)
 
     def close(self) -> None:
@@ -170,16 +149,16 @@ class RayPool:
 @contextmanager
 def ray_pool(execution: Execution, out: Path) -> Iterator[RayPool]:
     """Workers of the execution's cluster, for as long as this lasts."""
-    cluster = execution.cluster or Cluster()
-    with connected(cluster) as ray, Shared(out) as shared:
-        gpus = gpus_for(execution.device, cluster, ray)
-        with Calls(remote_trial, cluster, ray, gpus) as calls:
+    cluster = execution.cluster or clusters.Cluster()
+    with clusters.connected(cluster) as ray, clusters.Shared(out) as shared:
+        gpus = clusters.gpus_for(execution.device, cluster, ray)
+        with clusters.Calls(remote_trial, cluster, ray, gpus) as calls:
             pool = RayPool(cluster, ray, gpus, shared, calls)
             execution.log(
                 f"Up to {pool.room()} trials at the same time, each with {cluster.cpus:g} CPU and "
                 f"{gpus:g} GPU."
             )
-            for sentence in has_no_room(cluster, ray, gpus):
+            for sentence in clusters.has_no_room(cluster, ray, gpus):
                 execution.log(sentence)
             with closing(pool):
                 yield pool

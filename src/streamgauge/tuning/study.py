@@ -12,7 +12,7 @@ import math
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,14 @@ from typing import Any, Literal, Unpack
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import acquire_lock, write_json
+from streamgauge.files import locked, write_json, writing
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.running import plan as runs
 from streamgauge.running.active_run import run_to_completion
+from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
-from streamgauge.running.executors.interleaved import run_interleaved
+from streamgauge.running.executors.dispatch import run_interleaved
 from streamgauge.running.plan import Experiment
-from streamgauge.running.threads import user_threads
 from streamgauge.settings import as_plain, coerce
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
@@ -129,18 +129,8 @@ def plan(ask: Ask) -> Plan:
         trials = TRIALS
     if trials < 1:
         raise StreamgaugeError(f"--trials must be at least 1, not {trials}.")
-    return Plan(
-        ask,
-        recipe,
-        space,
-        replace(base, settings=settings),
-        cut,
-        part,
-        objective,
-        sampler,
-        prune,
-        trials,
-    )
+    experiment = replace(base, settings=settings)
+    return Plan(ask, recipe, space, experiment, cut, part, objective, sampler, prune, trials)
 
 
 def _ends(searched: spaces.Range | spaces.Choice) -> Sequence[Any]:
@@ -182,7 +172,11 @@ def tune(
     planned = plan(ask)
     folder = Path(out or Path(STUDIES) / f"{planned.stream.name}-{planned.recipe.name}")
     name = study or folder.name
-    with _locked(folder), user_threads(execution.threads):
+    with ExitStack() as stack:
+        with writing(folder / "study.json"):
+            busy = f"{folder} is being worked on by another process."
+            stack.enter_context(locked(folder, busy))
+        stack.enter_context(user_threads(execution.threads))
         if execution.cluster is not None:
             return _tune_on_ray(planned, folder, storage, name, execution)
         device = execution.torch_device
@@ -431,8 +425,7 @@ class Study:
         return summary
 
     def _uncertainty(self, best: Any | None) -> dict[str, Any]:
-        """How sure the choice is: the standard error of its accuracy, as of so many independent
-        answers, and how many other trials lie within it."""
+        """The standard error of the best accuracy, and how many other trials lie within it."""
         if best is None:
             return {"error": None, "count": None, "within": None, "ends": []}
         count = best.user_attrs["result"]["count"]
@@ -452,8 +445,7 @@ class Study:
 
 
 class LocalTrial(Trial):
-    """The next trial of a study, made in this process; its task is asked for when it opens, since
-    that depends on the trials before it."""
+    """The next trial of a study, made here; its task depends on the trials before it."""
 
     def __init__(self, study: Study, number: int) -> None:
         super().__init__(partial(study.report, number), study.plan.stream)
@@ -536,17 +528,3 @@ def _without_password(url: str) -> str:
         return make_url(url).render_as_string(hide_password=True)
     except SQLAlchemyError:
         return url
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a study's folder for this process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = acquire_lock(folder, f"{folder} is being worked on by another process.")
-    except OSError as error:
-        raise StreamgaugeError(f"Cannot write to {folder}: {error.strerror}.") from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -19,6 +19,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics import score, training_flops
 from streamgauge.record import Run
+from streamgauge.report.figures import online_answers
 from streamgauge.running.active_run import ActiveRun, FolderStore, run_to_completion
 from streamgauge.running.execution import Execution
 from streamgauge.running.executors.cluster import Misplaced
@@ -28,18 +29,11 @@ from streamgauge.streams import Leak, Stream
 
 PARTS = 10  # of a stream without tasks, after which a trial says how it stands
 SHORT = {"held_out": "retained_accuracy", "online": "online_accuracy"}
-ACCURACIES = (
-    "online_accuracy",
-    "macro_accuracy",
-    "album_accuracy",
-    "retained_accuracy",
-    "average_accuracy",
-    "anytime_accuracy",
-    "minimum_accuracy",
-    "worst_case_accuracy",
-    "rescaled_accuracy",
-    "probed_accuracy",
-)
+OF_ANSWERS = ("online_accuracy", "macro_accuracy", "album_accuracy")  # need no held-out samples
+OF_EVALUATIONS = (
+    "retained_accuracy", "average_accuracy", "anytime_accuracy", "minimum_accuracy",
+    "worst_case_accuracy", "rescaled_accuracy", "probed_accuracy",
+)  # fmt: skip
 _NEAR_FUTURE = re.compile(r"near_future_accuracy@(\d+)")
 # Called with the value of a trial after a part (1, 2, ...); returns whether to give it up.
 Report = Callable[[int, float], bool]
@@ -63,8 +57,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a trial. `count` is how many answers the value is a mean of; FLOPs are those of
-    training, from the log's jobs."""
+    """A trial's value, a mean of `count` answers, and its FLOPs of training from the log's jobs."""
 
     value: float
     count: float
@@ -97,13 +90,11 @@ class Value(NamedTuple):
 
 def check_objective(name: str, stream: Stream) -> None:
     """Refuse what is no accuracy, or cannot be had on this stream."""
-    names = (*SHORT, *ACCURACIES)
+    names = (*SHORT, *OF_ANSWERS, *OF_EVALUATIONS)
     if name not in names and not _NEAR_FUTURE.fullmatch(name):
         hint = nearest(name, [*names, "near_future_accuracy@S"])
         raise StreamgaugeError(f"The objective cannot be '{name}'; {hint}")
-    if SHORT.get(name, name) not in ("online_accuracy", "macro_accuracy", "album_accuracy") and (
-        not stream.splits and not _NEAR_FUTURE.fullmatch(name)
-    ):
+    if SHORT.get(name, name) in OF_EVALUATIONS and not stream.splits:
         raise StreamgaugeError(
             f"The objective {name} needs held-out samples, and this part of {stream.name} has none:"
             " give --stream.held_out 0.1, or --objective online."
@@ -115,7 +106,7 @@ def protocol_for(name: str, stream: Stream) -> dict[str, Any]:
     shift = _NEAR_FUTURE.fullmatch(name)
     if shift:
         return {"protocol.shifts": (int(shift[1]),), "protocol.evaluate": "never"}
-    if SHORT.get(name, name) in ("online_accuracy", "macro_accuracy", "album_accuracy"):
+    if SHORT.get(name, name) in OF_ANSWERS:
         return {"protocol.evaluate": "never"}
     often: str | int = "boundaries" if stream.task is not None else every(stream)
     wanted: dict[str, Any] = {"protocol.evaluate": often, "protocol.milestones": ()}
@@ -129,8 +120,7 @@ def every(stream: Stream) -> int:
 
 
 def marks(stream: Stream) -> list[int]:
-    """The steps after which a trial says how it stands: each task, or each tenth of the stream; the
-    end is not among them."""
+    """The steps after which a trial reports: after each task, or each tenth of the stream."""
     if stream.task is not None and stream.tasks > 1:
         return [int(one) + 1 for one in np.flatnonzero(np.diff(stream.task))]
     return list(range(every(stream), len(stream), every(stream)))
@@ -139,39 +129,26 @@ def marks(stream: Stream) -> list[int]:
 def measure(log: Run, name: str) -> Value:
     """The objective of a log, whole or up to now; NaN where the log cannot give it."""
     if SHORT.get(name, name) == "online_accuracy":
-        table = log.predictions
-        live = np.asarray(table["shift"]) == 0
-        right = (np.asarray(table["label"]) == np.asarray(table["prediction"]))[live]
+        right = np.equal(*online_answers(log))
         return Value(float(right.mean()) if len(right) else math.nan, float(len(right)))
     if name == "held_out":
         table = log.evaluations
-        keep = (np.asarray(table["split"]) == "held_out") & (np.asarray(table["within"]) < 0)
+        keep = (table["split"] == "held_out") & (table["within"] < 0)
         if not keep.any():
             return Value(math.nan, 0.0)
-        number = np.asarray(table["evaluation"])
-        keep &= number == number[keep].max()
-        count = float(np.asarray(table["count"])[keep].sum())
-        return Value(float(np.asarray(table["correct"])[keep].sum()) / count, count)
+        keep &= table["evaluation"] == table["evaluation"][keep].max()
+        count = float(table["count"][keep].sum())
+        return Value(float(table["correct"][keep].sum()) / count, count)
     return Value(score(log).get(SHORT.get(name, name), math.nan), math.nan)
-
-
-def go_on(part: int, value: float) -> bool:
-    """The report that never gives up."""
-    return False
-
-
-def silent(sentence: str) -> None:
-    """The log of a trial's run."""
 
 
 def attempt(
     task: Task,
-    report: Report = go_on,
+    report: Report = lambda part, value: False,
     stream: Stream | None = None,
     store: FolderStore | None = None,
 ) -> Result:
-    """Make a trial, or resume it, to its end. `stream` is the part that the trial sees, if it is
-    built already."""
+    """Make or resume a trial to its end; `stream` is the part that it sees, if that is built."""
     stream = task.planned_run().build_stream() if stream is None else stream
     trial = Trial(report, stream, task, store)
     run_to_completion(trial)
@@ -179,8 +156,7 @@ def attempt(
 
 
 class Trial:
-    """A trial, step by step, so that several can take turns on a GPU. Its task may be set later,
-    before it opens."""
+    """A trial by steps, so that several can take turns on a GPU; its task may be set late."""
 
     task: Task
 
@@ -203,13 +179,11 @@ class Trial:
         return None if self.run is None else self.run.loop
 
     def open(self) -> None:
-        """From the state of its run folder; no steps follow where the run is complete, or where
-        these settings cannot start."""
+        """From its run folder; no steps follow a complete run, or settings that cannot start."""
         try:
-            planned, execution = self.task.planned_run(), replace(self.task.execution, log=silent)
-            self.run = ActiveRun.of(
-                planned, self.stream, execution, out=self.task.out, store=self.store
-            )
+            planned, out = self.task.planned_run(), self.task.out
+            execution = replace(self.task.execution, log=lambda sentence: None)
+            self.run = ActiveRun.of(planned, self.stream, execution, out=out, store=self.store)
             self.run.open()
         except StreamgaugeError as error:
             if not caused_by_settings(error):
@@ -261,16 +235,9 @@ class Trial:
         if math.isnan(value.accuracy) and not self.failed and not self.pruned:
             self.failed = f"its log does not give {self.task.objective}"
         accuracy = math.nan if self.failed or self.pruned else value.accuracy
-        return Result(
-            accuracy,
-            value.answers,
-            run.path.name,
-            training_flops(run),
-            float(np.sum(run.timing["seconds"])),
-            self.pruned,
-            self.failed,
-            dict(self.reports),
-        )
+        name, count, reports = run.path.name, value.answers, dict(self.reports)
+        flops, seconds = training_flops(run), float(np.sum(run.timing["seconds"]))
+        return Result(accuracy, count, name, flops, seconds, self.pruned, self.failed, reports)
 
 
 def caused_by_settings(error: Exception) -> bool:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.window import Window
 from streamgauge.learners.replay import er
 from streamgauge.memory import Fifo
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.memory.policies import Window
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class ADRep(er.ER):
     config: Config
     memory: Fifo | Window
     checkpointed = "size sums compared"
-    published = "adrep.PublishedADRep"
+    published = "cloc.PublishedADRep"
 
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)

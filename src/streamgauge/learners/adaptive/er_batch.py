@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from streamgauge.learners.adaptive import er_batch
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import cosine, movable_sgd, set_rate
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.learners.parts.sgd import cosine, movable_sgd, set_rate
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ERCosine(er_batch.ERBatch):
     config: Config
     checkpointed = "horizon revealed"
     needs = frozenset({"horizon"})
-    published = "er_cosine.PublishedERCosine"
+    published = "cloc.PublishedERCosine"
 
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.population import Population
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class PoLRS(er.ER):
 
     config: Config
     checkpointed = "pool"
-    published = "polrs.PublishedPoLRS"
+    published = "realtime.PublishedPoLRS"
     prefer_middle = True  # where hits are equal
 
     def set_up(self, spec: Spec) -> None:

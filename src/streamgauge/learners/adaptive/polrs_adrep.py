@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from torch import Tensor
 
 from streamgauge.learners.adaptive import adrep, er_batch, polrs
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class PoLRSADRep(er_batch.ERBatch, polrs.PoLRS, adrep.ADRep):
     accuracies decide on the memory, trained in batches of `train_batch`."""
 
     config: Config
-    published = "polrs_adrep.PublishedPoLRSADRep"
+    published = "cloc.PublishedPoLRSADRep"
 
     def watch(self, right: Tensor, new: int) -> None:
         polrs.PoLRS.watch(self, right, new)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.parts.neighbours import Exact, Graph, vote
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from streamgauge.learners.base import Batch
-    from streamgauge.streams import Gate, Spec
+from streamgauge.streams import Gate, Spec
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class ACM(HasPublishedVariant):
 
     answers_cheaply = True
     unbounded = True
-    published = "acm.PublishedACM"
+    published = "near_future.PublishedACM"
     smallest_wins = False  # where labels are equally common
 
     def __init__(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.checkpoint import Checkpointed
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.learners.base import Batch
-    from streamgauge.streams import Gate, Spec
+from streamgauge.streams import Gate, Spec
 
 
 class Majority(Checkpointed):

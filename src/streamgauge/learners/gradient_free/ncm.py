@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from streamgauge.learners.parts.class_sums import ClassSums
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.gradient_free import ClassSums
 from streamgauge.models import features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.learners.base import Batch
 
 
 @dataclass(frozen=True)
@@ -24,10 +21,9 @@ class Config(features.Config):
 
 
 class NCM(ClassSums):
-    """Mensink et al. 2013, on frozen features or on the inputs as they are. A class without a mean
-    cannot win."""
+    """Mensink et al. 2013, on frozen features or on inputs. A class without a mean cannot win."""
 
-    published = "ncm.PublishedNCM"
+    published = "near_future.PublishedNCM"
 
     def predict(self, x: Tensor) -> Tensor:
         scores = self.scores(x)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.parts.class_sums import ClassSums
+from streamgauge.learners.base import Batch
+from streamgauge.learners.parts.gradient_free import ClassSums
 from streamgauge.models import features
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.learners.base import Batch
-    from streamgauge.streams import Gate, Spec
+from streamgauge.streams import Gate, Spec
 
 NEVER = -1e30  # the score of a class without a mean: lower than any that has one
 
@@ -37,7 +34,7 @@ class SLDA(ClassSums):
     sample of a class is its mean, so it has no deviation to add; a class without a mean cannot win.
     """
 
-    published = "slda.PublishedSLDA"
+    published = "near_future.PublishedSLDA"
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config

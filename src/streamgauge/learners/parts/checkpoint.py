@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from streamgauge.learners.parts.rate import settle
+from streamgauge.learners.parts.sgd import settle
 
 
 class Checkpointed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,7 @@ from streamgauge import models
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 NO_MEAN = torch.inf  # entries of a mean whose class has no sample
 NEVER = -1e4  # score of a class without a mean
@@ -70,9 +68,7 @@ class MeanClassifier(er.ER):
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)
         self.nearest = self.means_class(spec.classes, self.model.feature_size, self.device)
-        self.age = (
-            self.config.refresh - 1
-        )  # batches since the means; so there are some after the first
+        self.age = self.config.refresh - 1  # batches since the means; the first batch gives some
 
     def predict(self, x: Tensor) -> Tensor:
         return self.nearest.scores(self.features(x))

@@ -4,21 +4,19 @@ whether it should (GSS)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import likeness
 from streamgauge.learners.replay import er
 from streamgauge.memory import Memory
 
-if TYPE_CHECKING:
-    import torch
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    Array = NDArray[Any]
+Array = NDArray[Any]
 
 
 class Slots(Memory):

@@ -49,12 +49,10 @@ def restricted_cross_entropy(logits: Tensor, y: Tensor, allowed: Tensor) -> Tens
 def distillation(
     student: Tensor, teacher: Tensor, temperature: float, classes: Tensor, scaled: bool = True
 ) -> Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)) over some classes, mean over samples.
-
-    The factor T² keeps the size of its gradient when T changes (Hinton et al. 2015, LwF);
+    """KL(softmax(teacher / T) || softmax(student / T)) over some classes, mean over samples. The
+    factor T² keeps the size of its gradient when T changes (Hinton et al. 2015, LwF);
     `scaled=False` leaves it out. Both arguments are logits, `classes` are flags [C]; with none set
-    the divergence is 0.
-    """
+    the divergence is 0."""
     new, old = (
         F.log_softmax((x / temperature).masked_fill(~classes, UNSEEN), 1)
         for x in (student, teacher)

@@ -6,17 +6,15 @@ import copy
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.parts.gradients import flat
-from streamgauge.learners.parts.rate import forget_speed, movable_sgd, set_rate
-from streamgauge.learners.parts.sgd import forget_gradients
+from streamgauge.learners.parts.sgd import forget_gradients, forget_speed, movable_sgd, set_rate
+from streamgauge.models import Model
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from streamgauge.learners.replay import er
-    from streamgauge.models import Model
 
 
 class Population(Checkpointed):

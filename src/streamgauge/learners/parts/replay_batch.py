@@ -6,18 +6,15 @@ Also recall in the order of a shuffled data loader: no sample comes again before
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
+from streamgauge.memory import Memory
 from streamgauge.versions import renamed
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.memory import Memory
 
 Ints = NDArray[np.int64]
 NONE: Ints = np.empty(0, np.int64)

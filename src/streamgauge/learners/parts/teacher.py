@@ -1,21 +1,18 @@
-"""ER whose answers are held to those of an earlier copy of its model: what both LwFs share."""
+"""What LwF, ER-LwF and RWalk share: a warm-up, and a teacher to distil from."""
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.losses import distillation
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 class Taught(er.ER):
@@ -57,3 +54,28 @@ class Taught(er.ER):
         self.scalars["distillation"] = distance.detach()
         alpha: float = self.config.alpha
         return loss + alpha * distance
+
+
+class WarmUp(er.ER):
+    """`config` has `warmup` and `refresh`."""
+
+    config: Any
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        if self.progress.due(self.config.warmup, self.config.refresh):
+            self.renew()
+        return super().learn(batch, predicted)
+
+    def renew(self) -> None:
+        """What is due after the warm-up, and every `refresh` batches from then on."""
+
+    def variant(self) -> tuple[Any, ...]:
+        return (self.progress.begun,)
+
+    def job_kind(self) -> str:
+        return super().job_kind() if self.progress.warm(self.config.warmup) else "warmup"
+
+    def work(self) -> tuple[Any, ...]:
+        """`variant` of the next job: it is asked before `due` ends the warm-up."""
+        warm = self.progress.warm(self.config.warmup)
+        return (min(len(self.memory), self.largest_draw()), int(warm))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import flat
 from streamgauge.learners.parts.sgd import forget_gradients, step
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.replay_batch import ReplayBatch, ReplayDraw
 from streamgauge.learners.replay import er
+from streamgauge.streams import Spec
 from streamgauge.streams.gate import to_device
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -29,16 +26,14 @@ class Config(er.Config):
 
 class DERpp(er.ER):
     """Buzzega et al. 2020: loss = CE(new) + alpha MSE(logits, stored logits) on one recalled batch
-    + beta CE on another, all in one forward pass.
-
-    Logits are stored when a sample enters the memory, of the image as it is and in evaluation mode.
-    All outputs are trained and stored from the start, also those of classes that have not come yet;
-    these are masked in predictions only.
-    """
+    + beta CE on another, all in one forward pass. Logits are stored when a sample enters the
+    memory, of the image as it is and in evaluation mode. All outputs are trained and stored from
+    the start, also those of classes that have not come yet; these are masked in predictions
+    only."""
 
     config: Config
     checkpointed = "kept=stored_logits"
-    published = "derpp.PublishedDERpp"
+    published = "survey.PublishedDERpp"
 
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)

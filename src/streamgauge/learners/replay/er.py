@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.network import Network, addresses
@@ -17,12 +18,8 @@ from streamgauge.learners.parts.replay_batch import (
     Sizes,
     split_passes,
 )
-from streamgauge.learners.parts.sgd import forget_gradients, step
-from streamgauge.learners.parts.small_networks import small_passes
+from streamgauge.learners.parts.sgd import forget_gradients, small_passes, step
 from streamgauge.models.augment import Augmentation
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,9 @@ class Config:
 class ER(Network):
     """Chaudhry et al. 2019: cross-entropy on new and recalled samples together, one SGD step per
     pass. The batch enters the memory after training, so it is never recalled together with itself.
-
     Other methods override `draw`, `choose`, `loss`, `update` or `store`; what they want to log goes
     into `self.scalars`. What the memory decides is decided first, on the host; `train` is the part
-    of a step that an engine may record once and replay.
-    """
+    of a step that an engine may record once and replay."""
 
     stores_first = False  # whether a batch is stored before it is trained on
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.losses import ace_mask, restricted_cross_entropy
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class ERACE(er.ER):
     + CE(recalled, softmax over all seen), each a mean, from separate forward passes."""
 
     config: Config
-    published = "er_ace.PublishedERACE"
+    published = "survey.PublishedERACE"
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         new = self.term(batch, ace_mask(batch.y, self.model.head.seen))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.learners.parts.teacher import Taught
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class ERLwF(Taught):
 
     config: Config
     needs = frozenset({"boundaries"})
-    published = "er_lwf.PublishedERLwF"
+    published = "survey.PublishedERLwF"
     boundary_passed = False  # there is no teacher before the second task
 
     def set_up(self, spec: Spec) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from streamgauge.cost.clock import as_cost
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ERPlus(er.ER):
     each with a new recall, so that any rational g is met exactly over time."""
 
     config: Config
-    published = "er_plus.PublishedERPlus"
+    published = "realtime.PublishedERPlus"
 
     def set_up(self, spec: Spec) -> None:
         super().set_up(spec)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.rate import cosine, forget_speed, movable_sgd, set_rate
+from streamgauge.learners.parts.sgd import cosine, forget_speed, movable_sgd, set_rate
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -33,10 +30,8 @@ class Config(er.Config):
 class GDumb(er.ER):
     """Prabhu et al. 2020: nothing is learnt on the way. `prepare` begins again from the first
     weights, and takes SGD steps on shuffled passes over the memory with a cosine learning rate.
-
     What a training draws depends on the seed and the number of samples stored, so an evaluation
-    more or less changes no other. If nothing was stored since the last, there is none.
-    """
+    more or less changes no other. If nothing was stored since the last, there is none."""
 
     config: Config
     checkpointed = "stored trained"

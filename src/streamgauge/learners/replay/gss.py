@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradient_memory import DeferredReplacement, Undecided
 from streamgauge.learners.parts.gradients import gradient
 from streamgauge.learners.replay import er
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    Array = NDArray[Any]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class GSS(DeferredReplacement):
     proportion to score + 1, and replaced with probability old / (old + new), both plus 1."""
 
     config: Config
-    published = "gss.PublishedGSS"
+    published = "realtime.PublishedGSS"
 
     def store(self, batch: Batch) -> None:
         """After training, in evaluation mode. What does not fit in the last free slots is lost."""

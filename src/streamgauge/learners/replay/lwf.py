@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgauge.learners.parts.teacher import Taught
-from streamgauge.learners.parts.warmup import WarmUp
+from streamgauge.learners.parts.teacher import Taught, WarmUp
 from streamgauge.learners.replay import er
 
 
@@ -25,7 +24,7 @@ class LwF(WarmUp, Taught):
 
     config: Config
     checkpointed = "teacher"
-    published = "lwf.PublishedLwF"
+    published = "realtime.PublishedLwF"
 
     def has_teacher(self) -> bool:
         return self.progress.begun

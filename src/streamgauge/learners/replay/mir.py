@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.probe import gradients, interference
+from streamgauge.learners.parts.gradients import gradients, interference
 from streamgauge.learners.parts.replay_batch import NONE, Ints, ReplayBatch, ReplayDraw
 from streamgauge.learners.replay import er
 
@@ -29,7 +29,7 @@ class MIR(er.ER):
     leaves batch norm's statistics as they are."""
 
     config: Config
-    published: ClassVar = {"survey": "mir.SurveyMIR", "realtime": "mir.RealTimeMIR"}
+    published: ClassVar = {"survey": "survey.SurveyMIR", "realtime": "realtime.RealTimeMIR"}
     moves_statistics = False  # whether the pass under theta moves batch norm's statistics
     chosen: Batch | None = None  # for this batch: random views, not images
 

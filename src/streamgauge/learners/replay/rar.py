@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.probe import ahead, scored, slope
+from streamgauge.learners.parts.gradients import ahead, scored, slope
 from streamgauge.learners.replay import er
 
 
@@ -25,14 +25,12 @@ class Config(er.Config):
 
 class RAR(er.ER):
     """Kumari et al. 2022 (not repeated augmented rehearsal, which has the same initials): ER's loss
-    + beta CE(pushed copies of the recalled samples, their own labels), forwarded separately.
-
-    A recalled sample is pushed towards the class of the nearest new sample of another class, by
-    features. The paper's mixing of recalled samples is left out.
-    """
+    + beta CE(pushed copies of the recalled samples, their own labels), forwarded separately. A
+    recalled sample is pushed towards the class of the nearest new sample of another class, by
+    features. The paper's mixing of recalled samples is left out."""
 
     config: Config
-    published = "rar.PublishedRAR"
+    published = "survey.PublishedRAR"
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         x, y = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])

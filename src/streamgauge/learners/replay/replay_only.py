@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from streamgauge import models
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.losses import present, restricted_cross_entropy
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge import models
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class ReplayOnly(er.ER):
     before it trains, and trains on what it recalls alone."""
 
     config: Config
-    published = "replay_only.PublishedReplayOnly"
+    published = "near_future.PublishedReplayOnly"
     left = 1  # updates on this batch that are still to come, this one included
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:

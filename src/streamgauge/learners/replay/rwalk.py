@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import evaluation_gradient, flat, scaled_to_one
-from streamgauge.learners.parts.warmup import WarmUp
+from streamgauge.learners.parts.teacher import WarmUp
 from streamgauge.learners.replay import er
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.streams import Spec
+from streamgauge.streams import Spec
 
 EPSILON = torch.finfo(torch.float32).eps
 
@@ -54,7 +51,7 @@ class RWalk(WarmUp):
 
     config: Config
     checkpointed = "walk steps"
-    published = "rwalk.PublishedRWalk"
+    published = "realtime.PublishedRWalk"
     path: Iterator[PathStep]  # of the gradient steps on this batch
 
     def set_up(self, spec: Spec) -> None:

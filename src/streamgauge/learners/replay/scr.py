@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,10 +12,8 @@ from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.contrast import MeanClassifier, Projection
 from streamgauge.learners.parts.losses import supervised_contrastive
 from streamgauge.learners.replay import er
-from streamgauge.models.contrast_views import contrastive_view
-
-if TYPE_CHECKING:
-    from streamgauge.streams import Spec
+from streamgauge.models.augment import contrastive_view
+from streamgauge.streams import Spec
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class SCR(MeanClassifier):
     an evaluation, and up to `refresh` batches old online."""
 
     config: Config
-    published = "scr.PublishedSCR"
+    published = "survey.PublishedSCR"
     projection = Projection
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:

@@ -120,8 +120,7 @@ def room(cluster: Cluster, ray: Any, gpus: float = 0.0) -> int:
 
 
 def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
-    """A sentence where no machine can take a task at all: Ray waits without a message, since a
-    machine may still join."""
+    """A sentence where no machine can take a task: Ray waits without a message for one to join."""
     need = {"CPU": cluster.cpus, "GPU": gpus}
     for node in ray.nodes():
         if node["Alive"] and all(node["Resources"].get(k, 0) >= n for k, n in need.items()):
@@ -133,8 +132,7 @@ def has_no_room(cluster: Cluster, ray: Any, gpus: float) -> list[str]:
 
 
 class Calls:
-    """Calls of one function that are under way on the cluster, each under a key. Unfinished calls
-    are cancelled at the end."""
+    """Calls of one function on the cluster, each under a key; unfinished ones are cancelled."""
 
     def __init__(
         self, work: Callable[..., Any], cluster: Cluster, ray: Any, gpus: float = 0.0
@@ -248,11 +246,9 @@ class Shared:
 
 
 class Store:
-    """Run folders at an address that fsspec understands, and a local folder to work in.
-
-    That folder has the same name on every machine, since where a file of first weights lies is part
-    of a run's configuration.
-    """
+    """Run folders at an address that fsspec understands, and a local folder to work in. That folder
+    has the same name on every machine, since where a file of first weights lies is part of a run's
+    configuration."""
 
     def __init__(self, url: str, scratch: Path | None = None) -> None:
         self.url = url.rstrip("/")

@@ -13,15 +13,7 @@ from pathlib import Path
 
 from streamgauge.record import Run
 from streamgauge.running.execution import Execution
-from streamgauge.running.executors.cluster import (
-    Shared,
-    Store,
-    connected,
-    device_of,
-    gpus_for,
-    has_no_room,
-    scatter,
-)
+from streamgauge.running.executors import cluster as clusters
 from streamgauge.running.plan import PlannedRun
 
 
@@ -30,13 +22,13 @@ class Workspace:
     """The device of a Ray task, and where its run folders go."""
 
     device: str
-    shared: Shared
+    shared: clusters.Shared
     store: str = ""  # URL
 
-    def open(self) -> tuple[Path, Store | None]:
+    def open(self) -> tuple[Path, clusters.Store | None]:
         """On the other machine: the folder to work in, and the store that folders go through."""
         if self.store:
-            store = Store(self.store)
+            store = clusters.Store(self.store)
             return store.scratch, store
         self.shared.check()
         return self.shared.folder, None
@@ -65,7 +57,7 @@ class RemoteJob:
         return [runs[planned_run].path.name for planned_run in self.planned], sentences
 
 
-def upload(path: Path, store: Store | None) -> None:
+def upload(path: Path, store: clusters.Store | None) -> None:
     """Move a run folder to the store, where there is one."""
     if store is not None:
         store.put(path)
@@ -80,13 +72,13 @@ def execute(
     cluster, log = execution.cluster, execution.log
     if cluster is None or not planned:
         return
-    with connected(cluster) as ray, Shared(out) as shared:
+    with clusters.connected(cluster) as ray, clusters.Shared(out) as shared:
         if not cluster.store:  # made once, not by every task at the same time
             for planned_run in planned:
                 planned_run.prepared(shared.folder)
-        gpus = gpus_for(execution.device, cluster, ray)
+        gpus = clusters.gpus_for(execution.device, cluster, ray)
         size = execution.side_by_side or 1 if gpus and execution.engine != "eager" else 1
-        workspace = Workspace(device_of(gpus), shared, cluster.store)
+        workspace = Workspace(clusters.device_of(gpus), shared, cluster.store)
         groups = [planned[start : start + size] for start in range(0, len(planned), size)]
         resources = ray.cluster_resources()
         log(
@@ -94,17 +86,19 @@ def execute(
             f"{gpus:g} GPU, on a Ray with {resources.get('CPU', 0):g} CPUs and "
             f"{resources.get('GPU', 0):g} GPUs."
         )
-        for sentence in has_no_room(cluster, ray, gpus):
+        for sentence in clusters.has_no_room(cluster, ray, gpus):
             log(sentence)
         remote = replace(execution, cluster=None, side_by_side=size, log=print)
         tasks = [(RemoteJob(group, remote, workspace),) for group in groups]
         done = 0
-        for number, (names, sentences) in scatter(RemoteJob.execute, tasks, cluster, ray, gpus):
+        for number, (names, sentences) in clusters.scatter(
+            RemoteJob.execute, tasks, cluster, ray, gpus
+        ):
             for sentence in sentences:
                 log(sentence)
             for planned_run, name in zip(groups[number], names, strict=True):
                 if cluster.store:
-                    Store(cluster.store).get(Path(out) / name)
+                    clusters.Store(cluster.store).get(Path(out) / name)
                 done += 1
                 log(f"[{done}/{len(planned)}] {planned_run.title}")
                 yield planned_run, Run(Path(out) / name)

@@ -1,10 +1,9 @@
 """One run over several GPUs: `torchrun --nproc-per-node 8 -m streamgauge run ...`.
 
 Every rank runs the same loop on the same stream with the same seed, so each knows what the memory
-keeps and recalls, and no buffer is exchanged. What is shared out is the network's work: a rank
-answers its part of the samples and trains on its part of every batch, new and recalled together.
-Answers are gathered and gradients summed, so all ranks hold the same network at all times. Rank 0
-writes the log.
+keeps and recalls. A rank answers its part of the samples and trains on its part of every batch, new
+and recalled together. Answers are gathered and gradients summed, so all ranks hold the same network
+at all times. Rank 0 writes the log.
 """
 
 from __future__ import annotations
@@ -14,28 +13,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
+from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter, class_prepares, same_methods
+from streamgauge.learners.base import Batch
 from streamgauge.learners.network import Network
 from streamgauge.learners.replay.er import ER
 from streamgauge.models.features import device_named
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from streamgauge.catalogue import Recipe
-    from streamgauge.learners.base import Batch
-    from streamgauge.record import Run, RunWriter
-    from streamgauge.running.execution import Execution
-    from streamgauge.running.executors.sequential import Watch
-    from streamgauge.running.plan import PlannedRun
+from streamgauge.record import RunWriter
+from streamgauge.running.execution import Execution
+from streamgauge.running.plan import PlannedRun
 
 # A learner that trains as ER does is shared out; what else it may do (its schedule, its memory, how
 # many steps) is on the host, and the same everywhere.
@@ -65,21 +58,13 @@ def of_torchrun() -> Ranks | None:
     return Ranks(distributed.get_rank(), distributed.get_world_size())
 
 
-def execute(
-    planned: Sequence[PlannedRun],
-    execution: Execution,
-    out: str | Path,
-    watch: Watch | None = None,
-) -> Iterator[tuple[PlannedRun, Run]]:
-    """Do what is missing of the planned runs, one after another, each over all ranks."""
-    from streamgauge.running.executors import sequential
-
+def over_ranks(planned: Sequence[PlannedRun], execution: Execution) -> Execution:
+    """The execution of runs one by one over all ranks; refuses learners that cannot be shared."""
     ranks = of_torchrun()
     if ranks is not None:
         for planned_run in planned:
             ranks.check(planned_run.recipe)
-    one_by_one = replace(execution, engine="eager", side_by_side=1)
-    yield from sequential.execute(planned, one_by_one, out, watch)
+    return replace(execution, engine="eager", side_by_side=1)
 
 
 def synchronised(model: nn.Module) -> nn.Module:

@@ -1,8 +1,8 @@
 """Data sets: their descriptions, and how downloaded or local files become stored arrays.
 
-A data set is a file in `datasets/` or `named/` with `DATA = DataSet(...)`; there is no registry. A
-stored data set is a folder with memory-mapped arrays and `about.json`: contents, origin, and how
-the contents were verified.
+A data set is a file in `datasets/` or `named/` with `DATA = described(...)`, and a table in
+`about.toml`; there is no registry. A stored data set is a folder with memory-mapped arrays and
+`about.json`: contents, origin, and how the contents were verified.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +25,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.files import replace_synced, write_text
-from streamgauge.streams.datasets.archive import Files, md5_of
-from streamgauge.streams.datasets.download import Progress, download
+from streamgauge.streams.datasets.archive import Files, Progress, download
 from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 
 _STREAMS = Path(__file__).parents[1]
@@ -94,6 +94,12 @@ class DataSet:
         if self.remotes:
             return f"streamgauge data fetch {self.name}"
         return f"{self.by_hand} Then: streamgauge data add {self.name} PATH"
+
+
+def described(name: str, **facts: Any) -> DataSet:
+    """A data set with the texts of its table in `about.toml`."""
+    texts = tomllib.loads(Path(__file__).with_name("about.toml").read_text(encoding="utf-8"))
+    return DataSet(name=name, **texts[name], **facts)
 
 
 def data_folder(given: Path | None = None) -> Path:
@@ -186,7 +192,8 @@ class Stored:
                 if status.st_size != known["bytes"] or array_md5(file) != known["md5"]:
                     raise self._damaged(f"{file.name} is not what was stored")
                 known["changed"] = status.st_mtime_ns
-                _write_about(self.folder, self.about)
+                with suppress(OSError):  # the data folder may not be writable
+                    write_text(self.folder / "about.json", json.dumps(self.about, indent=1))
             mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise self._damaged(f"{file.name} is missing") from None
@@ -208,12 +215,6 @@ def array_md5(file: Path) -> str:
     for part in pieces(len(mapped), max(1, (1 << 24) // max(1, mapped[:1].nbytes))):
         digest.update(np.ascontiguousarray(mapped[part]).data)
     return digest.hexdigest()
-
-
-def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
-    """Update about.json, if the data folder is writable."""
-    with suppress(OSError):
-        write_text(folder / "about.json", json.dumps(about, indent=1))
 
 
 def add(
@@ -381,11 +382,8 @@ def _store(data: DataSet, contents: Contents, scratch: Path) -> dict[str, Any]:
         elif isinstance(array, np.memmap):
             array.flush()
         status = file.stat()
-        arrays[name] = {
-            "bytes": status.st_size,
-            "changed": status.st_mtime_ns,
-            "md5": array_md5(file),
-        }
+        size, changed = status.st_size, status.st_mtime_ns
+        arrays[name] = {"bytes": size, "changed": changed, "md5": array_md5(file)}
     count = len(contents.arrays["label"])
     return {
         "format": 1,
@@ -398,13 +396,3 @@ def _store(data: DataSet, contents: Contents, scratch: Path) -> dict[str, Any]:
         "checksums": dict(contents.checksums),
         "more": dict(contents.more),
     }
-
-
-def archive_verified(data_remotes: tuple[Remote, ...], files: Files) -> tuple[str, dict[str, str]]:
-    """How a data set is verified whose published checksum is that of the archive, and the MD5 by
-    the name of the archive."""
-    if files.kind == "folder":
-        return "by its counts only, since no checksum of the unpacked files is published", {}
-    known = {remote.name for remote in data_remotes}
-    name = files.path.name if files.path.name in known else next(iter(known), files.path.name)
-    return "", {name: md5_of(files.path)}

@@ -129,10 +129,7 @@ def photo_source(stored: Stored, config: Config) -> Source:
     """The photos as a source, decoded when they are read."""
     apart = ("label", "paths", "path_ends", "part")
     more: dict[str, Any] = {k: array for k, array in stored.arrays.items() if k not in apart}
-    more |= {
-        "classes": stored.about["classes"],
-        "class_names": stored.about["class_names"],
-    }
+    more |= {"classes": stored.about["classes"], "class_names": stored.about["class_names"]}
     if config.size == 0:
         nothing = np.empty((len(stored), 0), np.uint8)
         labels = ArraySource(nothing, stored.arrays["label"], **more)
@@ -191,7 +188,9 @@ def contents(
     if int(label.min()) < 0:
         raise StreamgaugeError(f"{files.path} has the label {label.min()}, below 0.")
     if images is None:
-        place = _find_images(_some(paths), files, request)
+        step = max(1, len(paths) // _LOOKED_FOR)
+        some = [str(paths[i].as_py()) for i in range(0, len(paths), step)][:_LOOKED_FOR]
+        place = _find_images(some, files, request)
     else:
         place = {"images": images, "strip": "", "put": ""}
     arrays: dict[str, Array] = {
@@ -230,11 +229,6 @@ def _refuse_leaving(paths: Any, where: Path) -> None:
     bad = pc.match_substring_regex(paths, r"(^|[/\\])\.\.([/\\]|$)|^[/\\]|^.:")
     if pc.any(bad).as_py():
         refuse_leaving(paths.filter(bad)[0].as_py(), where)
-
-
-def _some(paths: Any) -> list[str]:
-    step = max(1, len(paths) // _LOOKED_FOR)
-    return [str(paths[i].as_py()) for i in range(0, len(paths), step)][:_LOOKED_FOR]
 
 
 def _find_images(some: list[str], files: Files, request: DataRequest) -> dict[str, str]:
@@ -347,16 +341,8 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
 
 
 def _parts(values: Any, where: str) -> Array:
-    known = {
-        "pretrain": PREPARATION,
-        "preparation": PREPARATION,
-        "train": STREAM,
-        "stream": STREAM,
-        "val": HELD_OUT,
-        "valid": HELD_OUT,
-        "held_out": HELD_OUT,
-        "test": TEST,
-    }
+    words = ("pretrain preparation", "train stream", "val valid held_out", "test")
+    known = {name: part for part, names in enumerate(words) for name in names.split()}
     coded = values.dictionary_encode()
     kinds = [str(kind).lower() for kind in coded.dictionary.to_pylist()]
     unknown = [kind for kind in kinds if kind not in known]

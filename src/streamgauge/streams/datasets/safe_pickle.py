@@ -67,15 +67,11 @@ def _no_bytes() -> bytes:
     return b""
 
 
-def _made(*_: Any) -> _Pickled:
-    return _Pickled()
-
-
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         match module, name:
             case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
-                return _made
+                return lambda *_: _Pickled()
             case "numpy", "ndarray":
                 return _Pickled
             case "numpy", "dtype":

@@ -7,24 +7,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import (
-    Contents,
-    DataRequest,
-    DataSet,
-    Remote,
-    archive_verified,
-)
+from streamgauge.streams.datasets.archive import Files, md5_of
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Remote, described
 from streamgauge.streams.images.image_source import BadImage, Decoding
 
-_REMOTES = (
-    Remote(
-        "tiny-imagenet-200.zip",
-        ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
-        "90528d7ca1a48142e341f4ef8d21d0de",
-        248,
-    ),
-)
+_ARCHIVE, _MD5 = "tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de"
 _AT_ONCE = 2000  # files per read
 
 
@@ -72,21 +59,17 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
                 raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
         request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
-    verified, checksums = archive_verified(_REMOTES, files)
-    form = "JPEGs in a folder" if files.kind == "folder" else "the official zip"
-    return Contents({"x": x, "label": label}, form, len(ids), ids, checksums, len(train), verified)
+    arrays = {"x": x, "label": label}
+    if files.kind == "folder":
+        verified = "by its counts only, since no checksum of the unpacked files is published"
+        return Contents(arrays, "JPEGs in a folder", len(ids), ids, {}, len(train), verified)
+    checksums = {_ARCHIVE: md5_of(files.path)}
+    return Contents(arrays, "the official zip", len(ids), ids, checksums, len(train))
 
 
-DATA = DataSet(
-    name="tinyimagenet",
-    title="Tiny ImageNet",
-    revision="tiny-imagenet-200, 2015",
-    licence="that of ImageNet: non-commercial research and education",
-    citation="Le, Y., Yang, X. (2015). Tiny ImageNet Visual Recognition Challenge. CS 231N,"
-    " Stanford University.",
-    home="http://cs231n.stanford.edu/",
-    forms="tiny-imagenet-200.zip, or the folder unpacked from it",
+DATA = described(
+    "tinyimagenet",
     read=_read,
-    remotes=_REMOTES,
-    checksums={"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
+    remotes=(Remote(_ARCHIVE, (f"http://cs231n.stanford.edu/{_ARCHIVE}",), _MD5, 248),),
+    checksums={_ARCHIVE: _MD5},
 )

@@ -20,19 +20,13 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import check_choices, coerce
-from streamgauge.streams.source import (
-    Array,
-    IntArray,
-    Spec,
-    as_labels,
-    as_named_column,
-    hash_array,
-)
+from streamgauge.streams.source import Array, IntArray, Spec, as_labels, as_named_column, hash_array
 
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
 Bytes = NDArray[np.uint8]
+Size = int | tuple[int, int]  # pixels per side, or height and width
 How = Literal["crop", "stretch"]
 Alpha = Literal["white", "black", "drop", "refuse"]
 Colour = Literal["convert", "refuse"]
@@ -43,22 +37,13 @@ OnBad = Literal["fatal", "skip"]
 # claim far more, and would fill the memory.
 MAX_PIXELS = 64_000_000
 # The formats that are tried, and no others: some of Pillow's start programs.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-SUFFIXES = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".jpe": "JPEG",
-    ".png": "PNG",
-    ".webp": "WEBP",
-    ".gif": "GIF",
-    ".bmp": "BMP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".ppm": "PPM",
-    ".pgm": "PPM",
-    ".pnm": "PPM",
-}
-_ORIENTATION = 0x0112
+_SUFFIXES_OF = {"JPEG": ".jpg .jpeg .jpe", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif",
+                "BMP": ".bmp", "TIFF": ".tif .tiff", "PPM": ".ppm .pgm .pnm"}  # fmt: skip
+FORMATS = tuple(_SUFFIXES_OF)
+SUFFIXES = {s: kind for kind, suffixes in _SUFFIXES_OF.items() for s in suffixes.split()}
+_ORIENTATION = 0x0112  # the EXIF tag; its values are positions in `_TURNS`, from 2 on
+_TURNS = ("", "", "FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270",
+          "TRANSVERSE", "ROTATE_90")  # fmt: skip
 # What Pillow can turn to RGB, and what the turn is: see `decode`.
 _PLAIN = ("RGB", "L", "1", "P", "CMYK", "YCbCr", "RGBX")
 _WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
@@ -97,11 +82,7 @@ class Decoding:
         check_choices(self)
 
     def decode(
-        self,
-        data: bytes,
-        size: int | tuple[int, int],
-        name: str | None = None,
-        out: Bytes | None = None,
+        self, data: bytes, size: Size, name: str | None = None, out: Bytes | None = None
     ) -> Bytes:
         """The pixels of an image; see the function `decode`."""
         high, wide = _sides(size)
@@ -151,12 +132,12 @@ class Decoding:
         box = _box(image.size, across, self.how)
         if image.size != across or box != (0, 0, *across):
             image = image.resize(across, pillow.Resampling.BILINEAR, box=box, reducing_gap=3.0)
-        return image.transpose(_turns(pillow)[turn]) if turn > 1 else image
+        return image.transpose(pillow.Transpose[_TURNS[turn]]) if turn > 1 else image
 
 
 def decode(
     data: bytes,
-    size: int | tuple[int, int],
+    size: Size,
     how: How = "crop",
     *,
     name: str | None = None,
@@ -191,7 +172,7 @@ def decode(
     return Decoding(how, **settings).decode(data, size, name, out)
 
 
-def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+def _sides(size: Size) -> tuple[int, int]:
     high, wide = (size, size) if isinstance(size, int) else size
     if high < 1 or wide < 1:
         raise StreamgaugeError(f"Images have one pixel per side or more, not {size}.")
@@ -226,19 +207,6 @@ def _orientation(image: Pillow.Image) -> int:
     except Exception:  # damaged metadata, good pixels: leave it upright, as every viewer does
         return 1
     return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
-
-
-def _turns(pillow: Any) -> dict[int, Any]:
-    way = pillow.Transpose
-    return {
-        2: way.FLIP_LEFT_RIGHT,
-        3: way.ROTATE_180,
-        4: way.FLIP_TOP_BOTTOM,
-        5: way.TRANSPOSE,
-        6: way.ROTATE_270,
-        7: way.TRANSVERSE,
-        8: way.ROTATE_90,
-    }
 
 
 def _as_rgb(image: Pillow.Image, alpha: Alpha, colour: Colour) -> Pillow.Image:
@@ -374,7 +342,7 @@ class ImageSource(EncodedImages):
         items: Items | Sequence[bytes],
         label: Array,
         *,
-        size: int | tuple[int, int],
+        size: Size,
         classes: int | None = None,
         class_names: Sequence[str] | None = None,
         how: How = "crop",

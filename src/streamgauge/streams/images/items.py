@@ -41,9 +41,7 @@ class StoredImages(Items, Protocol):
 
 class FileItems:
     """Files below a folder. The fingerprint is of their paths and sizes, not of their content.
-
-    `sizes`, where they are known already, saves looking every file up.
-    """
+    `sizes`, where they are known already, saves looking every file up."""
 
     def __init__(
         self, folder: str | Path, names: Sequence[str] | pa.Array, sizes: IntArray | None = None
@@ -104,10 +102,8 @@ class OpenFiles:
 
 
 class TarItems:
-    """Members of uncompressed tar files.
-
-    The fingerprint is of the shards' names and of the members' names, offsets and sizes.
-    """
+    """Members of uncompressed tar files. The fingerprint is of the shards' names and of the
+    members' names, offsets and sizes."""
 
     def __init__(
         self,
@@ -146,11 +142,9 @@ class TarItems:
 
 
 class ColumnItems(ABC):
-    """Some rows of a column of bytes, or of structs with a field `bytes`, in files of a table.
-
-    The fingerprint is of the files' names, sizes and three samples of 64 KiB of each, and of the
-    rows.
-    """
+    """Some rows of a column of bytes, or of structs with a field `bytes`, in files of a table. The
+    fingerprint is of the files' names, sizes and three samples of 64 KiB of each, and of the
+    rows."""
 
     def __init__(self, files: Sequence[str | Path], column: str, rows: IntArray) -> None:
         self.files = [os.fspath(path) for path in files]
@@ -219,11 +213,9 @@ class ArrowItems(ColumnItems):
 
 
 class ParquetItems(ColumnItems):
-    """A column in Parquet files.
-
-    Whole row groups are decompressed, and the last two are cached: fast for a stream in the order
-    of the file, slow for replay of random samples; pack the data for that.
-    """
+    """A column in Parquet files. Whole row groups are decompressed, and the last two are cached:
+    fast for a stream in the order of the file, slow for replay of random samples; pack the data for
+    that."""
 
     CACHED = 2
 

@@ -2,8 +2,7 @@
 
 All values of a stream are computed from the raw 64-bit words of PCG64 by integer arithmetic (and
 IEEE division, which is exact to the last bit on every machine), so that a seed gives the same
-stream everywhere. NumPy guarantees these words across versions, but not the distributions based on
-them.
+stream everywhere: NumPy guarantees these words across versions, but not its distributions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +66,9 @@ def draw(raw: Words, weight: IntArray) -> IntArray:
 
 
 def draw_unlike_neighbours(raw: Words, weight: IntArray) -> IntArray:
-    """Like `draw`, but never the same number twice in a row.
-
-    Even positions are drawn first; odd positions are then drawn without the values of their two
-    neighbours, whose ranges are removed from the cumulative weights. So all draws are vectorized.
-    There must be three or more values.
-    """
+    """Like `draw`, but never the same number twice in a row. Even positions are drawn first; odd
+    positions are then drawn without the values of their two neighbours, whose ranges are removed
+    from the cumulative weights. So all draws are vectorized. There must be three or more values."""
     edges = np.append(0, np.cumsum(weight))
     drawn = draw(raw, weight)
     odd = np.arange(1, len(raw), 2)
@@ -89,8 +85,7 @@ def draw_unlike_neighbours(raw: Words, weight: IntArray) -> IntArray:
 
 
 def redraws(length: int, stay: float, bits: np.random.PCG64) -> NDArray[np.bool_]:
-    """A mask of the positions at which a chain that stays with probability `stay` redraws; the
-    first is always set."""
+    """A mask of the positions at which a chain redraws; the first is always set."""
     bar = np.uint64(int(stay * 2**53))
     fresh = np.empty(length, bool)
     for part in pieces(length):
@@ -135,20 +130,16 @@ class Chain:
         return self.collision + (1 - self.collision) * np.power(self.stay, gap)
 
     def blind_accuracy(self, shift: int = 0, step: int = 1) -> float:
-        """Accuracy of repeating the last label known, `shift` samples ahead (0 is the next).
-
-        With `step` samples revealed at once, labels are known up to the start of the step only, so
-        the places in a step lie shift + 1 ... shift + step behind; the mean over them is taken.
-        """
+        """Accuracy of repeating the last label known, `shift` samples ahead (0 is the next). With
+        `step` samples revealed at once, labels are known up to the start of the step only, so the
+        places in a step lie shift + 1 ... shift + step behind; the mean over them is taken."""
         return float(self.agreement(shift + 1 + np.arange(step)).mean())
 
     def best_blind_accuracy(self, shift: int = 0, step: int = 1) -> float:
         """The most that labels alone can give: a bound for every window, and for any other rule.
-
-        Given the last known label l, a class c has probability stay^gap [c = l] +
-        (1 − stay^gap) p_c, and earlier labels add nothing. So the best answer is l or the commonest
-        class, whichever is more likely.
-        """
+        Given the last known label l, a class c has probability stay^gap [c = l] + (1 − stay^gap)
+        p_c, and earlier labels add nothing. So the best answer is l or the commonest class,
+        whichever is more likely."""
         kept = np.power(self.stay, shift + 1 + np.arange(step))[:, None]
         answer = np.maximum(kept + (1 - kept) * self.p, (1 - kept) * self.p.max())
         return float((answer @ self.p).mean())
@@ -179,17 +170,11 @@ class Chain:
         return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < bar)
 
 
-class ClosedForms(NamedTuple):
-    """What is known of a label process, as functions of a stream's settings."""
-
-    blind_accuracy_truth: Callable[..., float]  # (config, shift=0, step=1)
-    unlimited_history_truth: Callable[[Any], float]
-    true_shift: Callable[..., int]  # (config, margin=0.005)
-    blind_shift: Callable[..., int]  # (config, margin=0.005)
-
-
-def closed_forms(truth: Callable[[Any], Chain]) -> ClosedForms:
-    """The methods of `Chain` of the same names, for settings instead of a chain.
+def closed_forms(
+    truth: Callable[[Any], Chain],
+) -> tuple[Callable[..., float], Callable[[Any], float], Callable[..., int], Callable[..., int]]:
+    """What is known of a label process, as functions of a stream's settings: the methods
+    `blind_accuracy`, `unlimited_history`, `true_shift` and `blind_shift` of its `Chain`.
 
     >>> from streamgauge.streams.named import albums, markov
     >>> sticky = markov.Config(classes=4, rho=0.8)
@@ -202,7 +187,7 @@ def closed_forms(truth: Callable[[Any], Chain]) -> ClosedForms:
     >>> albums.true_shift(albums.Config()), albums.blind_shift(albums.Config())
     (38, 14)
     """
-    return ClosedForms(
+    return (
         lambda config, shift=0, step=1: truth(config).blind_accuracy(shift, step),
         lambda config: truth(config).unlimited_history,
         lambda config, margin=0.005: truth(config).true_shift(margin),
@@ -211,8 +196,7 @@ def closed_forms(truth: Callable[[Any], Chain]) -> ClosedForms:
 
 
 def scenes(bits: np.random.PCG64, count: int, size: int) -> Bytes:
-    """Smooth random colour patterns `[count, 3, size, size]`: a coarse grid of random values,
-    interpolated linearly between its points."""
+    """Smooth colour patterns `[count, 3, size, size]`: a coarse random grid, interpolated."""
     raw = bits.random_raw(count * 3 * GRID * GRID) % np.uint64(LIGHTEST - DARKEST + 1)
     grid = raw.astype(np.int64).reshape(count, 3, GRID, GRID) + DARKEST
     unit = 2 * size
@@ -224,10 +208,8 @@ def scenes(bits: np.random.PCG64, count: int, size: int) -> Bytes:
 
 
 def noise(bits: np.random.PCG64, count: int, size: int) -> Bytes:
-    """Triangular noise from −31 to 31, as bytes modulo 256: the sum of two dice of 32 sides.
-
-    Its probabilities are (32 − |d|) / 1024, the standard deviation 13.1.
-    """
+    """Triangular noise from −31 to 31, as bytes modulo 256: the sum of two dice of 32 sides. Its
+    probabilities are (32 − |d|) / 1024, the standard deviation 13.1."""
     pixels = 3 * size * size
     per_image = -(-2 * pixels // 8)
     raw = bits.random_raw(count * per_image).astype("<u8").view(np.uint8)

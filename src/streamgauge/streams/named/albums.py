@@ -71,10 +71,7 @@ def _source(config: Config) -> ArraySource:
     user = generate.draw_unlike_neighbours(
         generate.words(config.seed, _USERS).random_raw(number), generate.weights(config.users, 1.0)
     ).astype(np.int32)
-    columns: dict[str, Array] = {
-        "time": _times(config, fresh),
-        "user": np.repeat(user, size),
-    }
+    columns: dict[str, Array] = {"time": _times(config, fresh), "user": np.repeat(user, size)}
     if config.places:
         columns["latitude"], columns["longitude"] = _places(config, label)
     x: Array = np.empty((count, 0), np.uint8)
@@ -106,12 +103,9 @@ def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:
 
 def ceiling(stream: Stream, shift: int | None = None) -> float:
     """The accuracy that `oracle` would have if it recognised every scene: a bound for it, and with
-    scenes as distinct as the default's its expected value.
-
-    The shown scene d and the prior over labels give sum over d of max over c of
-    prior(c) ((1 − q) [c = d] + q p_d), with q = off_topic; image alone, and q < 1/2:
-    1 − q + q pi.
-    """
+    scenes as distinct as the default's its expected value. The shown scene d and the prior over
+    labels give sum over d of max over c of prior(c) ((1 − q) [c = d] + q p_d), with q = off_topic;
+    image alone, and q < 1/2: 1 − q + q pi."""
     config = _config(stream)
     chain, q = truth(config), config.off_topic
 
@@ -139,9 +133,8 @@ def oracle(stream: Stream, shift: int | None = None) -> IntArray:
     prediction), so that its prior is stay^gap [c = last] + (1 − stay^gap) p. It knows how the
     stream is made, not what was drawn: colour casts and off-topic photos are summed over.
 
-    It does not know other images, whose colour cast may betray that an album goes on; so under a
-    shift it is the best answer to (image, last label), which is all that matters here but for a
-    few off-topic photos.
+    It does not know other images, whose colour cast may betray that an album goes on: under a
+    shift it is the best answer to (image, last label).
     """
     config = _config(stream)
     if config.size == 0:
@@ -168,11 +161,9 @@ def oracle(stream: Stream, shift: int | None = None) -> IntArray:
 
 
 def log_likelihood(x: Bytes, scene: Bytes) -> Floats:
-    """log probability `[n, classes]` of images `[n, 3, size, size]` if they show a given scene.
-
-    The cast of a channel is one of three with equal probability, independent of the other
-    channels, so each channel is summed over its own casts.
-    """
+    """log probability `[n, classes]` of images `[n, 3, size, size]` if they show a given scene. The
+    cast of a channel is one of three with equal probability, independent of the other channels, so
+    each channel is summed over its own casts."""
     images, classes = len(x), len(scene)
     rest = x.astype(np.int16).reshape(images, 1, 3, -1) - scene.reshape(classes, 3, -1)
     low, high = rest.min(axis=-1), rest.max(axis=-1)
@@ -198,11 +189,8 @@ class _Scenery:
 
     def __init__(self, config: Config) -> None:
         self._share = int(config.drift * 256)
-        made = generate.scenes(
-            generate.words(config.seed, _SCENES),
-            config.classes * (config.key_frames + 1),
-            config.size,
-        )
+        count = config.classes * (config.key_frames + 1)
+        made = generate.scenes(generate.words(config.seed, _SCENES), count, config.size)
         made = made.reshape(config.classes, config.key_frames + 1, *made.shape[1:])
         self._fixed = made[:, 0].astype(np.int64)
         self._frames = made[:, 1:].astype(np.int64)
@@ -247,8 +235,7 @@ def _photos(config: Config, label: IntArray, size: IntArray) -> Bytes:
 
 
 def _times(config: Config, fresh: Array) -> IntArray:
-    """Seconds since 1970: up to two minutes between photos of an album, then a quarter of an hour
-    up to thirty hours."""
+    """Seconds since 1970: up to 2 minutes between photos of an album, else up to 30 hours."""
     bits = generate.words(config.seed, _GAPS)
     time = np.empty(config.length, np.int64)
     now = _EPOCH

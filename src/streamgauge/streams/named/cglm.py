@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, described
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.read import open_table
 
@@ -53,18 +53,4 @@ def _by_id(table: Any) -> Any:
     return pc.binary_join_element_wise(*first, pc.binary_join_element_wise(name, "jpg", "."), "/")
 
 
-DATA = DataSet(
-    name="cglm",
-    title="CGLM",
-    revision="2023, Google Landmarks v2 ordered by time",
-    licence="photos: Creative Commons and public domain, each its own; labels: CC BY 4.0",
-    citation="Prabhu, A., Cai, Z., Dokania, P., Torr, P., Koltun, V., Sener, O. (2023). Online"
-    " Continual Learning Without the Storage Constraint. arXiv:2305.09253.",
-    home="https://github.com/drimpossible/ACM",
-    forms="CLDatasets' order_files (train_image_paths.hdf5, train_labels.hdf5, ...); a CSV with"
-    " columns id, landmark_id and upload_date, or label, path and time",
-    read=_read,
-    by_hand="Get the order files and images of https://huggingface.co/datasets/hammh0a/CGLM, or the"
-    " images of https://github.com/cvdfoundation/google-landmark with cglm_labels_timestamps_clean"
-    ".csv of https://github.com/eth-easl/cglm-metadata.",
-)
+DATA = described("cglm", read=_read)

@@ -11,7 +11,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files, md5_of
-from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Remote, described
 from streamgauge.streams.images.image_source import SUFFIXES
 from streamgauge.streams.stream import Stream
 
@@ -114,16 +114,8 @@ def _parse_path(name: str) -> tuple[int, str, bool] | None:
     return int(period), kind, "test" in path.parts[:-3]
 
 
-DATA = DataSet(
-    name="clear",
-    title="CLEAR",
-    revision="CLEAR-10 or CLEAR-100, 2021, images only",
-    licence="photos of YFCC100M: Creative Commons, each its own; see its page for the labels",
-    citation="Lin, Z., Shi, J., Pathak, D., Ramanan, D. (2021). The CLEAR Benchmark: Continual"
-    " LEArning on Real-World Imagery. NeurIPS Datasets and Benchmarks.",
-    home="https://clear-benchmark.github.io/",
-    forms="clear10-train-image-only.zip and clear10-test.zip (or those of clear100), or folders"
-    " PERIOD/CLASS/image, with the test set below a folder 'test'",
+DATA = described(
+    "clear",
     read=_read,
     remotes=tuple(
         Remote(name, (_SITE + name,), md5, None)

@@ -13,7 +13,7 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
-from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, described
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.read import open_table
 
@@ -158,20 +158,4 @@ def _load(files: Files, name: str) -> Any:
     return value
 
 
-DATA = DataSet(
-    name="cloc",
-    title="CLOC",
-    revision="2021, YFCC100M photos of 2004 to 2014",
-    licence="lists: non-commercial academic use (its page) or MIT (its repository);"
-    " photos: Creative Commons, each its own",
-    citation="Cai, Z., Sener, O., Koltun, V. (2021). Online Continual Learning with Natural"
-    " Distribution Shifts: An Empirical Study with Visual Data. ICCV.",
-    home="https://github.com/IntelLabs/continuallearning/tree/main/CLOC",
-    forms="the released metadata (train_labels.torchSave and so on, with cross_val_* and the"
-    " validation CSV where you have them); CLDatasets' order_files (train_image_paths.hdf5,"
-    " train_labels.hdf5, ...); a CSV with columns label, path, time, user",
-    read=_read,
-    by_hand="Get the metadata (metadata.tar.gz) and images as"
-    " https://github.com/IntelLabs/continuallearning/tree/main/CLOC says, or the order files and"
-    " images of https://huggingface.co/datasets/hammh0a/CLOC.",
-)
+DATA = described("cloc", read=_read)

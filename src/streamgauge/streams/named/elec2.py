@@ -10,7 +10,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.datasets.archive import Files, md5
-from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Remote
+from streamgauge.streams.datasets.data_set import Contents, DataRequest, Remote, described
 from streamgauge.streams.named.splits import arrange_stored
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.read import open_table
@@ -66,16 +66,8 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
     return None
 
 
-DATA = DataSet(
-    name="elec2",
-    title="Elec2",
-    revision="normalised, OpenML 151 version 1",
-    licence="public; free for research",
-    citation="Harries, M. (1999). SPLICE-2 Comparative Evaluation: Electricity Pricing. Technical"
-    " report, University of New South Wales.",
-    home="https://www.openml.org/d/151",
-    forms="electricity-normalized.arff, or a CSV with columns period, nswprice, nswdemand,"
-    " vicprice, vicdemand, transfer and class (UP or 1, DOWN or 0), with or without .gz",
+DATA = described(
+    "elec2",
     read=_read,
     remotes=(
         Remote(

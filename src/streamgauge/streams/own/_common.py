@@ -243,10 +243,8 @@ def split_by_file(table: pa.Table, name: str, splits: Sequence[str], counts: Any
 
 
 def splits_of(column: pa.ChunkedArray | None, config: Any, rows: Rows) -> Splits:
-    """Which rows are streamed, which are evaluated on, and which are left alone.
-
-    Guessed: `train` is streamed; `test` is evaluated on or, where there is none, `validation`.
-    """
+    """Which rows are streamed, which are evaluated on, and which are left alone. Guessed: `train`
+    is streamed; `test` is evaluated on or, where there is none, `validation`."""
     none = np.zeros(len(rows.good), bool)
     if column is None:
         if config.train or config.test not in ("", "none"):
@@ -294,10 +292,9 @@ def _like(there: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def file_items(folder: Path, paths: Any, rows: Rows) -> FileItems:
-    """Images in files below a folder; refuses paths that leave it, are missing, or are repeated.
-
-    A path is relative to the folder, or absolute and inside it, without `..`; a link must end
-    inside it."""
+    """Images in files below a folder; refuses paths that leave it, are missing, or are repeated. A
+    path is relative to the folder, or absolute and inside it, without `..`; a link must end inside
+    it."""
     root = os.path.realpath(folder)
     given = pc.fill_null(texts(paths), "").to_pylist()
     names, sizes, state = list(given), np.zeros(len(given), np.int64), np.zeros(len(given), np.int8)

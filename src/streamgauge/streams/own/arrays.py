@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -56,11 +56,11 @@ def build(config: Config) -> Stream:
         given["x"], given["label"] = arrays
     paired = _train_and_test(arrays, given)
     if paired:
-        x, y, x_test, y_test = paired.arrays
+        x, y, x_test, y_test = (arrays[name] for name in paired)
         is_test = np.arange(len(x) + len(x_test)) >= len(x)
         chosen = {"x": "x_train, x_test", "label": "y_train, y_test"}
         columns: dict[str, Array] = {"x": _joined(x, x_test), "label": _joined(y, y_test)}
-        left = [name for name in arrays if name not in paired.names]
+        left = [name for name in arrays if name not in paired]
     else:
         chosen = choose(list(arrays), _ROLES, given, where, needed=_ROLES[:2])
         columns = {role: arrays[name] for role, name in chosen.items()}
@@ -87,18 +87,13 @@ def build(config: Config) -> Stream:
     return _own.finish("arrays", config, source, is_test, rows, {"columns": chosen})
 
 
-class _Paired(NamedTuple):
-    names: list[str]
-    arrays: list[Array]
-
-
-def _train_and_test(arrays: Mapping[str, Array], given: Mapping[str, str]) -> _Paired | None:
+def _train_and_test(arrays: Mapping[str, Array], given: Mapping[str, str]) -> list[str]:
+    """The names of x_train, y_train, x_test and y_test; none where they are not all there."""
     plain = {name.lower().replace("_", ""): name for name in arrays}
     wanted = ("xtrain", "ytrain", "xtest", "ytest")
     if any(given.values()) or not all(name in plain for name in wanted):
-        return None
-    names = [plain[name] for name in wanted]
-    return _Paired(names, [arrays[name] for name in names])
+        return []
+    return [plain[name] for name in wanted]
 
 
 def _refuse_unequal(columns: Mapping[str, Array], chosen: Mapping[str, str], where: str) -> None:

@@ -49,7 +49,7 @@ def build(config: Config) -> Stream:
         )
     rows = Rows(len(names), f"'{root}'", on_bad=config.on_bad)
     rows.refuse(
-        np.array([not _is_text(name) for name in names]),
+        np.array([any("\ud800" <= letter <= "\udfff" for letter in name) for name in names]),
         "name that is not UTF-8",
         lambda row: f"The name of {names[row]!a} below '{root}' is not UTF-8: rename it.",
     )
@@ -104,14 +104,6 @@ def _images_below(root: Path) -> tuple[list[str], int, list[str]]:
             else:
                 others += 1
     return sorted(names), others, links
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _layout(config: Config, root: Path, names: list[str]) -> str:

@@ -29,6 +29,8 @@ from streamgauge.tables.columns import choose
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable, map_arrow
 
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+
 
 @dataclass(frozen=True)
 class Config(_own.Columns):
@@ -109,7 +111,7 @@ def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
         images = [
             name
             for name in schema.names
-            if (pa.types.is_list(kind := schema.field(name).type) or _is_fixed(kind))
+            if isinstance(kind := schema.field(name).type, _LISTS)
             and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
         ]
     if len(images) != 1:
@@ -119,10 +121,6 @@ def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
             f" {', '.join(images or schema.names)}."
         )
     return str(images[0])
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind))
 
 
 def _parts(path: Path) -> list[_Part]:

@@ -32,17 +32,10 @@ from streamgauge.tables.columns import announce
 from streamgauge.tables.rows import Rows
 
 _VERSION = b"streamgauge tar index 1"
+_TEXT, _NUMBER = pa.large_string(), pa.int64()
 _INDEX = pa.schema(
-    [
-        ("key", pa.large_string()),
-        ("name", pa.large_string()),
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-        ("cls", pa.large_string()),
-        ("json", pa.large_string()),
-        ("problem", pa.string()),  # what is wrong with this sample, if anything
-    ]
-)
+    {"key": _TEXT, "name": _TEXT, "offset": _NUMBER, "size": _NUMBER, "cls": _TEXT, "json": _TEXT}
+).append(pa.field("problem", pa.string()))  # what is wrong with this sample, if anything
 
 
 @dataclass(frozen=True)

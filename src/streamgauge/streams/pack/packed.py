@@ -20,8 +20,8 @@ import numpy as np
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.images.image_source import Decoding, EncodedImages
 from streamgauge.streams.images.items import OpenFiles
+from streamgauge.streams.order import mapped
 from streamgauge.streams.source import Array, IntArray, Spec
-from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
 VERSION = 1
@@ -54,10 +54,7 @@ def build(config: Config) -> Stream:
     config = complete(config)
     path = Path(config.path).expanduser()
     source = PackedSource(path, config.size, config.first, config.partial)
-    settings = {
-        **vars(config),
-        "path": str(path.resolve()),
-    }  # absolute, for a resume from another folder
+    settings = {**vars(config), "path": str(path.resolve())}  # to resume from another folder
     return arrange(
         source,
         Arrangement(**{field.name: getattr(config, field.name) for field in fields(Arrangement)}),
@@ -78,8 +75,7 @@ def complete(config: Config) -> Config:
 
 
 class PackedSource(EncodedImages):
-    """A source over a packed folder. Opening reads a few small files; each sample is read with one
-    seek."""
+    """A source over a packed folder: opening reads small files, a sample is read with one seek."""
 
     remedy = "Check the folder with `streamgauge data info FOLDER --verify`."
 

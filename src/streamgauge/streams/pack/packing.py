@@ -21,32 +21,14 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import (
-    LOCK,
-    locked,
-    replace_synced,
-    temporary_path,
-    write_atomic,
-    write_text,
-)
+from streamgauge.files import LOCK, locked, replace_synced, temporary_path, write_atomic, write_text
 from streamgauge.settings import check_choices, coerce
 from streamgauge.streams import order as orders
 from streamgauge.streams.images.image_source import BadImage, Decoding, import_pillow
-from streamgauge.streams.pack.packed import (
-    VERSION,
-    PackedSource,
-    file_checksum,
-    is_packed,
-    kept_items,
-    kept_test,
-    offsets,
-    read_shard,
-    rows_of,
-    shard_file,
-    sizes_file,
-)
+from streamgauge.streams.order import mapped
+from streamgauge.streams.pack import packed
+from streamgauge.streams.prefetch import decodes
 from streamgauge.streams.source import Array, IntArray, Source, pieces
-from streamgauge.streams.stored_order import mapped
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.streams.workers import Failed, Workers, cores
 
@@ -85,7 +67,7 @@ def pack(
     on_bad: OnBad = "fatal",
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> PackedSource:
+) -> packed.PackedSource:
     """Pack all samples of a source into a folder, or resume an earlier call that stopped.
 
     For a stream, its name, its arrangement and its test set are packed, too, so that the packed
@@ -110,26 +92,24 @@ def pack(
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder, f"Another process is packing into '{folder}' now."):
             _begin(folder, request)
-            if any(read_shard(folder, number) is None for number in range(request["shards"])):
-                (folder / "about.json").unlink(
-                    missing_ok=True
-                )  # a shard is missing: write it again
+            if any(
+                packed.read_shard(folder, number) is None for number in range(request["shards"])
+            ):
+                (folder / "about.json").unlink(missing_ok=True)  # to be written again
             if not (folder / "about.json").exists():
                 _columns(folder, source, request, test)
                 _shards(folder, source, request, on_bad, workers, progress)
                 _finish(folder, request)
     except OSError as error:
         raise _stopped(error, folder, request) from None
-    return PackedSource(folder)
+    return packed.PackedSource(folder)
 
 
 def arrangement_of(stream: Stream) -> dict[str, Any] | None:
     """The arrangement that makes the same stream from its source, or None: the data may come with
-    their own parts, or a program may have made the stream in another way.
-
-    A seed other than 0 was chosen by the user and is kept for every seed that the packed stream is
-    opened with; the default 0 leaves the seed open.
-    """
+    their own parts, or a program may have made the stream in another way. A seed other than 0 was
+    chosen by the user and is kept for every seed that the packed stream is opened with; the default
+    0 leaves the seed open."""
     names = [field.name for field in fields(Arrangement)]
     how = {name: value for name, value in stream.describe()["settings"].items() if name in names}
     if len(how) < len(names):
@@ -151,7 +131,7 @@ def arrangement_of(stream: Stream) -> dict[str, Any] | None:
 
 def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> dict[str, Any]:
     """Everything that determines the result; resuming with another request is an error."""
-    images = hasattr(source, "encoded") and getattr(source, "encoded_images", True)
+    images = decodes(source)
     form = how.form if how.form != "auto" else ("kept" if images else "array")
     shape, kind = tuple(source.spec.input_shape), np.dtype(np.uint8)
     if form == "kept" and not images:
@@ -176,7 +156,7 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
         shard = max(1, min(65536, SHARD_BYTES // max(1, each)))
     names = source.class_names
     return {
-        "version": VERSION,
+        "version": packed.VERSION,
         "name": name,
         "form": form,
         "items": items,
@@ -196,7 +176,7 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
 
 
 def _begin(folder: Path, request: dict[str, Any]) -> None:
-    if is_packed(folder):
+    if packed.is_packed(folder):
         before = json.loads((folder / "pack.json").read_text())
         old, new = _flat(before), _flat(request)
         if "arrangement" not in before:  # packed by an older version, which did not store it
@@ -256,7 +236,7 @@ def _shards(
     missing = []
     done = 0
     for number in range(request["shards"]):
-        facts = read_shard(folder, number)
+        facts = packed.read_shard(folder, number)
         if facts is None:
             missing.append(number)
             continue
@@ -336,7 +316,7 @@ class _Packer:
         self._sides = tuple(request["input_shape"][1:])
 
     def __call__(self, number: int) -> str:
-        temporary = temporary_path(shard_file(self.folder, number))
+        temporary = temporary_path(packed.shard_file(self.folder, number))
         try:
             self._make(number, temporary)
         finally:
@@ -363,21 +343,21 @@ class _Packer:
                 if self.report is not None:
                     self.report(stop - block)
         if self.request["form"] != "array":
-            _save(sizes_file(self.folder, number), np.array(sizes, np.uint32))
-        replace_synced(temporary, shard_file(self.folder, number))
+            _save(packed.sizes_file(self.folder, number), np.array(sizes, np.uint32))
+        replace_synced(temporary, packed.shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
             "checksum": digest.hexdigest(),
             "bad": bad,
         }
-        write_text(shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
+        write_text(packed.shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
 
     def _block(
         self, start: int, end: int, bad: list[tuple[int, str | None, str, str]]
     ) -> Iterator[Any]:
         request = self.request
-        if not hasattr(self.source, "encoded") or not getattr(self.source, "encoded_images", True):
+        if not decodes(self.source):
             rows = self.source.read(np.arange(start, end))
             if request["resize"]:
                 rows = np.stack([Decoding().decode(_as_ppm(row), self._sides) for row in rows])
@@ -434,7 +414,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     """Write what depends on all shards; `about.json` last."""
     shards = []
     for number in range(request["shards"]):
-        facts = read_shard(folder, number)
+        facts = packed.read_shard(folder, number)
         if facts is None:
             raise StreamgaugeError(
                 f"Shard {number} of '{folder}' is missing: run the command again."
@@ -443,7 +423,10 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     bad = [entry for facts in shards for entry in facts["bad"]]
     items = request["items"]
     samples = items - len(bad)
-    write_bad(folder, bad)
+    if bad:
+        text = io.StringIO()
+        csv.writer(text).writerows([("item", "name", "kind", "reason"), *bad])
+        write_text(folder / "bad.csv", text.getvalue())
     if samples == 0:
         raise StreamgaugeError(
             f"None of the {items} images can be used; see {folder / 'bad.csv'} for the reasons."
@@ -452,20 +435,20 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     if bad:
         folder_name = "kept"
         (folder / "kept").mkdir(exist_ok=True)
-        good = kept_items(shards, items)
+        good = packed.kept_items(shards, items)
         for name in request["columns"]:
             column = mapped(folder / "columns" / f"{name}.npy")
             _save_pieces(folder / "kept" / f"{name}.npy", column.dtype, samples,
                          (column[good[part]] for part in pieces(samples)))  # fmt: skip
     if request["has_test"]:
         listed = mapped(folder / "columns" / "test-addresses.npy")
-        _save(folder / "test.npy", kept_test(folder, good) if bad else listed)
+        _save(folder / "test.npy", packed.kept_test(folder, good) if bad else listed)
     if request["form"] != "array":
         _save_pieces(folder / "offset.npy", np.dtype(np.int64), samples + 1,
-                     offsets(folder, len(shards)))  # fmt: skip
+                     packed.offsets(folder, len(shards)))  # fmt: skip
     files = [f"{folder_name}/{name}.npy" for name in request["columns"]]
     files += ["test.npy"] * request["has_test"] + ["offset.npy"] * (request["form"] != "array")
-    checksums = {name: file_checksum(folder / name) for name in files}
+    checksums = {name: packed.file_checksum(folder / name) for name in files}
     fingerprint = hashlib.blake2b(digest_size=16)
     same = ("version", "form", "input_shape", "dtype", "classes", "class_names", "decode")
     fingerprint.update(json.dumps({name: request[name] for name in same}).encode())
@@ -481,20 +464,10 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         "in_time_order": time_column.exists() and orders.is_sorted(mapped(time_column)),
         "has_test": request["has_test"],
         "bad": len(bad),
-        "rows": rows_of(shards) if shards else [0, samples],
+        "rows": packed.rows_of(shards) if shards else [0, samples],
         "checksums": checksums,
     }
     write_text(folder / "about.json", json.dumps(about))
-
-
-def write_bad(folder: Path, bad: list[Any]) -> None:
-    if not bad:
-        return
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["item", "name", "kind", "reason"])
-    writer.writerows(bad)
-    write_text(folder / "bad.csv", text.getvalue())
 
 
 def _save(file: Path, values: Array) -> None:
@@ -517,7 +490,7 @@ def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> Streamgau
     done = sum(
         min(request["shard"], request["items"] - number * request["shard"])
         for number in range(request["shards"])
-        if read_shard(folder, number) is not None
+        if packed.read_shard(folder, number) is not None
     )
     return StreamgaugeError(
         f"The disk is full: {done:,} of {request['items']:,} samples are packed in '{folder}' and"
