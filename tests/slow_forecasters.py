@@ -71,7 +71,10 @@ class Slow:
         self.tried: dict[str, list[tuple[set[int], int]]] = {}
         self.periods: list[int] = []
         self.weights: list[float] = []
-        self.betas = [[1 / n] * n for n in (len(BETAS), len(BETAS) + 4, len(BETAS))]
+        self.betas = [
+            [0.5 if beta == 1 else 0.5 / (len(BETAS) + more - 1) for beta in [*BETAS, *[0] * more]]
+            for more in (0, 4, 0)
+        ]
 
     def contexts(self, sample: int) -> dict[str, Any]:
         back = [*reversed(self.seen), -1, -1, -1][:3]
@@ -188,7 +191,7 @@ def slow_bits(
     tops = [-1] * len(y)
     lengths = [64]
     while lengths[-1] < len(y):
-        lengths.append(lengths[-1] + lengths[-1] // 4)
+        lengths.append(lengths[-1] + lengths[-1] // 8)
     for j in sorted(range(len(y)), key=lambda j: known[j]):
         before = len(slow.seen)
         for i in order[before : known[j]]:

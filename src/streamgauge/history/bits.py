@@ -12,9 +12,9 @@ The answers a of a model are used through
 
     p_beta(y) = q(y) (beta if y = a, else 1) / (1 + (beta - 1) q(a)),
 
-mixed over a grid of beta from 1/8 to 4096 that holds 1. Weights v are proportional to
-v p_beta(label)^(1 / (D + 1)) and get a share of 0.0002 / (D + 1) toward equal weights when a label
-becomes known (D as for the forecasters). Further experts, where the log has what they need: the
+mixed over a grid of beta from 1/8 to 4096 that holds 1 (half of the weight at the beginning).
+Weights v are proportional to v p_beta(label)^(1 / (D + 1)) and get a share of 0.0002 / (D + 1)
+toward equal weights when a label becomes known (D as for the forecasters). Further experts, where the log has what they need: the
 model's own p(label), 0.9 p + 0.1 q and 0.5 p + 0.5 q; and its confidence c, as c for the answer and
 (1 - c) q(y) / (1 - q(a)) for the rest.
 

@@ -137,8 +137,9 @@ def new_state(
     weights[:experts] = 0.5 / (experts - 1) if delayed else 1 / experts
     if delayed:
         weights[0] = 0.5
-    beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
-    beta_weights[[0, 2]] = 1 / len(BETAS)
+    beta_weights = np.full((3, len(BETAS) + OWN), 0.5 / (len(BETAS) + OWN - 1))
+    beta_weights[[0, 2]] = 0.5 / (len(BETAS) - 1)
+    beta_weights[:, BETAS.index(1.0)] = 0.5
     return kernels.State(
         numbers=numbers,
         counts=np.zeros(classes),
@@ -217,13 +218,13 @@ def add_periods(state: State) -> None:
 
 
 def search_lengths(known: int = 0) -> Iterator[int]:
-    """Numbers of known labels above ``known`` at which periods are searched: they grow by a
-    quarter, from 1,024 on by half, and double from 4,096 on."""
+    """Numbers of known labels above ``known`` at which periods are searched: they grow by an
+    eighth, from 1,024 on by half, and double from 4,096 on."""
     length = 64
     while True:
         if length > known:
             yield length
-        length += length // (4 if length < 1024 else 2 if length < 4096 else 1)
+        length += length // (8 if length < 1024 else 2 if length < 4096 else 1)
 
 
 class Forecasts(NamedTuple):
