@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit import audit, blind_accuracy, select_shift
+from streamgauge.audit import audit, blind_accuracy, explain, select_shift
 
 CLOC = 39_000_000
 LARGE = 200_000_000
@@ -49,6 +49,7 @@ def warm() -> None:
     few = labels_of(5_000)
     blind_accuracy(few, [1, 2, 3, 1000], [0, 5])
     select_shift(few)
+    explain(few, few)
 
 
 def timed(work: Callable[[], object]) -> str:
@@ -86,6 +87,17 @@ def long_selection() -> str:
     return timed(lambda: select_shift(labels))
 
 
+def bits(n: int) -> str:
+    """Bits of labels and of answers that are right 30 % of the time."""
+    labels = labels_of(n)
+    answers = np.zeros(n, np.int32)
+    for start in range(0, n, 1 << 22):
+        part = slice(start, start + (1 << 22))
+        right = np.random.default_rng(start).random(labels[part].size, np.float32) < 0.3
+        answers[part][right] = labels[part][right]
+    return timed(lambda: explain(labels, answers))
+
+
 def large_file() -> str:
     """A 200,000,000-row Parquet file with labels and predictions, read in pieces."""
     with tempfile.TemporaryDirectory() as folder:
@@ -114,6 +126,8 @@ CASES: dict[str, tuple[str, Callable[[], str]]] = {
     "growth": ("the same grid on 1, 2, 4, 8 M labels", growth),
     "select": ("select_shift of 200,000 labels", one_selection),
     "select-long": ("select_shift of 39 M labels", long_selection),
+    "bits": ("explain of 2 M labels and answers", lambda: bits(2_000_000)),
+    "bits-long": ("explain of 39 M labels and answers", lambda: bits(CLOC)),
     "large": ("audit of a Parquet file of 200,000,000 rows", large_file),
 }
 

@@ -202,7 +202,7 @@ def test_the_old_name_of_the_tolerance():
 def test_forecasters_are_chosen_on_the_past_only():
     """A forecaster that is best in hindsight but was not before is not used."""
     rng = np.random.default_rng(0)
-    names = ("the most frequent label so far", "a", "b")
+    names = ("constant", "a", "b")
     hits = np.concatenate([np.tile([5, 9, 0], (50, 1)), np.tile([5, 0, 15], (50, 1))])
     family = FamilyHits(names, hits + rng.integers(0, 2, hits.shape), np.full(100, 20), 20, 0.0)
     picked, constant, tries = family.scored

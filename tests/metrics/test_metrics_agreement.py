@@ -180,3 +180,22 @@ def test_log_loss():
     }  # fmt: skip
     found = m.score(SimpleNamespace(predictions=rows))["log_loss"]
     assert found == pytest.approx(1.5 * math.log(2))
+
+
+def test_score_of_a_log_with_late_labels_uses_their_times():
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 60)
+    label_time = np.arange(60.0) + rng.uniform(0, 9, 60)
+    rows = {
+        "step": np.arange(60) // 3, "label": label, "prediction": rng.integers(0, 2, 60),
+        "shift": np.zeros(60, int), "time": np.arange(60.0), "label_time": label_time,
+    }  # fmt: skip
+    pairs = list(zip(label.tolist(), rows["prediction"].tolist(), strict=True))
+    known = []
+    for n in range(60):
+        start = n // 3 * 3  # the samples of a step are answered when its first one comes
+        arrived = [i for i in range(60) if label_time[i] < start]
+        known.append([int(label[i]) for i in sorted(arrived, key=lambda i: label_time[i])])
+    found = m.score(SimpleNamespace(predictions=rows))
+    for name, value in slow_kappas(pairs, known).items():
+        assert found[name] == pytest.approx(value)

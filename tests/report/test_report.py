@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,11 +30,12 @@ from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import leaderboard as metrics_board
 from streamgauge.metrics import pareto_front, score
+from streamgauge.metrics.log import known_in_loop
 from streamgauge.pages.figures import POINTS
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.report import leaderboard, plot, write_report
-from streamgauge.report.blind import WINDOWS, _Labels, blind_level, guesses
+from streamgauge.report.blind import HELD_OUT, blind_level, choose
 from streamgauge.report.compute import compute
 from streamgauge.report.figures import figures
 from streamgauge.report.leaderboard import TIMING, ties
@@ -646,53 +646,80 @@ def test_a_bar_on_a_terminal_that_costs_next_to_nothing() -> None:
 # The blind level.
 
 
-def _slow_blind(
-    run: Run, window: int, count: int | None = None, shift: int = 0, full: bool = False
-) -> float:
-    """The blind classifier by its definition, step by step; `full`: with full windows alone."""
+class Knowing(Guess):
+    """Answers with the number of labels it was told."""
+
+    needs = frozenset()
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        scores = torch.zeros(len(x), self.classes)
+        scores[:, self.count] = 1
+        return scores
+
+    def learn(self, batch: Any, predicted: torch.Tensor | None) -> dict[str, float]:
+        self.count += len(batch.y)
+        return {}
+
+
+@pytest.mark.parametrize("step", ["batch", "album"])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_blind_forecasters_know_what_a_learner_is_told(
+    tmp_path: Path, step: str, delay: int
+) -> None:
+    user = np.random.default_rng(1).integers(0, 9, 80).repeat(5)
+    stream = sg.stream(np.zeros((400, 1)), np.arange(400), user=user, step=step)
+    protocol = sg.Protocol(shifts=(SHIFT, 1000), label_delay=delay)
+    run = sg.run(stream, Knowing, protocol=protocol, out=tmp_path, log=_quiet)
     table = run.predictions
-    live = table["shift"] == 0
-    label, step = table["label"][live].tolist()[:count], table["step"][live].tolist()[:count]
-    begins = {s: step.index(s) for s in dict.fromkeys(step)}
-    right = []
-    for place, answer in enumerate(label):
-        ready = [b for b in begins.values() if b <= begins[step[place]] - shift]
-        if not ready or (full and ready[-1] < window):
-            continue
-        known = label[max(0, ready[-1] - window) : ready[-1]]
-        counts = Counter(known)
-        most = max(counts.values(), default=0)
-        mode = next((c for c in reversed(known) if counts[c] == most), 0)
-        right.append(mode == answer)
-    return sum(right) / len(right) if right else float("nan")
+    for shift in (0, SHIFT, 1000):
+        rows = np.flatnonzero(table["shift"] == shift)
+        known, start = known_in_loop(table["step"][table["shift"] == 0], run.label_delay, shift)
+        assert table["sample"][rows].tolist() == list(range(start, 400))
+        assert table["prediction"][rows].tolist() == known.known[start:].tolist()
+    assert np.isnan(blind_level([run], [0, 1000]).accuracy[1])  # type: ignore[union-attr]
 
 
-def test_blind_level_by_its_definition(runs: list[Run]) -> None:
-    level = blind_level(runs, [0, SHIFT])
-    assert level is not None
-    streams = [run for run in runs if run.learner == "majority"]
-    tenth = len(streams[0].predictions["label"][streams[0].predictions["shift"] == 0]) // 10
-    tried = [k for k in WINDOWS if 2 * k <= tenth]
-    assert tried == [1, 10]
-    early = {
-        k: statistics.mean(_slow_blind(run, k, tenth, full=True) for run in streams) for k in tried
-    }
-    assert level.window == max(early, key=lambda k: early[k])
-    for place, shift in enumerate((0, SHIFT)):
-        each = [_slow_blind(run, level.window, shift=shift) for run in streams]
-        assert level.accuracy[place] == pytest.approx(statistics.mean(each))
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=12), st.integers(0, 5))
+def test_the_forecaster_of_a_part_had_the_most_hits_before(
+    hits: list[tuple[int, int, int]], late: int
+) -> None:
+    expected = []
+    for block in range(len(hits)):
+        past = [sum(hits[b][f] for b in range(block - late)) for f in range(3)]
+        expected.append(past.index(max(past)))
+    assert choose(np.array(hits), late).tolist() == expected
 
 
-def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run]) -> None:
+def test_the_blind_level_of_streams_whose_truth_is_known(tmp_path: Path) -> None:
+    """Labels in a circle, a noisy permutation chain, and labels that stay; in steps of 10, 1, 1."""
+    rng = np.random.default_rng(0)
+    chain = [0]
+    for leap in rng.random(3999) < 0.2:
+        chain.append(int(rng.integers(10)) if leap else (7 * chain[-1] + 3) % 10)
+    stay = rng.integers(0, 5, 4000)
+    begins = np.where(rng.random(4000) < 0.1, np.arange(4000), 0)
+    stay = stay[np.maximum.accumulate(begins)]
+    for labels, batch, truth, ahead, name in (
+        (np.arange(4000) % 10, 10, 1.0, 1.0, "10 samples"),
+        (np.array(chain), 1, 0.8 + 0.2 / 10, 0.8**6 + (1 - 0.8**6) / 10, "follow.*the last"),
+        (stay, 1, 0.9 + 0.1 / 5, 1 / 5 + 4 / 5 * 0.9**6, "the last label|half-life 0.5"),
+    ):
+        stream = sg.stream(np.zeros((4000, 1)), labels, batch=batch)
+        run = sg.run(stream, "majority", out=tmp_path, log=_quiet)
+        level = blind_level([run], [0, 5])
+        assert level is not None
+        assert level.accuracy == pytest.approx([truth, ahead], abs=0.05)
+        assert re.search(name, level.forecaster)
+
+
+def test_on_held_out_samples_the_level_is_the_majority(folder: Path) -> None:
     for order, name in (("time", "albums"), ("classes", "blobs")):
         settings = {"order": order, "tasks": 4, "held_out": 0.1}
         stream = sg.stream(name, **settings)
-        first = sg.run(stream, "majority", out=folder / "check", log=_quiet)
-        level = blind_level([first])
+        run = sg.run(stream, "majority", out=folder / "check", log=_quiet)
+        level = blind_level([run])
         assert level is not None
-        learner = catalogue.learner("blind", window=level.window)
-        run = sg.run(stream, learner, out=folder / "check", log=_quiet)
-        assert level.accuracy[0] == metrics.score(run)["online_accuracy"]
         if order == "time":
             assert not len(level.average)
         else:
@@ -701,40 +728,10 @@ def test_blind_level_is_what_the_blind_learner_gets(folder: Path, runs: list[Run
         assert level.retained == pytest.approx(metrics.retained_accuracy(run))
 
 
-@pytest.mark.parametrize("window", [1, 10, 100])
-@pytest.mark.parametrize("step", ["batch", "album"])
-@pytest.mark.parametrize("delay", [0, 2])
-def test_the_level_is_the_blind_learner_to_the_last_digit(
-    tmp_path: Path, window: int, step: str, delay: int
-) -> None:
-    labels = np.random.default_rng(window).integers(0, 3, 100).repeat(4)
-    labels[:8] = 0  # so that the answer before any label is known counts
-    user = np.random.default_rng(1).integers(0, 9, 80).repeat(5)
-    stream = sg.stream(np.zeros((400, 1)), labels, user=user, step=step)
-    protocol = sg.Protocol(shifts=(SHIFT,), label_delay=delay)
-    learner = catalogue.learner("blind", window=window)
-    run = sg.run(stream, learner, protocol=protocol, out=tmp_path, log=_quiet)
-    online, ahead = _Labels(run).accuracy(window, [0, SHIFT])
-    scores = metrics.score(run)
-    assert online == scores["online_accuracy"] == _accuracy(run, 0)
-    assert ahead == scores[f"near_future_accuracy@{SHIFT}"] == _accuracy(run, SHIFT)
-
-
-@pytest.mark.parametrize("window", [1, 2, 10, 1000])
-def test_guesses_are_those_of_the_windows_before(window: int) -> None:
-    labels = np.random.default_rng(0).integers(0, 5, 300)
-    expected = [0]
-    for known in range(1, 301):
-        last = labels[max(0, known - window) : known].tolist()
-        most = max(Counter(last).values())
-        expected.append(next(c for c in reversed(last) if last.count(c) == most))
-    assert guesses(labels, window).tolist() == expected
-
-
 def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
     labels = np.arange(300) // 50
     stream = sg.stream(np.zeros((300, 1)), labels)
-    learners = ["blind", "majority", "random"]
+    learners = ["blind", "history", "majority", "random"]
     made = [sg.run(stream, one, out=tmp_path, log=_quiet) for one in learners]
     made.append(sg.run(stream, Guess, out=tmp_path, log=_quiet))
 
@@ -742,15 +739,15 @@ def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
         (board,) = leaderboard(runs)
         return summary(board, figures(board))
 
-    assert "(blind, window 1); above that: 0 of the 1 that look." in told(made)
-    assert told(made[:3]).endswith("(blind, window 1).")
+    assert re.search(r"\(blind: [^)]+\); above that: 0 of the 1 that look\.", told(made))
+    assert re.search(r"worth [\d.]+ % \(blind: [^)]+\)\.$", told(made[:4]))
     for run in made:  # as runs are that were stored before they said it
         run.header["config"]["learner"].pop("sees_input", None)
     assert "above that: 0 of the 1 that look." in told(made)
-    made[3].header["config"]["learner"]["sees_input"] = False
-    assert told(made).endswith("(blind, window 1).")
+    made[4].header["config"]["learner"]["sees_input"] = False
+    assert "that look" not in told(made)
     made[0].header["config"]["learner"]["sees_input"] = True
-    assert "above that: 0 of the 1 that look." in told(made)
+    assert "of the 1 that look." in told(made)
 
 
 def test_no_blind_level_without_labels(tmp_path: Path) -> None:
@@ -822,7 +819,8 @@ def test_the_blind_level_is_in_every_accuracy_plot(runs: list[Run], task_runs: l
         assert found.blind is not None
         for figure in found.accuracy:
             (level,) = [t for t in figure.data if t["meta"]["role"] == "level"]
-            assert level["name"] == f"blind, window {found.blind.window}"
+            held_out = figure.title.startswith(("Retained", "Average"))
+            assert level["name"] == (HELD_OUT if held_out else found.blind.name)
 
 
 def test_bands_are_one_deviation(runs: list[Run]) -> None:
@@ -919,5 +917,5 @@ def test_the_page_in_a_browser(
     for number, part in enumerate(drawn):
         assert part.count('class="trace scatter') >= 3
         learners = ("blind", "majority", "Guess") if number < 3 else ("blind", "majority")
-        for learner in (*learners, "blind, window"):
+        for learner in (*learners, "blind: "):
             assert re.search(rf'<text class="legendtext"[^>]*>{learner}', part), learner

@@ -13,6 +13,8 @@ evaluations  evaluation (consecutive number), step (steps made before it), versi
 answers      evaluation, step, split, sample, label, prediction, confidence, task, time, position
              (number of stream samples before this one, in the order of the stream).
 
+             label_time, when the label arrived (of log version 2).
+
 A log may also have an attribute ``label_delay``: after how many further steps a label arrives.
 
 Rows of the split ``probe`` count the correct predictions of a linear probe on the features.
@@ -27,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.history.known import Known
+from streamgauge.history.known import Known, known_labels
 from streamgauge.metrics._arrays import Anything, Floats, Integers, divide, share
 
 PROBE = "probe"
@@ -71,12 +73,40 @@ def table_of(log: object, name: str) -> Table:
     return {} if table is None else table
 
 
-def known_at_answers(log: RunLog, rows: Integers) -> Known:
-    """Which labels were known when these rows of ``predictions`` were answered; they are in stream
-    order. Labels of the row's own step were not, nor those that ``label_delay`` held back."""
-    step = np.asarray(log.predictions["step"])[rows]
-    arrived = step - getattr(log, "label_delay", 0)
-    return Known(None, np.searchsorted(step, arrived, side="left"))
+def known_at_answers(log: RunLog, rows: Integers, shift: int = 0) -> tuple[Known, int]:
+    """Which labels were known to the answers in these rows, in stream order, when asked ``shift``
+    samples ahead; and the first answered sample. If the log has the times of samples and labels,
+    a label is known once its time is before that of the answer; else as in :func:`known_in_loop`.
+    """
+    table = log.predictions
+    step = np.asarray(table["step"])[rows]
+    known, first = known_in_loop(step, getattr(log, "label_delay", 0), shift)
+    if "time" in table and "label_time" in table:
+        times, label_times = (np.asarray(table[name])[rows] for name in ("time", "label_time"))
+        known = known_labels(
+            len(rows), shift=shift, step=step, times=times, label_times=label_times
+        )
+    return known, first
+
+
+def known_in_loop(step: Integers, label_delay: int = 0, shift: int = 0) -> tuple[Known, int]:
+    """Which labels were known to each answer of a run, and the first sample that was answered.
+
+    ``step`` is the step of every sample of the stream, in order. The answers to a step were given
+    when the latest step arrived that began at least ``shift`` samples before; known were the labels
+    of the steps before that one, without the last ``label_delay`` of them.
+
+    >>> known_in_loop(np.array([0, 0, 1, 1, 2, 2]))[0].known
+    array([0, 0, 2, 2, 4, 4])
+    >>> known_in_loop(np.array([0, 0, 1, 1, 2, 2]), shift=1)
+    (Known(order=None, known=array([0, 0, 0, 0, 2, 2])), 2)
+    """
+    begin = np.flatnonzero(np.diff(step, prepend=-1))
+    size = np.diff(begin, append=len(step))
+    asked = np.searchsorted(begin, begin - shift, side="right") - 1
+    known = begin[np.maximum(asked - label_delay, 0)]
+    first = begin[asked >= 0]
+    return Known(None, np.repeat(known, size)), int(first[0]) if len(first) else len(step)
 
 
 def choose_split(table: Table, split: str | None, table_name: str, most: bool = False) -> str:

@@ -91,7 +91,8 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
     if future and "sample" in log.predictions:
         common = online.near_future_accuracy(log, shifts, common=True)
         scores |= {f"near_future_common@{s}": v for s, v in zip(shifts, common, strict=True)}
-    found = agreement.all_kappas(label, prediction, known_at_answers(log, online_rows))
+    known, _ = known_at_answers(log, online_rows)
+    found = agreement.all_kappas(label, prediction, known)
     scores |= {
         "kappa": found.kappa,
         "kappa_t": found.kappa_t,

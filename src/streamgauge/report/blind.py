@@ -1,11 +1,12 @@
-"""The blind level of a report: the accuracy of a classifier that knows recent labels and no input.
+"""The blind level of a report: the accuracy of forecasters that know past labels and no input.
 
-Like the learners, it does not know the labels of the step that it answers, and it is scored on the
-same samples: all of them, from the first on.
+Like the learners, they do not know the labels of the step that they answer, and they are scored on
+the same samples: all of them, from the first on.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,97 +14,80 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit import blind_accuracy
-from streamgauge.audit.counting import running_modes
+from streamgauge.history.forecasters import forecast
+from streamgauge.history.known import encode
 from streamgauge.metrics import average_accuracy
-from streamgauge.metrics.log import choose_split
+from streamgauge.metrics.log import choose_split, known_at_answers
 from streamgauge.record import Run
 
-WINDOWS = (1, 10, 100, 1000)
+PARTS = 128  # of the stream; before each, the forecaster with the most hits so far is chosen
+HELD_OUT = "blind: most frequent label"
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class BlindLevel:
     """Means over the streams of all seeds."""
 
-    window: int  # labels, chosen on the first tenth of the streams
+    forecaster: str  # the one chosen for the most parts of the streams, at the first shift
     accuracy: Floats  # at each shift asked for, on all of the stream
-    retained: float  # of its last answer, on all held-out data
-    average: Floats  # over the held-out data of the tasks so far, after each task
+    retained: float  # of the most frequent label, on all held-out data
+    average: Floats  # of the most frequent label so far, over the held-out data of the tasks so far
 
     @property
     def name(self) -> str:
-        return f"blind, window {self.window}"
+        return f"blind: {self.forecaster}"
 
 
 def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel | None:
-    """The blind classifier on the streams of these runs, each stream counted once; None if the logs
-    hold no predictions, and so no labels."""
+    """The blind forecasters on the streams of these runs, each stream counted once; None if the
+    logs hold no predictions, and so no labels."""
     distinct = {(run.stream["data_hash"], run.stream["order_hash"]): run for run in runs}
     streams = [_Labels(Run(run.path)) for run in distinct.values()]
     streams = [labels for labels in streams if len(labels.label)]
     if not streams:
         return None
-    window = _choose([labels.tenth() for labels in streams])
-    retained = [labels.retained(window) for labels in streams]
-    average = [labels.average(window) for labels in streams]
+    levels = [[labels.level(shift) for shift in shifts] for labels in streams]
+    names = Counter(name for level in levels for name in level[0][0])
+    average = [labels.average() for labels in streams]
     return BlindLevel(
-        window=window,
-        accuracy=np.mean([labels.accuracy(window, shifts) for labels in streams], axis=0),
-        retained=float(np.mean(retained)),
+        forecaster=names.most_common(1)[0][0],
+        accuracy=np.mean([[accuracy for _, accuracy in level] for level in levels], axis=0),
+        retained=float(np.mean([labels.retained() for labels in streams])),
         average=np.mean(average, axis=0) if len(set(map(len, average))) == 1 else np.empty(0),
     )
 
 
-def _choose(accuracies: list[Floats]) -> int:
-    """The best window on the first tenths, among those that every tenth is long enough for."""
-    mean = np.mean(accuracies, axis=0)
-    return 1 if np.isnan(mean).all() else WINDOWS[int(np.nanargmax(mean))]
-
-
 class _Labels:
-    """The labels of a run that the blind classifier may use, and the samples it is scored on."""
+    """The labels of a run that blind forecasters may use, and the samples they are scored on."""
 
     def __init__(self, run: Run) -> None:
         table = run.predictions
-        online = np.flatnonzero(table["shift"] == 0)
-        self.label, self.step = table["label"][online], table["step"][online]
-        self.task = table["task"][online] if "task" in table else None
-        self.begin = np.flatnonzero(np.diff(self.step, prepend=-1))  # first sample of each step
-        self.delay = int(run.header["config"]["protocol"].get("label_delay", 0))
+        self.run, self.online = run, np.flatnonzero(table["shift"] == 0)
+        self.label = table["label"][self.online]
+        self.task = table["task"][self.online] if "task" in table else None
         self.answers = _last_answers(run)
 
-    def tenth(self) -> Floats:
-        count = len(self.label) // 10
-        # Half of the tenth fills the window; the other half must be as long to test it.
-        windows = [k for k in WINDOWS if 2 * k <= count]
-        accuracies = np.full(len(WINDOWS), np.nan)
-        if windows:
-            levels = blind_accuracy(self.label[:count], windows, [0], step=self.step[:count])
-            accuracies[: len(windows)] = levels[:, 0]
-        return accuracies
+    def level(self, shift: int) -> tuple[list[str], float]:
+        """The forecaster chosen for each part of the stream, and the accuracy of these choices over
+        the samples that a learner answers at this shift."""
+        known, start = known_at_answers(self.run, self.online, shift)
+        if start == len(self.label):
+            return [], np.nan
+        block = -(-(len(self.label) - start) // PARTS)
+        codes, classes = encode(self.label)
+        done = forecast(codes, classes, known, start=start, block=block, points=True)
+        gap = int(np.max(np.arange(len(codes)) - known.known))
+        chosen = choose(done.hits[:, : len(done.names)], late=-(-gap // block))
+        hits = np.take_along_axis(done.hits, chosen[:, None], axis=1).sum()
+        return [done.names[n] for n in chosen], float(hits / done.tries.sum())
 
-    def accuracy(self, window: int, shifts: Sequence[int]) -> Floats:
-        """Over the samples that a learner answers at each shift; exactly what the blind learner of
-        this window gets where learning takes one step."""
-        guess = guesses(self.label, window)[self.begin]
-        size = np.diff(self.begin, append=len(self.label))
-        accuracies = np.full(len(shifts), np.nan)
-        for number, shift in enumerate(shifts):
-            # As in the loop: the latest step that began at least `shift` samples before.
-            ready = np.searchsorted(self.begin, self.begin - shift, side="right") - 1
-            answer = np.repeat(guess[np.maximum(ready - self.delay, 0)], size)
-            asked = np.repeat(ready >= 0, size)
-            if asked.any():
-                accuracies[number] = np.mean(answer[asked] == self.label[asked])
-        return accuracies
-
-    def retained(self, window: int) -> float:
+    def retained(self) -> float:
         label, _ = self.answers
-        return float(np.mean(label == mode(self.label[-window:]))) if len(label) else np.nan
+        return float(np.mean(label == np.bincount(self.label).argmax())) if len(label) else np.nan
 
-    def average(self, window: int) -> Floats:
+    def average(self) -> Floats:
         label, task_of = self.answers
         if self.task is None or task_of is None or not len(label):
             return np.empty(0)
@@ -111,37 +95,23 @@ class _Labels:
         ends = np.searchsorted(self.task, np.arange(tasks), side="right")
         matrix = np.full((tasks, tasks), np.nan)
         for now, end in enumerate(ends):
-            correct = label == mode(self.label[max(0, end - window) : end])
+            correct = label == np.bincount(self.label[:end], minlength=1).argmax()
             for task in range(now + 1):
                 if (task_of == task).any():
                     matrix[now, task] = correct[task_of == task].mean()
         return average_accuracy(matrix)
 
 
-def guesses(labels: NDArray[Any], window: int) -> NDArray[Any]:
-    """Answers of the blind learner after each number of known labels: entry n knows labels[:n]. A
-    window that is not full yet is used as it is; with no label known the answer is class 0.
+def choose(hits: Ints, late: int) -> Ints:
+    """For each block, the forecaster with the most hits [blocks, forecasters] in the blocks before,
+    without the last `late`, whose labels may not be known yet; the first where all are equal.
 
-    >>> guesses(np.array([3, 3, 1, 1]), window=3)
-    array([0, 3, 3, 3, 1], dtype=int32)
+    >>> choose(np.array([[1, 2], [5, 2], [0, 0]]), late=0)
+    array([0, 1, 0])
     """
-    codes = np.ascontiguousarray(labels, np.int32)
-    guess = running_modes(codes, int(codes.max()) + 1, window)
-    early = [mode(codes[:n]) for n in range(1, min(window, len(guess)))]
-    guess[: len(early) + 1] = [0, *early]
-    return guess
-
-
-def mode(labels: NDArray[Any]) -> int:
-    """The most frequent label; among equals the one seen last. -1 for none.
-
-    >>> mode(np.array([3, 3, 1, 1, 2]))
-    1
-    """
-    if not len(labels):
-        return -1
-    names, first, count = np.unique(labels[::-1], return_index=True, return_counts=True)
-    return int(names[np.lexsort((first, -count))[0]])
+    before = np.zeros_like(hits)
+    before[late + 1 :] = np.cumsum(hits, axis=0)[: max(0, len(hits) - late - 1)]
+    return np.asarray(before.argmax(axis=1))
 
 
 def _last_answers(run: Run) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -15,7 +15,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.pages.figures import POINTS, Figure, Trace, band, figure, level, line, thin
 from streamgauge.places.map import cell_map, cell_text, cells_named
 from streamgauge.record import Run
-from streamgauge.report.blind import BlindLevel, blind_level
+from streamgauge.report.blind import HELD_OUT, BlindLevel, blind_level
 from streamgauge.report.compute import compute, compute_figure
 from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
 
@@ -140,7 +140,7 @@ def _running(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
     return curve_figure(
         "Online accuracy so far",
         "Share of the samples up to here that were answered right before their labels were known.",
-        [*traces, *_constant(traces, blind, lambda b: float(b.accuracy[0]))],
+        [*traces, *_constant(traces, blind, lambda b: (b.name, float(b.accuracy[0])))],
         "samples seen",
     )
 
@@ -165,7 +165,7 @@ def _retained(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
         "Retained accuracy",
         "The final model on held-out samples, from the beginning of the stream up to each "
         "position. The last point is the retained accuracy of the table.",
-        [*traces, *_constant(traces, blind, lambda b: b.retained)],
+        [*traces, *_constant(traces, blind, lambda b: (HELD_OUT, b.retained))],
         "position in the stream, in samples",
     )
 
@@ -178,7 +178,7 @@ def _average(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
     traces = _lines(runs, after, markers=True)
     levels = []
     if blind is not None and len(blind.average):
-        levels = [level(blind.name, np.arange(1, len(blind.average) + 1), blind.average)]
+        levels = [level(HELD_OUT, np.arange(1, len(blind.average) + 1), blind.average)]
     return curve_figure(
         "Average accuracy after each task",
         "Held-out samples of the tasks so far, every task counting the same.",
@@ -237,13 +237,14 @@ def _resampled(values: Floats, count: int) -> Floats:
 
 
 def _constant(
-    traces: list[Trace], blind: BlindLevel | None, value: Callable[[BlindLevel], float]
+    traces: list[Trace], blind: BlindLevel | None, named: Callable[[BlindLevel], tuple[str, float]]
 ) -> list[Trace]:
-    """The blind level at one value over the whole width of the traces."""
-    if blind is None or not traces or np.isnan(value(blind)):
+    """The blind level, by name and value, over the whole width of the traces."""
+    if blind is None or not traces or np.isnan(named(blind)[1]):
         return []
+    name, value = named(blind)
     ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
-    return [level(blind.name, ends, np.full(2, value(blind)))]
+    return [level(name, ends, np.full(2, value))]
 
 
 def curve_figure(

@@ -148,7 +148,7 @@ TIMING = {
 # Of these, settings of a learner: methods with different costs share a board.
 COSTS = ("cost", "costs")
 # Built-in learners that ignore inputs, for runs whose header does not record it.
-UNSEEING = ("blind", "majority", "random")
+UNSEEING = ("blind", "history", "majority", "random")
 NOTE = "Accuracies in %, mean ± sample deviation over seeds."
 
 

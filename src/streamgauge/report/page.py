@@ -10,7 +10,7 @@ from typing import Any
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Page, PageTable, Section, Text, shaded_table
 from streamgauge.record import Run
-from streamgauge.report.blind import BlindLevel
+from streamgauge.report.blind import PARTS, BlindLevel
 from streamgauge.report.figures import BANDS, Figures, figures
 from streamgauge.report.leaderboard import NEAR_FUTURE, NOTE, Board, leaderboard, percent, share
 
@@ -107,16 +107,14 @@ def _how_to_read(blind: BlindLevel | None) -> str:
     """What the dashed level and the bands of the figures are."""
     level = "There is no blind level: these runs did not predict, so their logs hold no labels."
     if blind is not None:
-        answer = (
-            "the last label it knows"
-            if blind.window == 1
-            else f"the most frequent of the last {blind.window} labels it knows"
-        )
         level = (
-            f"Dashed: a classifier that never looks at an input and answers with {answer}. Like "
-            "the learners, it does not know the labels of the current step. Its window was chosen "
-            "among 1, 10, 100 and 1000 on the first tenth of the stream. On held-out samples it "
-            "gives its last answer."
+            "Dashed: forecasters that never look at an input. Before each of "
+            f"{PARTS} parts of the stream, the one with the most hits so far is chosen: among the "
+            "most frequent label of short and long pasts, what follows the last one to three "
+            "labels, the last label, the least recently seen class and the label a period back. "
+            f"Chosen most often: {blind.forecaster}. Like the learners, they do not know the "
+            "labels of the current step. On held-out samples the dashed level is the most frequent "
+            "label of the stream so far."
         )
     return f"{level} {BANDS}"
 
@@ -134,7 +132,7 @@ def summary(board: Board, drawn: Figures) -> str:
         seeing = [online[r.learner] for r in board.rows if r.sees_input and r.learner in online]
         above = sum(mean > level for mean in seeing)
         text.append(
-            f"Repeating recent labels without a look at any input is worth {share(level)} "
+            f"Past labels alone, without a look at any input, are worth {share(level)} "
             f"({drawn.blind.name})"
             + (f"; above that: {above} of the {len(seeing)} that look." if seeing else ".")
         )
@@ -143,7 +141,7 @@ def summary(board: Board, drawn: Figures) -> str:
     if ahead and drawn.blind is not None:
         best = max(ahead, key=lambda name: ahead[name])
         text.append(
-            f"Asked {shifts[-1].score.removeprefix(NEAR_FUTURE)} samples ahead, where recent "
+            f"Asked {shifts[-1].score.removeprefix(NEAR_FUTURE)} samples ahead, where past "
             f"labels are worth {share(float(drawn.blind.accuracy[-1]))}, {best} is right most "
             f"often, {share(ahead[best])} of the time."
         )
