@@ -42,8 +42,8 @@ from calibration_streams import (
 DOCS = Path(__file__).parents[1] / "docs"
 BUILD = Path(__file__).parents[1] / "build" / "calibration"
 STREAMS = {1_000: 1_000, 3_000: 1_000, 10_000: 200}  # length: number of streams
-SHIFT_STREAMS = {1_000: 100, 3_000: 100, 10_000: 100}
-PAIRED = 200  # streams of a length on which the truth is computed sample by sample
+SHIFT_STREAMS = {1_000: 200, 3_000: 100, 10_000: 60}
+PAIRED = 60  # streams of a length on which the truth is computed sample by sample
 INPUTS = ("honest", "weak", "half")
 TOLERANCE_BITS, TOLERANCE = 0.02, 0.02
 HONEST, WEAK_BITS, LEAST_BITS = 0.7, 0.06, 0.05
@@ -502,7 +502,7 @@ BIAS = """## Bias of `added`
 
 Mean of `added` in bits per sample, and in brackets its distance from the conditional mutual
 information I(label; answer | known labels and columns) of the generator, whose parameters are taken
-as known. It is exact for every sample (forward algorithm) and is averaged over the first 200
+as known. It is exact for every sample (forward algorithm) and is averaged over the first 60
 streams. An input-free answer adds 0. A positive bias says that the forecasters know less than the
 generator: what they miss is credited to the answers. *history's regret* is that gap itself at the
 greatest length: remaining bits minus the entropy of the labels given the past.
