@@ -97,7 +97,7 @@ def test_rules_that_answer(streams):
         last[user] = label
 
 
-def test_coverage_is_counted_against_the_other_half(calibration):
+def test_coverage_is_counted_against_the_other_streams(calibration):
     rng = np.random.default_rng(6)
     rows = np.zeros((4_000, len(calibration.FIELDS)))
     rows[:, 0] = rng.normal(0.3, 0.01, 4_000)
