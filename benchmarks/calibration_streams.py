@@ -386,7 +386,6 @@ def period_excess(shift: int, right: float = 0.8, classes: int = 10) -> float:
 def families() -> dict[str, Family]:
     uniform = np.full(10, 0.1)
     zipf = 1 / np.arange(1, 51)
-    cycle = np.roll(np.eye(50), 1, 1) * 0.8 + 0.2 / 50
     known = [
         Family(
             "iid",
@@ -425,7 +424,6 @@ def families() -> dict[str, Family]:
             "50 classes, successor in a random cycle with probability .8",
             chain,
             {"successor": successor, "copy": copy},
-            excess=partial(markov_excess, cycle),
         ),
         *[
             Family(

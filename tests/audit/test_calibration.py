@@ -112,12 +112,13 @@ def test_shifts_are_judged_by_the_exact_curve(calibration, streams):
     early = {"shift": 20, "low": 10, "high": 20, "curve": curve}
     found = calibration.shift_summary(family, [right, right, early, {**early, "shift": None}])
     # .9 * (.9 - .1 / 9) ** (shift + 1) is below .02 from 32 on.
-    assert found == {"streams": 4, "truth": 32, "covered": 2, "named": 3, "early": 1}
+    counts = {"given": 4, "covered": 2, "named": 3, "early": 1}
+    assert found == {"streams": 4, "truth": 32, **counts}
 
 
 def test_a_quick_calibration(calibration):
     """Rough coverage on short streams, and a page of all sections."""
-    found = calibration.quick(count=24, parts=["bits"])
+    found = calibration.quick(count=24)
     made = [one for name in found for one in found[name]["bits"]["1000"].values()]
     share = sum(one["covered"] for one in made) / sum(one["streams"] for one in made)
     assert share > 0.85
@@ -126,5 +127,6 @@ def test_a_quick_calibration(calibration):
     assert sticky["honest"]["no"] == 0
     assert abs(sticky["honest"]["bias"]) < 0.1
     assert sticky["honest"]["streams"] == 8
+    assert found["sticky 0.9"]["shift"]["1000"]["early"] == 0
     page = calibration.page(found)
-    assert page.count("| sticky 0.9 |") == 1 + 3 * 5
+    assert page.count("| sticky 0.9 |") == 1 + 3 * 5 + 1
