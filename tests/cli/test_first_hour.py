@@ -89,3 +89,71 @@ def test_a_zipped_table_is_the_same_stream(tmp_path: Path) -> None:
         archive.writestr("__MACOSX/._mine.csv", b"\0\5")  # as one system adds
     plain, zipped = (sg.stream(str(tmp_path / name)) for name in ("mine.csv", "mine.csv.zip"))
     assert plain.source.fingerprint == zipped.source.fingerprint
+
+
+SMALL = ("--stream", "albums", "--stream.length", "100")
+
+
+def test_a_short_setting_is_that_of_the_only_learner(call: Any, tmp_path: Path) -> None:
+    code, _, _ = call("run", *SMALL, "--learner", "a=er", "--lr", "0.125", "--weight-decay=0.5")
+    settings = header_of(tmp_path)["config"]["learner"]["settings"]
+    assert (code, settings["lr"], settings["weight_decay"]) == (0, 0.125, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--learner", "er", "--learner", "mir", "--lr", "1"), "write --er.lr or --mir.lr, or"),
+        (("--learner", "er", "--lr"), "--lr needs a value"),
+        (("--learner", "er", "--seed", "1"), "did you mean --stream.seed or --er.seed?"),
+        (("--learner", "er", "--batch", "5"), "did you mean --stream.batch?"),
+        (("--learner", "er", "--basleines"), "Did you mean --baselines? The options are --addr"),
+        (("--learner", "er", "--er.lrr", "5"), "did you mean 'er.lr'?"),
+    ],
+)
+def test_a_wrong_option_says_what_there_is(call: Any, words: Any, sentence: str) -> None:
+    code, _, err = call("run", *SMALL, *words)
+    assert code == 2
+    assert sentence in err
+
+
+def test_a_wrong_option_of_another_command_lists_its_options(call: Any) -> None:
+    code, _, err = call("score", "--jsn")
+    assert code == 2
+    assert "The options of `streamgauge score` are --help, --json." in err
+
+
+LEARNER = """
+import torch
+
+class Mine:
+    def __init__(self, spec, source, seed, device):
+        self.classes = spec.classes
+    def predict(self, x):
+        return {predict}
+    def learn(self, batch, predicted):
+        return {learn}
+    def state_dict(self):
+        return {{}}
+    def load_state_dict(self, state):
+        pass
+"""
+GOOD = "torch.zeros(len(x), self.classes)"
+
+
+@pytest.mark.parametrize(
+    ("predict", "learn", "code", "sentence"),
+    [
+        ("None", "{}", 2, "one column per class, not None."),
+        ("[0] * len(x)", "{}", 2, "one column per class, not a list."),
+        (GOOD, "0.5", 2, "learn must return a dictionary"),
+        (GOOD, "{'loss': 1 / 0}", 3, "mine.py, line 10, in learn: ZeroDivisionError"),
+    ],
+)
+def test_mistakes_in_a_learner_are_sentences(
+    call: Any, tmp_path: Path, predict: str, learn: str, code: int, sentence: str
+) -> None:
+    (tmp_path / "mine.py").write_text(LEARNER.format(predict=predict, learn=learn))
+    found, _, err = call("run", *SMALL, "--learner", "mine.py")
+    assert found == code
+    assert sentence in err
