@@ -189,8 +189,10 @@ def _no_option(
     if same := [setting for setting in dotted if setting.partition(".")[2] == name]:
         return f"There is no option {option}: did you mean --{' or --'.join(same)}?"
     names = [n for p in context.command.params for n in p.opts if n.startswith("--")]
-    close = get_close_matches(option, [*names, *(f"--{d.partition('.')[2]}" for d in dotted)], 1)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    meant = {n.removeprefix("--"): n for n in names}
+    meant |= {setting.partition(".")[2]: f"--{setting}" for setting in dotted}
+    close = get_close_matches(name, meant, 1, 0.75)
+    hint = f" Did you mean {meant[close[0]]}?" if close else ""
     owned = " and ".join(f"`streamgauge list {recipe.name}`" for recipe in recipes)
     return (
         f"There is no option {option}.{hint} The options are {', '.join(sorted(names))};"
