@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from streamgauge.streams.own import _common as _own
 from streamgauge.streams.source import ArraySource
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, columns_named, describe, require
-from streamgauge.tables.read import open_table
+from streamgauge.tables.read import LabelledTable, open_labelled
 from streamgauge.tables.roles import code_labels, feature_matrix, read_columns
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.values import is_text, numbers
@@ -27,7 +27,7 @@ class Config(Arrangement):
     """Settings of the stream; rows come in the order of the file unless `order` says otherwise."""
 
     path: str = ""  # CSV, ARFF, Parquet, Arrow or JSON lines
-    label: str = ""  # its column; "" guesses from the names
+    label: str = ""  # its column, or a file with a label per row; "" guesses
     time: str = ""  # column of times; "" guesses for order=time or if it is text, "none": an input
     user: str = ""  # column of users; "" guesses for step=album, "none" makes it an input
     drop: tuple[str, ...] = ()  # columns that are no inputs
@@ -40,7 +40,11 @@ def build(config: Config) -> Stream:
     file = Path(config.path).expanduser()
     if not file.is_file():
         raise StreamgaugeError(f"There is no file {file}.")
-    reader, where = open_table(file, f"'{file}'"), f"'{file.name}'"
+    settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
+    reader, _ = open_labelled(file, f"'{file}'", config.label)
+    if isinstance(reader, LabelledTable):
+        settings["label"], config = str(reader.file.resolve()), replace(config, label=reader.label)
+    where = f"'{file.name}'"
     for name in config.drop:
         require(reader.names, name, "setting drop", where)
     given = {role: getattr(config, role) for role in _ROLES}
@@ -48,7 +52,8 @@ def build(config: Config) -> Stream:
     _refuse_two_labels(kept, config, where)
     needs = {"label": True, "time": config.order == "time", "user": config.step == "album"}
     wanted = [role for role in _ROLES if given[role] or needs[role]]
-    roles = choose(kept, wanted, given, where, needed=["label"])
+    usual = reader.usual_label
+    roles = choose(kept, wanted, given, where, needed=["label"], usual_label=usual)
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
     rows = Rows(len(table), where, reader.row_name)
     label, class_names = code_labels(table[roles["label"]], rows)
@@ -60,7 +65,6 @@ def build(config: Config) -> Stream:
     x = feature_matrix(table, inputs, rows)
     source = ArraySource(x, label, classes=None, class_names=class_names, **columns)
     _own.refuse_backwards(source.columns, config, rows, np.arange(len(table)), None)
-    settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
     return arrange(source, config, name="tabular", settings=settings)
 
 
