@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.audit import audit, blind_accuracy, select_shift
+from streamgauge.audit import audit, blind_accuracy, explain, select_shift
+from streamgauge.audit.shift import LabelStream
 
 CLOC = 39_000_000
 LARGE = 200_000_000
@@ -49,6 +50,7 @@ def warm() -> None:
     few = labels_of(5_000)
     blind_accuracy(few, [1, 2, 3, 1000], [0, 5])
     select_shift(few)
+    explain(few, few)
 
 
 def timed(work: Callable[[], object]) -> str:
@@ -83,7 +85,25 @@ def one_selection() -> str:
 
 def long_selection() -> str:
     labels = labels_of(CLOC)
-    return timed(lambda: select_shift(labels))
+    return timed(lambda: print(select_shift(labels).reason, file=sys.stderr))
+
+
+def long_sweep() -> str:
+    """The windows alone, at the shifts of `select_shift`: what it does first with a long stream."""
+    stream = LabelStream(labels_of(CLOC), 713, CLOC)
+    shifts = stream.shifts(None)
+    return timed(lambda: stream.sweep(shifts))
+
+
+def bits(n: int) -> str:
+    """Bits of labels and of answers that are right 30 % of the time."""
+    labels = labels_of(n)
+    answers = np.zeros(n, np.int32)
+    for start in range(0, n, 1 << 22):
+        part = slice(start, start + (1 << 22))
+        right = np.random.default_rng(start).random(labels[part].size, np.float32) < 0.3
+        answers[part][right] = labels[part][right]
+    return timed(lambda: explain(labels, answers))
 
 
 def large_file() -> str:
@@ -113,7 +133,10 @@ CASES: dict[str, tuple[str, Callable[[], str]]] = {
     "paper": ("39 M labels, 16 windows up to 75,000, 19 shifts up to 131,072", paper_grid),
     "growth": ("the same grid on 1, 2, 4, 8 M labels", growth),
     "select": ("select_shift of 200,000 labels", one_selection),
-    "select-long": ("select_shift of 39 M labels", long_selection),
+    "sweep-long": ("39 M labels, the windows and shifts of select_shift", long_sweep),
+    "select-long": ("select_shift of 39 M labels, the family at three shifts", long_selection),
+    "bits": ("explain of 2 M labels and answers", lambda: bits(2_000_000)),
+    "bits-long": ("explain of 39 M labels and answers", lambda: bits(CLOC)),
     "large": ("audit of a Parquet file of 200,000,000 rows", large_file),
 }
 

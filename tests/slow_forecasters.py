@@ -23,11 +23,22 @@ class Row(NamedTuple):
     """What is remembered of a sample until its label is known."""
 
     sample: int
+    situation: Any
     contexts: dict[str, Any]
     candidates: dict[str, set[int]]
     likelihood: list[float]
     mixed: float
     factors: list[list[float]]
+
+
+def steady_mode(labels: Sequence[int]) -> int:
+    """The most frequent label: among equals the one that was first to have this count; -1: none."""
+    counts, leader = {-1: 0}, -1
+    for c in labels:
+        counts[c] = counts.get(c, 0) + 1
+        if counts[c] > counts[leader]:
+            leader = c
+    return leader
 
 
 def recent_mode(labels: Sequence[int]) -> int:
@@ -68,14 +79,26 @@ class Slow:
         self.seen: list[int] = []
         self.at: dict[int, int] = {}  # label by sample
         self.after: dict[Any, list[int]] = {}
-        self.tried: dict[str, list[tuple[set[int], int]]] = {}
+        self.tried: dict[Any, list[tuple[set[int], int]]] = {}
         self.periods: list[int] = []
-        self.weights: list[float] = []
-        self.betas = [[1 / n] * n for n in (len(BETAS), len(BETAS) + 4, len(BETAS))]
+        self.weights: dict[Any, list[float]] = {}
+        self.betas: dict[Any, list[list[float]]] = {}
+        self.newest: dict[str, int] = {}
+        self.by_age = False
 
-    def contexts(self, sample: int) -> dict[str, Any]:
+    def situation(self, sample: int, unknown: int) -> Any:
+        age = len(np.base_repr(unknown, 4)) if unknown and self.by_age else 0
+        if not self.lasting:
+            return age
+        name = self.lasting[0]
+        value = self.groups[sample][name]
+        if self.newest.get(name) == value:
+            return age, "same"
+        return age, "other" if (name, value) in self.after else "new"
+
+    def contexts(self, sample: int, now: Any) -> dict[str, Any]:
         back = [*reversed(self.seen), -1, -1, -1][:3]
-        keys: dict[str, Any] = {f"order {k}": ("order", *back[:k]) for k in (1, 2, 3)}
+        keys: dict[str, Any] = {f"order {k}": ("order", now, *back[:k]) for k in (1, 2, 3)}
         keys |= {name: (name, value) for name, value in self.groups[sample].items()}
         return keys | {f"phase {p}": (p, sample % p) for p in self.periods}
 
@@ -97,8 +120,8 @@ class Slow:
             chosen[f"back {p}"] = set([self.at[i] for i in steps if i in self.at][:1])
         return chosen
 
-    def rate(self, name: str, chosen: set[int]) -> float:
-        tried = self.tried.get(name, [])
+    def rate(self, name: str, now: Any, chosen: set[int]) -> float:
+        tried = self.tried.get((name, now), [])
         if name.startswith("class"):
             tried = [(m, y) for m, y in tried if m == chosen]
         fade = OF_LATE if name.endswith("late") else 1.0
@@ -107,9 +130,11 @@ class Slow:
             hits, tries = hits * fade + (y in m), tries * fade + 1
         return (hits + 0.5) / (tries + 1)
 
-    def forecasts(self, keys: dict[str, Any], chosen: dict[str, set[int]]) -> list[Forecast]:
+    def forecasts(
+        self, now: Any, keys: dict[str, Any], chosen: dict[str, set[int]]
+    ) -> list[Forecast]:
         base = discounted(self.seen, lambda y: 1 / self.classes)
-        majority = recent_mode(self.seen) if self.seen else -1
+        majority = steady_mode(self.seen)
         out: list[Forecast] = []
         lower = base
         for half_life in reversed(HALF_LIVES):
@@ -125,7 +150,7 @@ class Slow:
             m = chosen[name]
             if not m:
                 return base, majority
-            r = self.rate(name, m)
+            r = self.rate(name, now, m)
             rest = (1 - r) / (1 - sum(base(c) for c in m))
             top = min(m, key=lambda c: -self.seen[::-1].index(c))
             if name.startswith("class") and majority not in m and rest * base(majority) > r:
@@ -141,18 +166,19 @@ class Slow:
         return out
 
     def learn(self, row: Row, y: int, power: float) -> None:
-        likelihood = row.likelihood + [row.mixed] * (len(self.weights) - len(row.likelihood))
-        self.weights = bayes(self.weights, likelihood, power)
+        now = row.situation
+        more = len(self.weights[now]) - len(row.likelihood)
+        self.weights[now] = bayes(self.weights[now], row.likelihood + [row.mixed] * more, power)
         for i, factors in enumerate(row.factors):
-            if factors:
-                self.betas[i] = bayes(self.betas[i], factors, power)
+            self.betas[now][i] = bayes(self.betas[now][i], factors, power)
         for name, m in row.candidates.items():
             if m:
-                self.tried.setdefault(name, []).append((m, y))
+                self.tried.setdefault((name, now), []).append((m, y))
         for key in row.contexts.values():
             self.after.setdefault(key, []).append(y)
         self.seen.append(y)
         self.at[row.sample] = y
+        self.newest = self.groups[row.sample]
 
     def search(self) -> None:
         newest = max(self.at)
@@ -161,8 +187,23 @@ class Slow:
             if p not in self.periods:
                 assert len(self.periods) < 4, "a stream for this test has at most four periods"
                 self.periods.append(p)
-                n = len(self.weights)
-                self.weights = [w * n / (n + 2) for w in self.weights] + [1 / (n + 2)] * 2
+                for now, weights in self.weights.items():
+                    n = len(weights)
+                    new = [w * n / (n + 2) for w in weights] + [1 / (n + 2)] * 2
+                    self.weights[now] = new
+
+    def begin(self, now: Any, experts: int, delayed: bool) -> None:
+        """Weights of a situation that is met for the first time."""
+        n = experts - 2 * len(self.periods)
+        weights = [0.5] + [0.5 / (n - 1)] * (n - 1) if delayed else [1 / n] * n
+        for _ in self.periods:
+            n = len(weights)
+            weights = [w * n / (n + 2) for w in weights] + [1 / (n + 2)] * 2
+        self.weights[now] = weights
+        self.betas[now] = [
+            [0.5 if beta == 1 else 0.5 / (len(BETAS) + more - 1) for beta in [*BETAS, *[0] * more]]
+            for more in (0, 4, 0)
+        ]
 
 
 def odds(q: float, hit: bool) -> list[float]:
@@ -183,26 +224,26 @@ def slow_bits(
     """Bits per sample (base, mixture, added, placebo), the mixture's top classes, last weights,
     periods."""
     slow = Slow(classes, groups, lasting)
+    slow.by_age = list(order) != list(range(len(y))) or list(known) != sorted(known)
     rows: dict[int, Row] = {}
     bits = np.zeros((len(y), 4))
     tops = [-1] * len(y)
     lengths = [64]
     while lengths[-1] < len(y):
-        lengths.append(lengths[-1] + lengths[-1] // 4)
+        lengths.append(lengths[-1] + lengths[-1] // 8)
     for j in sorted(range(len(y)), key=lambda j: known[j]):
         before = len(slow.seen)
         for i in order[before : known[j]]:
             slow.learn(rows.pop(i), y[i], 1 / (i - known[i] + 1))
         if any(before < n <= len(slow.seen) for n in lengths):
             slow.search()
-        keys = slow.contexts(j)
+        now = slow.situation(j, j - known[j])
+        keys = slow.contexts(j, now)
         chosen = slow.candidates(j, keys)
-        forecasts = slow.forecasts(keys, chosen)
-        if not slow.weights:
-            n = len(forecasts)
-            delayed = any(known[i] < i for i in range(len(y)))
-            slow.weights = [0.5] + [0.5 / (n - 1)] * (n - 1) if delayed else [1 / n] * n
-        weights = slow.weights
+        forecasts = slow.forecasts(now, keys, chosen)
+        if now not in slow.weights:
+            slow.begin(now, len(forecasts), any(known[i] < i for i in range(len(y))))
+        weights, betas = slow.weights[now], slow.betas[now]
 
         def q(c: int) -> float:
             pairs = zip(weights, forecasts, strict=True)  # noqa: B023
@@ -213,7 +254,7 @@ def slow_bits(
         q_top = q(top) if top >= 0 else 0.0
 
         def calibrated(c: int) -> float:
-            mixed = zip(slow.betas[0], odds(q_top, c == top), strict=True)  # noqa: B023
+            mixed = zip(betas[0], odds(q_top, c == top), strict=True)  # noqa: B023
             return q(c) * sum(v * f for v, f in mixed)
 
         answer, label = answers[j], y[j]
@@ -224,11 +265,11 @@ def slow_bits(
         c = sure[j] if sure is not None else q_answer
         factors += [c / q_answer if answer == label else (1 - c) / (1 - q_answer)]
         placebo = odds(calibrated(top) if top >= 0 else 0.0, top == label)
-        added = sum(v * f for v, f in zip(slow.betas[1], factors, strict=True))
-        gain = sum(v * f for v, f in zip(slow.betas[2], placebo, strict=True))
+        added = sum(v * f for v, f in zip(betas[1], factors, strict=True))
+        gain = sum(v * f for v, f in zip(betas[2], placebo, strict=True))
         bits[j] = np.log2([1 / forecasts[0][0](label), 1 / q_label, added, gain])
         tops[j] = top
         likelihood = [f(label) for f, _ in forecasts]
         parts = [odds(q_top, top == label), factors, placebo]
-        rows[j] = Row(j, keys, chosen, likelihood, q(label), parts)
-    return bits, tops, slow.weights, slow.periods
+        rows[j] = Row(j, now, keys, chosen, likelihood, q(label), parts)
+    return bits, tops, slow.weights[0] if not lasting else [], slow.periods

@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,11 +57,26 @@ class Recipe:
     config: Any = None
     code: str = ""  # hash of its behaviour or of a user's file: see `learners/behaviour.py`
 
-    def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
+    def build(
+        self,
+        spec: Spec,
+        source: Gate,
+        seed: int,
+        device: torch.device,
+        share: Callable[[Learner], Learner] | None = None,
+    ) -> Learner:
+        """A new learner, on standardised inputs where the source asks for it. `share` distributes
+        its work over processes."""
         concrete = self.for_inputs(spec.input_shape).config
         config = () if concrete is None else (concrete,)
-        learner: Learner = self.kind(spec, source, seed, device, *config)
-        return learner
+
+        def make(gate: Gate) -> Learner:
+            learner: Learner = self.kind(spec, gate, seed, device, *config)
+            return learner if share is None else share(learner)
+
+        from streamgauge.learners.scaled import build_scaled  # imports torch
+
+        return build_scaled(make, source)
 
     def for_inputs(self, shape: Sequence[int]) -> Recipe:
         """The same learner with the network that `model` auto stands for."""

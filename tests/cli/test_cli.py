@@ -319,3 +319,18 @@ def test_import_and_help_do_not_load_torch() -> None:
         check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert time.perf_counter() - began < 20  # a hang, not a benchmark
+
+
+def test_audit_with_a_placebo_run(call: Any, tmp_path: Path) -> None:
+    small = ("--stream", "blobs", "--stream.per_class", "60", "--stream.order", "iid")
+    assert call("run", *small, "--learner", "ncm", "--out", "runs")[0] == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    code, out, _ = call("audit", str(folder), "--placebo", "--json")
+    assert code == 0
+    values = json.loads(out)["values"]
+    assert values["added_bits"] > 0.5 > 0.1 > values["permuted_bits"]
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    (tmp_path / "log.csv").write_text("label\n" + "0\n1\n" * 200)
+    code, _, error = call("audit", "log.csv", "--placebo")
+    assert code == 2
+    assert "needs a run folder" in error

@@ -122,7 +122,7 @@ class BlindCounts:
 def window_name(window: float) -> str:
     """The labels that the mode of a window uses."""
     if math.isinf(window):
-        return MAJORITY
+        return "the most frequent of all labels"
     return (
         "the last label" if window == 1 else f"the most frequent of the last {window:,.0f} labels"
     )

@@ -31,7 +31,7 @@ from streamgauge.audit.verdict import TOLERANCE, ShiftChoice, choose_shift
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.durations import all_durations, in_words, seconds
 from streamgauge.history.family import LEAST_BLOCKS, PREFIX, FamilyHits, RightBits
-from streamgauge.history.forecasters import Groups, family_right, groups_of
+from streamgauge.history.forecasters import Groups, family_right, forecast, groups_of
 from streamgauge.history.known import (
     Floats,
     Ints,
@@ -52,6 +52,7 @@ LEAST_LABELS = 200
 LONG_STREAM = 1_000_000
 SHORT_STREAM = 5_000  # up to here, four shifts per octave; then two
 FEW_SHIFTS = 8
+SAMPLES = 15_000_000  # of a longer stream, fewer shifts still: three at 39 million
 
 
 def largest_shift(length: int, step: int = 1) -> int:
@@ -119,7 +120,7 @@ def select_shift(
     Standard errors come from a block bootstrap of the paired differences, with blocks longer than
     S, than a burst, and than the correlation of the differences. Shifts that leave fewer than 30
     blocks are not examined, so the result holds up to ``largest``. Streams of more than a million
-    labels are examined at eight shifts.
+    labels are examined at eight shifts at most.
 
     ``shifts`` are numbers of samples, or durations such as ``"1h"`` if ``times`` (seconds, sorted)
     are given: sample j is then predicted from the labels up to time(j) − d. ``every`` is the time
@@ -283,14 +284,10 @@ class LabelStream:
     def right(self, known: Known | Regular, offset: int = 0) -> RightBits:
         """For each sample one bit per forecaster, set where it is right."""
         bits, names = family_right(self.codes, self.classes, known, self.groups)
-        if self.ties == "recent":
-            names[0] = MAJORITY
-        gaps = np.linspace(0, self.codes.size - 1, min(self.codes.size, 1_000)).astype(np.int64)
-        gaps -= [int(known.between(j, j + 1)[0]) for j in gaps.tolist()]
+        names[0] = MAJORITY
         if not self.long:
             self._add_windows(known, bits, names)
-        gap = float(np.quantile(gaps, 0.9))
-        return RightBits(bits, names, block_size(self.length), gap, offset)
+        return RightBits(bits, names, block_size(self.length), self._gap(known), offset)
 
     def _add_windows(
         self, known: Known | Regular, bits: NDArray[np.uint64], names: list[str]
@@ -315,6 +312,27 @@ class LabelStream:
             w: running_modes(arrived, self.classes, w, self.ties) for w in self.windows.tolist()
         }
 
+    def _hits(self, known: Known | Regular, offset: int) -> FamilyHits:
+        return self.right(known, offset).hits()
+
+    def _long_hits(self, known: Known | Regular, offset: int) -> FamilyHits:
+        """The same without the windows, and without a word of memory per sample."""
+        block = block_size(self.length)
+        done = forecast(
+            self.codes, self.classes, known, self.groups, points=True, start=offset, block=block
+        )
+        missing = [(0, -(-self.length // block) - done.tries.size)]
+        number = len(done.names)
+        hits = np.pad(done.hits[:, :number], [*missing, (0, 0)])
+        names = [MAJORITY, *done.names[1:]]
+        return FamilyHits(names, hits, np.pad(done.tries, missing), block, self._gap(known))
+
+    def _gap(self, known: Known | Regular) -> float:
+        """Samples between a target and the newest label known for it: the 90 % quantile."""
+        at = np.linspace(0, self.codes.size - 1, min(self.codes.size, 1_000)).astype(np.int64)
+        newest = [int(known.between(j, j + 1)[0]) for j in at.tolist()]
+        return float(np.quantile(at - newest, 0.9))
+
     def families(self, shifts: ArrayLike, unit: str = "samples") -> list[FamilyHits]:
         """Hits of the blind family per block, at shifts in samples or seconds."""
 
@@ -323,7 +341,8 @@ class LabelStream:
                 known, offset = self.known(int(shift)), int(shift)
             else:
                 known, offset = self.known(duration=shift), 0
-            self._families[unit, shift] = self.right(known, offset).hits()
+            hits = self._long_hits if self.long else self._hits
+            self._families[unit, shift] = hits(known, offset)
 
         wanted = [float(s) for s in np.atleast_1d(shifts)]
         in_threads([partial(count, s) for s in wanted if (unit, s) not in self._families])
@@ -348,11 +367,13 @@ class LabelStream:
         counts = counts or self.sweep(shifts)
         counts = counts.at(np.isin(counts.shifts, shifts))
         by_window = self._choose(counts.shifts, counts.families(), tolerance)
-        if not self.complete:
+        if not self.complete or by_window.shift is None:
             return by_window
         if given is None:
-            shifts = few_shifts(shifts, by_window)
+            shifts = few_shifts(shifts, by_window, self.length)
         choice = self._choose(shifts, self.families(shifts), tolerance)
+        if choice.shift is not None and choice.shift < by_window.shift:
+            return by_window
         # The windows belong to the family, and are examined at more shifts.
         low = max(choice.low, min(by_window.low, choice.high))
         return replace(choice, low=low, estimate=max(choice.estimate, low))
@@ -387,10 +408,11 @@ class LabelStream:
         return choice
 
 
-def few_shifts(shifts: Ints, by_window: ShiftChoice) -> Ints:
+def few_shifts(shifts: Ints, by_window: ShiftChoice, length: int) -> Ints:
     """Shift 0 and a few others, from the one at which the windows stop helping to the largest."""
     start = max(1.0, by_window.shift or 1.0)
-    targets = np.geomspace(start, max(start, float(shifts[-1])), FEW_SHIFTS - 1)
+    number = int(min(FEW_SHIFTS, max(3, FEW_SHIFTS * SAMPLES // length))) - 1
+    targets = np.geomspace(start, max(start, float(shifts[-1])), number)
     nearest = [int(np.argmin(np.abs(shifts - target))) for target in targets]
     return np.unique([shifts[0], *shifts[nearest]])
 

@@ -139,6 +139,8 @@ def choose_shift(
         fitted = whole if whole.sum() > 2 else np.ones(examined.size, bool)
         estimate = crossing(examined[fitted], values[fitted], errors[fitted], tolerance)
         estimate = min(max(estimate, low), high)
+        if curve[-1].low > tolerance:
+            estimate = math.inf
     length = sum(int(f.tries.sum()) for f in families[:1])
     largest = float(examined[-1]) if curve else math.nan
     settled = first is not None

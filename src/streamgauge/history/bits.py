@@ -12,11 +12,11 @@ The answers a of a model are used through
 
     p_beta(y) = q(y) (beta if y = a, else 1) / (1 + (beta - 1) q(a)),
 
-mixed over a grid of beta from 1/8 to 4096 that holds 1. Weights v are proportional to
-v p_beta(label)^(1 / (D + 1)) and get a share of 0.0002 / (D + 1) toward equal weights when a label
-becomes known (D as for the forecasters). Further experts, where the log has what they need: the
-model's own p(label), 0.9 p + 0.1 q and 0.5 p + 0.5 q; and its confidence c, as c for the answer and
-(1 - c) q(y) / (1 - q(a)) for the rest.
+mixed over a grid of beta from 1/8 to 4096 that holds 1 (half of the weight at the beginning).
+Weights v are proportional to v p_beta(label)^(1 / (D + 1)) and get a share of 0.0002 / (D + 1)
+toward equal weights when a label becomes known (D and situations as for the forecasters). Further
+experts, where the log has what they need: the model's own p(label), 0.9 p + 0.1 q and 0.5 p + 0.5
+q; and its confidence c, as c for the answer and (1 - c) q(y) / (1 - q(a)) for the rest.
 
     added     = mean of log2 (sum of v p(label) / q(label))
     placebo   = the same for answers that are the mixture's own top class
@@ -221,21 +221,27 @@ def _compact(labels: ArrayLike) -> tuple[Codes, int, np.ndarray[Any, Any] | None
 def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes: int) -> Codes:
     """Class numbers of the answers; -1 for answers that no label has, -2 where there is none."""
     values = np.asarray(predictions)
+    if values.dtype.kind in "iub" and names is None:
+        codes = np.where(values < classes, values, -1).astype(np.int32)
+        codes[values < 0] = -2
+        return codes
     if values.dtype.kind in "iub":
-        missing = values < 0 if names is None else np.zeros(values.shape, np.bool_)
+        missing = np.zeros(values.shape, np.bool_)
     elif values.dtype.kind == "f":
         missing = np.isnan(values) | ((values < 0) & (names is None))
     else:
         missing = np.array([v is None or v != v for v in values.tolist()], np.bool_)
     if names is None:
-        numbers = np.where(missing, -1, values).astype(np.float64)
-        known = (numbers >= 0) & (numbers < classes) & (numbers == np.floor(numbers))
-        codes = np.where(known, numbers, -1)
-    else:
-        filled = np.where(missing, names[0], values).astype(names.dtype)
-        at = np.minimum(np.searchsorted(names, filled), names.size - 1)
-        codes = np.where(names[at] == filled, at, -1)
-    return np.where(missing, -2, codes).astype(np.int32)
+        names = np.arange(classes)
+    filled = np.where(missing, names[0], values)
+    try:
+        filled = filled.astype(str if names.dtype.kind in "US" else np.float64)
+    except ValueError:
+        raise StreamgaugeError(
+            "predictions are text but labels are numbers: give both in the same form"
+        ) from None
+    at = np.minimum(np.searchsorted(names, filled), names.size - 1)
+    return np.where(missing, -2, np.where(names[at] == filled, at, -1)).astype(np.int32)
 
 
 def _checked(values: Any, count: int, name: str) -> Any:

@@ -23,10 +23,15 @@ lowest is 1 / C for C classes. The forecasters ("experts"):
   smallest count. Used while the least recently seen class is one of them, and not all are.
 - counts per phase of a period; per user, album, hour of the day, day and hour of the week.
 
+Weights and hit rates are kept per situation of a sample: by its user (by its album, without users):
+never seen, that of the newest known label, or another; and where the number D of earlier samples
+with an unknown label varies because shifts or label times do, by D (0, 1 to 3, 4 to 15, ...).
+What follows the last labels is counted per situation, too.
+
 The mixture is q(y) = sum_e w_e p_e(y), with w_e proportional to w_e p_e(label)^(1 / (D + 1)) when a
-label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.0002 / (D + 1). D is
-the number of earlier samples whose label was unknown when the sample was answered. Weights begin
-equal; where D can be above 0, ``base`` begins with half. Last, the odds of the mixture's top class
+label becomes known, and then w_e = (1 - s) w_e + s / N with the share s = 0.0002 / (D + 1), D when
+the sample was answered. Weights begin equal; where D can be above 0, ``base`` begins with half.
+Last, the odds of the mixture's top class
 are multiplied by beta; weights over a grid of beta are learnt in the same way (see
 :mod:`streamgauge.history.bits`).
 """
@@ -116,12 +121,17 @@ def groups_of(
 
 
 def new_state(
-    classes: int, groups: int = 0, last: int = 0, rows: int = 1, delayed: bool = False
+    classes: int,
+    groups: int = 0,
+    last: int = 0,
+    rows: int = 1,
+    delayed: bool = False,
+    bins: int = 1,
 ) -> State:
     """The state of forecasters that know no label; ``rows`` samples can wait for their label.
 
     The weights begin equal. If labels are ``delayed`` they are learnt slowly, and the class
-    frequencies begin with half of the weight.
+    frequencies begin with half of the weight. ``bins``: of the number of unknown labels.
     """
     from streamgauge.history import kernels
 
@@ -131,14 +141,16 @@ def new_state(
     experts = len(FIXED_NAMES) + groups + kernels.CANDIDATES + last
     numbers = np.zeros(16, np.int64)
     numbers[kernels.NEWEST : kernels.MAJORITY + 1] = -1
+    situations = bins * (3 if last else 1)
     halves = len(HALF_LIVES)
     rows = 1 << (rows - 1).bit_length()
     weights = np.zeros(experts + 2 * PERIODS)
     weights[:experts] = 0.5 / (experts - 1) if delayed else 1 / experts
     if delayed:
         weights[0] = 0.5
-    beta_weights = np.full((3, len(BETAS) + OWN), 1 / (len(BETAS) + OWN))
-    beta_weights[[0, 2]] = 1 / len(BETAS)
+    beta_weights = np.full((3, situations, len(BETAS) + OWN), 0.5 / (len(BETAS) + OWN - 1))
+    beta_weights[[0, 2]] = 0.5 / (len(BETAS) - 1)
+    beta_weights[:, :, BETAS.index(1.0)] = 0.5
     return kernels.State(
         numbers=numbers,
         counts=np.zeros(classes),
@@ -147,13 +159,13 @@ def new_state(
         decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.repeat([[1.0], [0], [1]], halves, 1)]),
         decay_top=np.full(halves, -1),
         list=np.full((2, classes), -1),
-        rate=np.zeros((candidates, 2)),
-        class_rate=np.zeros((classes, 4)),
+        rate=np.zeros((situations, candidates, 2)),
+        class_rate=np.zeros((situations, classes, 4)),
         context=np.zeros((2, 6), np.int64),
         pair=np.zeros((2, 2), np.int64),
         periods=np.zeros(PERIODS, np.int64),
         recent=np.full(RECENT, -1, np.int32),
-        weights=weights,
+        weights=np.tile(weights, (situations, 1)),
         beta=np.array(BETAS),
         beta_weights=beta_weights,
         whole=np.zeros((rows, kernels.WHOLE + 2 * contexts + candidates), np.int64),
@@ -200,30 +212,30 @@ def add_periods(state: State) -> None:
         used = int(state.numbers[kernels.PERIODS])
         if period in state.periods[:used]:
             continue
-        first = state.weights.size - 2 * PERIODS
+        first = state.weights.shape[1] - 2 * PERIODS
         active = first + 2 * used
-        weight = state.weights[first:active].reshape(-1, 2).sum(axis=1)
+        weight = state.weights[:, first:active].max(axis=0).reshape(-1, 2).sum(axis=1)
         if used < PERIODS:
             at = used
             state.numbers[kernels.PERIODS] += 1
-            state.weights[:active] *= active / (active + 2)
-            state.weights[active : active + 2] = 1 / (active + 2)
+            state.weights[:, :active] *= active / (active + 2)
+            state.weights[:, active : active + 2] = 1 / (active + 2)
         elif weight.min() < 2 / active:
             at = int(np.argmin(weight))
-            state.rate[state.rate.shape[0] - PERIODS + at] = 0
+            state.rate[:, state.rate.shape[1] - PERIODS + at] = 0
         else:
             return
         state.periods[at] = period
 
 
 def search_lengths(known: int = 0) -> Iterator[int]:
-    """Numbers of known labels above ``known`` at which periods are searched: they grow by a
-    quarter, from 1,024 on by half, and double from 4,096 on."""
+    """Numbers of known labels above ``known`` at which periods are searched: they grow by an
+    eighth, from 1,024 on by half, and double from 4,096 on."""
     length = 64
     while True:
         if length > known:
             yield length
-        length += length // (4 if length < 1024 else 2 if length < 4096 else 1)
+        length += length // (8 if length < 1024 else 2 if length < 4096 else 1)
 
 
 class Forecasts(NamedTuple):
@@ -267,23 +279,26 @@ def forecast(
     groups = groups or groups_of(count)
     none, no_floats = np.zeros(0, np.int64), np.zeros(0)
     turn = order = slot = none
+    bins = 1
     if isinstance(known, Known):
         if known.order is not None or np.any(known.known[1:] < known.known[:-1]):
             turn = np.argsort(known.known, kind="stable")
             order = np.arange(count) if known.order is None else known.order
             slot = np.empty(count, np.int64)
+            unknown = int(np.max(np.arange(count) - known.known))
+            bins = 1 + (unknown.bit_length() + 1) // 2
             known = Known(None, known.known[turn])
             rows = kernels.assign_rows(known.known, turn, order, slot)
         else:
             rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
     else:
         rows = min(known.shift + known.delay + known.step, count)
-    state = new_state(classes, groups.values.shape[1], groups.last, rows, delayed=rows > 1)
+    state = new_state(classes, groups.values.shape[1], groups.last, rows, rows > 1, bins)
     blocks = max(0, -(-(count - start) // block))
     sums: tuple[Any, ...] = (
         np.zeros((blocks, 4)),
-        np.zeros((blocks, state.weights.size)),
-        np.zeros((blocks, state.weights.size + 1), np.int64),
+        np.zeros((blocks, state.weights.shape[1])),
+        np.zeros((blocks, state.weights.shape[1] + 1), np.int64),
         np.zeros(blocks, np.int64),
     )
     columns: list[Any] = [codes, np.zeros(0, np.int32) if answers is None else answers]
@@ -392,7 +407,7 @@ class Forecaster:
         from streamgauge.history import kernels
 
         q = np.empty(self.state.counts.size)
-        experts = np.empty((q.size, self.state.weights.size))
+        experts = np.empty((q.size, self.state.weights.shape[1]))
         row = self._groups(groups, 1)[0]
         top = kernels.ask(self.state, ahead, row, self.last, q, experts)
         return int(top), q

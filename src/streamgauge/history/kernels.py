@@ -82,11 +82,11 @@ Floats = NDArray[np.float64]
 
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
-CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES = range(9, 15)
+CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES, NEWEST_GROUP = range(9, 16)
 # State.context: key, how often seen, distinct labels, most frequent label, its count, last label
 KEY, SEEN, LABELS, TOP, BEST, LAST = range(6)
 # Columns of a row of State.whole (then keys and rows of contexts, candidate labels) and State.real
-LABEL, SAMPLE, WHOLE = 0, 1, 2
+LABEL, SAMPLE, SITUATION, WHOLE = 0, 1, 2, 3
 DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(
     11
 )
@@ -117,9 +117,9 @@ class State(NamedTuple):
     list: Ints
     """[2, classes]: the class seen just after, and just before, each class (by last occurrence)."""
     rate: Floats
-    """[candidates, 2]: hits and tries of each candidate label."""
+    """[situations, candidates, 2]: hits and tries of each candidate label."""
     class_rate: Floats
-    """[classes, 4]: hits and tries of the newest label per class, the same lately."""
+    """[situations, classes, 4]: hits and tries of the newest label per class, the same lately."""
     context: Ints
     """Hash table of contexts, one per row."""
     pair: Ints
@@ -128,10 +128,10 @@ class State(NamedTuple):
     recent: Labels
     """Known labels by sample index modulo its size; -1: unknown."""
     weights: Floats
+    """[situations, forecasters]"""
     beta: Floats
-    """[1 + others]: the values of beta."""
     beta_weights: Floats
-    """[3, betas + others]: of the calibration, the answers and the placebo."""
+    """[3, situations, betas + others]: of the calibration, the answers and the placebo."""
     whole: Ints
     real: Floats
     """Rows of samples whose label is not yet known."""
@@ -193,7 +193,7 @@ def probabilities(s: State, row: Ints, rates: Floats, contexts: int, y: int, p: 
     at = 1 + halves
     periods = s.numbers[PERIODS]
     fixed = contexts - s.periods.size
-    candidates = s.rate.shape[0] - s.periods.size
+    candidates = s.rate.shape[1] - s.periods.size
     ids = WHOLE + contexts
     labels = ids + contexts
     lower = base
@@ -238,18 +238,42 @@ def label_back(s: State, sample: int, period: int) -> int:
 
 
 @lean
-def set_contexts(s: State, sample: int, groups: Ints, last: int, contexts: int, row: Ints) -> None:
+def situation(s: State, unknown: int, row: Ints, contexts: int, last: int) -> int:
+    """Which weights and rates a sample uses: by the number of earlier samples whose label is
+    unknown (0, 1 to 3, 4 to 15, ...), if that varies; and by its user (album, without users):
+    never seen, that of the newest label, or another."""
+    bins = int(s.weights.shape[0] // (3 if last else 1))
+    b = 0
+    while unknown > 0 and b < bins - 1:
+        unknown //= 4
+        b += 1
+    if last == 0:
+        return b
+    key = row[WHOLE + ORDERS]
+    if key == s.numbers[NEWEST_GROUP]:
+        return b + bins
+    return b if row[WHOLE + contexts + ORDERS] < 0 else b + 2 * bins
+
+
+@lean
+def set_contexts(
+    s: State, sample: int, unknown: int, groups: Ints, last: int, contexts: int, row: Ints
+) -> None:
     """Write the contexts and candidate labels that a sample has when it is answered."""
     newest, second, third = s.numbers[NEWEST], s.numbers[SECOND], s.numbers[THIRD]
     ids = WHOLE + contexts
     labels = ids + contexts
     fixed = contexts - s.periods.size
     row[SAMPLE] = sample
-    row[WHOLE] = key_of(0, newest, -1, -1)
-    row[WHOLE + 1] = key_of(1, newest, second, -1)
-    row[WHOLE + 2] = key_of(2, newest, second, third)
     for g in range(groups.size):
-        row[WHOLE + ORDERS + g] = key_of(3 + g, groups[g], -1, -1)
+        row[WHOLE + ORDERS + g] = key_of(g, groups[g], -1, -1)
+    if last:
+        row[ids + ORDERS] = find_context(s, row[WHOLE + ORDERS])
+    now = situation(s, unknown, row, contexts, last)
+    row[SITUATION] = now
+    row[WHOLE] = key_of(32 + 4 * now, newest, -1, -1)
+    row[WHOLE + 1] = key_of(33 + 4 * now, newest, second, -1)
+    row[WHOLE + 2] = key_of(34 + 4 * now, newest, second, third)
     for i in range(s.numbers[PERIODS]):
         row[WHOLE + fixed + i] = key_of(16, s.periods[i], sample % s.periods[i], -1)
     for x in range(fixed + s.numbers[PERIODS]):
@@ -275,16 +299,17 @@ def set_rates(s: State, row: Ints, labels: int, used: int, points: bool, rates: 
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
     the factor on the frequencies of all other classes. FEWEST shares r among several classes. Top
     classes need only the rates per class."""
+    rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
     for k in range(STAY_CLASS if points else 0, NEXT if points else used):
         m = row[labels + k]
         if m < 0:
             continue
         if k == STAY_CLASS:
-            hits, tries = s.class_rate[m, 0], s.class_rate[m, 1]
+            hits, tries = class_rate[m, 0], class_rate[m, 1]
         elif k == STAY_CLASS_LATELY:
-            hits, tries = s.class_rate[m, 2], s.class_rate[m, 3]
+            hits, tries = class_rate[m, 2], class_rate[m, 3]
         else:
-            hits, tries = s.rate[k, 0], s.rate[k, 1]
+            hits, tries = rate[k, 0], rate[k, 1]
         r = (hits + 0.5) / (tries + 1)
         several = s.numbers[LEAST_CLASSES] if k == FEWEST else 1
         rates[k, 0] = r / several
@@ -297,7 +322,7 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
     majority = s.numbers[MAJORITY]
     halves = s.decay.shape[1]
     fixed = contexts - s.periods.size
-    candidates = s.rate.shape[0] - s.periods.size
+    candidates = s.rate.shape[1] - s.periods.size
     ids = WHOLE + contexts
     labels = ids + contexts
     top[0] = majority
@@ -329,10 +354,10 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
 
 
 @lean
-def mix(s: State, p: Floats, experts: int) -> float:
+def mix(weights: Floats, p: Floats, experts: int) -> float:
     total = 0.0
     for e in range(experts):
-        total += s.weights[e] * p[e]
+        total += weights[e] * p[e]
     return total
 
 
@@ -379,13 +404,13 @@ def reweigh(w: Floats, p: Floats, power: float) -> None:
 @lean
 def contexts_in(s: State) -> int:
     """Contexts per sample, those of periods not yet found included."""
-    return int((s.whole.shape[1] - WHOLE - s.rate.shape[0]) // 2)
+    return int((s.whole.shape[1] - WHOLE - s.rate.shape[1]) // 2)
 
 
 @lean
 def experts_in(s: State) -> int:
     """Forecasters at work."""
-    return int(s.weights.size - 2 * (s.periods.size - s.numbers[PERIODS]))
+    return int(s.weights.shape[1] - 2 * (s.periods.size - s.numbers[PERIODS]))
 
 
 @lean
@@ -406,14 +431,15 @@ def mixture_top(
 
     Searched among the top classes of the forecasters whose weight is at least HEAVY.
     """
+    weights = s.weights[row[SITUATION]]
     best, best_q = -1, 0.0
     for e in range(experts):
         c = top[e]
-        if c < 0 or c == best or s.weights[e] < HEAVY:
+        if c < 0 or c == best or weights[e] < HEAVY:
             continue
         seen = False
         for earlier in range(e):
-            seen |= top[earlier] == c and s.weights[earlier] >= HEAVY
+            seen |= top[earlier] == c and weights[earlier] >= HEAVY
         if seen:
             continue
         if c == y:
@@ -422,19 +448,19 @@ def mixture_top(
             q = q_a
         else:
             probabilities(s, row, rates, contexts, c, p)
-            q = mix(s, p, experts)
+            q = mix(weights, p, experts)
         if q > best_q:
             best, best_q = c, q
     return best, best_q
 
 
 @lean
-def calibration(s: State, q: float) -> tuple[float, float]:
+def calibration(s: State, now: int, q: float) -> tuple[float, float]:
     """The factors by which the probability q of the mixture's top class, and those of all other
     classes, are multiplied: odds times beta, mixed over beta."""
     rest = 0.0
     for b in range(s.beta.size):
-        rest += s.beta_weights[0, b] / (1 + (s.beta[b] - 1) * q)
+        rest += s.beta_weights[0, now, b] / (1 + (s.beta[b] - 1) * q)
     return (1 - (1 - q) * rest) / q if q > 0 else 1.0, rest
 
 
@@ -475,7 +501,8 @@ def see(s: State, y: int) -> None:
     s.counts[y] += 1
     numbers[KNOWN] += 1
     count_least(s, y)
-    if numbers[MAJORITY] < 0 or s.counts[y] >= s.counts[numbers[MAJORITY]]:
+    # Strictly: among equals, the most recent one would be no constant.
+    if numbers[MAJORITY] < 0 or s.counts[y] > s.counts[numbers[MAJORITY]]:
         numbers[MAJORITY] = y
     s.base[0] = 0.5 * numbers[DISTINCT] / s.counts.size
     s.base[1] = 1 / numbers[KNOWN]
@@ -526,21 +553,20 @@ def count_context(s: State, key: int, y: int, fill: float) -> None:
 
 @lean
 def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
+    rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
     for k in range(used):
         m = row[labels + k]
         if m < 0:
             continue
-        if k == STAY_LATELY:
-            s.rate[k, 0] *= FORGET
-            s.rate[k, 1] *= FORGET
-        s.rate[k, 0] += y == m
-        s.rate[k, 1] += 1
+        fade = FORGET if k == STAY_LATELY else 1.0
+        rate[k, 0] = rate[k, 0] * fade + (y == m)
+        rate[k, 1] = rate[k, 1] * fade + 1
         if k == STAY_CLASS:
-            s.class_rate[m, 0] += y == m
-            s.class_rate[m, 1] += 1
+            class_rate[m, 0] += y == m
+            class_rate[m, 1] += 1
         elif k == STAY_CLASS_LATELY:
-            s.class_rate[m, 2] = s.class_rate[m, 2] * FORGET + (y == m)
-            s.class_rate[m, 3] = s.class_rate[m, 3] * FORGET + 1
+            class_rate[m, 2] = class_rate[m, 2] * FORGET + (y == m)
+            class_rate[m, 3] = class_rate[m, 3] * FORGET + 1
 
 
 @lean
@@ -548,39 +574,40 @@ def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
     experts = int(s.real[at, EXPERTS])
     if not points:
-        learn_weights(s, s.real[at], f)
+        learn_weights(s, s.whole[at, SITUATION], s.real[at], f)
     learn_counts(s, s.whole[at], contexts, experts)
 
 
 @lean
-def learn_weights(s: State, real: Floats, f: Floats) -> None:
+def learn_weights(s: State, situation: int, real: Floats, f: Floats) -> None:
     experts = int(real[EXPERTS])
     power = 1 / (real[DELAY] + 1)
     now = experts_in(s)
     for e in range(experts, now):  # forecasters that did not exist when the sample was answered
         real[REAL + e] = real[MIXED]
-    reweigh(s.weights[:now], real[REAL : REAL + now], power)
+    reweigh(s.weights[situation, :now], real[REAL : REAL + now], power)
     calibrated = f[: s.beta.size]
     factors(s, real[TOP_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
-    reweigh(s.beta_weights[0, : s.beta.size], calibrated, power)
+    reweigh(s.beta_weights[0, situation, : s.beta.size], calibrated, power)
     factors(s, real[PLACEBO_Q], real[TOP_HIT] > 0, -1.0, -1.0, calibrated)
-    reweigh(s.beta_weights[2, : s.beta.size], calibrated, power)
+    reweigh(s.beta_weights[2, situation, : s.beta.size], calibrated, power)
     if real[ANSWER_Q] >= 0:
         factors(s, real[ANSWER_Q], real[ANSWER_HIT] > 0, real[RATIO], real[SURE], f)
-        reweigh(s.beta_weights[1], f, power)
+        reweigh(s.beta_weights[1, situation], f, power)
 
 
 @lean
 def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
     y, sample = row[LABEL], row[SAMPLE]
-    periods = (experts - (s.weights.size - 2 * s.periods.size)) // 2
+    periods = (experts - (s.weights.shape[1] - 2 * s.periods.size)) // 2
     fixed = contexts - s.periods.size
     for x in range(fixed + periods):
         fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
         count_context(s, row[WHOLE + x], y, fill)
-    used = s.rate.shape[0] - s.periods.size + periods
+    used = s.rate.shape[1] - s.periods.size + periods
     count_candidates(s, row, WHOLE + 2 * contexts, used, y)
     see(s, y)
+    s.numbers[NEWEST_GROUP] = row[WHOLE + ORDERS]
     s.recent[sample & (s.recent.size - 1)] = y
     s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
 
@@ -589,6 +616,7 @@ def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
 def set_tops(
     s: State,
     sample: int,
+    unknown: int,
     groups: Ints,
     last: int,
     points: bool,
@@ -598,8 +626,8 @@ def set_tops(
 ) -> None:
     """Contexts and candidates of a sample, hit rates, and the top class of every forecaster."""
     contexts = contexts_in(s)
-    set_contexts(s, sample, groups, last, contexts, row)
-    used = s.rate.shape[0] - s.periods.size + s.numbers[PERIODS]
+    set_contexts(s, sample, unknown, groups, last, contexts, row)
+    used = s.rate.shape[1] - s.periods.size + s.numbers[PERIODS]
     set_rates(s, row, WHOLE + 2 * contexts, used, points, rates)
     tops(s, row, rates, contexts, top)
 
@@ -610,17 +638,19 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     forecaster; returns the mixture's top class."""
     contexts = contexts_in(s)
     row = np.zeros(s.whole.shape[1], np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
-    top = np.empty(s.weights.size, np.int64)
+    rates = np.zeros((s.rate.shape[1], 2))
+    top = np.empty(s.weights.shape[1], np.int64)
     sample = s.numbers[ANSWERED] + ahead
-    set_tops(s, sample, groups, last, False, row, rates, top)
+    set_tops(s, sample, ahead, groups, last, False, row, rates, top)
     best, best_q = mixture_top(
         s, row, rates, contexts, experts_in(s), top, experts[0], -1, 0.0, -1, 0.0
     )
-    up, rest = calibration(s, best_q)
+    up, rest = calibration(s, row[SITUATION], best_q)
     for y in range(q.size):
         probabilities(s, row, rates, contexts, y, experts[y])
-        q[y] = mix(s, experts[y], experts_in(s)) * (up if y == best else rest)
+        q[y] = mix(s.weights[row[SITUATION]], experts[y], experts_in(s)) * (
+            up if y == best else rest
+        )
     return best
 
 
@@ -671,35 +701,38 @@ def advance_with(
         experts = experts_in(s)
         s.recent[j & (s.recent.size - 1)] = -1
         s.numbers[ANSWERED] += 1
+        unknown = j - known[t]
         label = y[v]
         real[EXPERTS] = experts
         row[LABEL] = label
         best = -1
         if points:
-            set_tops(s, j, groups[v], last, True, row, rates, top)
+            set_tops(s, j, unknown, groups[v], last, True, row, rates, top)
         else:
-            set_tops(s, j, groups[v], last, False, row, rates, top)
+            set_tops(s, j, unknown, groups[v], last, False, row, rates, top)
+            now = row[SITUATION]
+            w = s.weights[now]
             probabilities(s, row, rates, contexts, label, real[REAL:])
-            mixed = mix(s, real[REAL:], experts)
+            mixed = mix(w, real[REAL:], experts)
             a = int(answers[v]) if answers.size else -1
             q_a = 0.0
             if a == label:
                 q_a = mixed
             elif 0 <= a < s.counts.size:
                 probabilities(s, row, rates, contexts, a, p)
-                q_a = mix(s, p, experts)
+                q_a = mix(w, p, experts)
             best, best_q = mixture_top(
                 s, row, rates, contexts, experts, top, p, label, mixed, a, q_a
             )
-            up, rest = calibration(s, best_q)
+            up, rest = calibration(s, now, best_q)
             q = mixed * (up if label == best else rest)
-            real[DELAY] = j - known[t]
+            real[DELAY] = unknown
             real[MIXED] = mixed
             real[TOP_Q] = best_q
             real[TOP_HIT] = label == best
             real[PLACEBO_Q] = best_q * up
             factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
-            placebo = dot(plain, s.beta_weights[2, : s.beta.size])
+            placebo = dot(plain, s.beta_weights[2, now, : s.beta.size])
             real[ANSWER_Q] = -1.0
             added = 1.0
             if answers.size:
@@ -708,7 +741,7 @@ def advance_with(
                 real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
                 real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
                 factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
-                added = dot(f, s.beta_weights[1])
+                added = dot(f, s.beta_weights[1, now])
         few = WHOLE + 2 * contexts + FEWEST
         if row[few] >= 0 and s.counts[label] == s.numbers[LEAST]:
             row[few] = label  # a hit
@@ -723,14 +756,14 @@ def advance_with(
         tries[b] += 1
         for e in range(experts):
             hits[b, e] += top[e] == label
-        hits[b, s.weights.size] += best == label
+        hits[b, s.weights.shape[1]] += best == label
         if not points:
             bits[b, 0] -= np.log2(real[REAL])
             bits[b, 1] -= np.log2(q)
             bits[b, 2] += np.log2(added)
             bits[b, 3] += np.log2(placebo)
             for e in range(experts):
-                weights[b, e] += s.weights[e]
+                weights[b, e] += w[e]
 
 
 @jit
@@ -766,10 +799,10 @@ def advance(
     gets the same per sample, as bits. Samples with the answer -2 are not scored. ``points``: no
     probabilities, no mixture.
     """
-    f = np.empty(s.beta_weights.shape[1])
-    p = np.empty(s.weights.size)
-    top = np.empty(s.weights.size, np.int64)
-    rates = np.zeros((s.rate.shape[0], 2))
+    f = np.empty(s.beta_weights.shape[2])
+    p = np.empty(s.weights.shape[1])
+    top = np.empty(s.weights.shape[1], np.int64)
+    rates = np.zeros((s.rate.shape[1], 2))
     advance_with(
         s, until, y, answers, logp, sure, groups, last, first, known, turn, order, slot, start,
         block, bits, weights, hits, tries, right, points, f, p, top, rates,

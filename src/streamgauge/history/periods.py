@@ -140,19 +140,19 @@ def nested_periods(curve: Floats) -> list[tuple[int, float]]:
 def repeating_lags(labels: NDArray[np.int32], most: int = 4) -> list[int]:
     """Up to ``most`` lags at which labels repeat more often than half a lag before and after.
 
-    r(lag) is the match rate of the newest 8,192 pairs, for lags up to two thirds of the labels (at
-    most 16,384); missing labels are -1 and match nothing. A lag is taken if r(lag) is at least that
-    of its neighbours and above the mean of r(lag / 2) and r(3 lag / 2) by 1.2 + sqrt(2 ln L)
-    standard errors for L lags (larger ones where labels repeat): first the shortest whose r is
-    within 3 standard errors of the largest, then others in the order of r; a multiple of one taken
-    only if its r is larger by 3 standard errors.
+    r(lag) is the match rate of the newest 8,192 pairs, for lags up to four fifths of the labels (at
+    most 16,384, and with 48 pairs or more); missing labels are -1 and match nothing. A lag is taken
+    if r(lag) is at least that of its neighbours and above the mean of r(lag / 2) and r(3 lag / 2)
+    by 1.2 + sqrt(2 ln L) standard errors for L lags (larger ones where labels repeat): first the
+    shortest whose r is within 3 standard errors of the largest, then others in the order of r; a
+    multiple of one taken only if its r is larger by 3 standard errors.
 
     >>> repeating_lags(np.arange(300, dtype=np.int32) % 7)
     [7]
     """
     from streamgauge.history import kernels
 
-    lags = min(16_384, 2 * labels.size // 3)
+    lags = min(16_384, labels.size - max(48, labels.size // 5))
     if lags < 6:
         return []
     missing = np.arange(-1, -1 - labels.size, -1, dtype=np.int32)
