@@ -46,6 +46,7 @@ class TableReader(ABC):
     name: str  # what messages call it
     names: list[str]
     rows: int | None = None  # None where only reading tells
+    usual_label = ""  # the column that is the label by a custom of the format, where no name tells
 
     @abstractmethod
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
