@@ -39,6 +39,7 @@ from streamgauge.history.forecasters import Codes, Forecasts, forecast, groups_o
 from streamgauge.history.intervals import correlated_blocks, ratio_error, t_quantile
 from streamgauge.history.known import (
     Floats,
+    Ints,
     Known,
     Regular,
     as_seconds,
@@ -274,6 +275,13 @@ def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
     return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
+def _means(sums: Floats, first: Ints, samples: Floats) -> Floats:
+    """Means over parts of the stream that begin at these blocks; NaN in parts without samples."""
+    with np.errstate(invalid="ignore"):
+        means: Floats = np.add.reduceat(sums, first, axis=0) / samples
+    return means
+
+
 def _explanation(
     done: Forecasts, answered: bool, start: int, classes: int, missing: list[str]
 ) -> Explanation:
@@ -291,11 +299,11 @@ def _explanation(
     }
     for name, sums in curves.items():
         unknown = not answered and name in ("added", "placebo")
-        part = np.add.reduceat(sums, first) / samples if tries.size else sums
+        part = _means(sums, first, samples) if tries.size else sums
         over_time[name] = [math.nan] * first.size if unknown else part.tolist()
     weights = done.weights
     if tries.size:
-        weights = np.add.reduceat(weights, first, axis=0) / samples[:, None]
+        weights = _means(weights, first, samples[:, None])
     mean = done.weights.sum(axis=0) / max(1.0, tries.sum())
     experts = [
         Expert(done.names[e], float(mean[e]), [float(w[e]) for w in weights])
