@@ -28,14 +28,22 @@ pattern of past labels outside of the family, or that saw labels of its own batc
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.history.forecasters import Codes, Forecasts, forecast, groups_of
+from streamgauge.history.forecasters import (
+    Codes,
+    Forecasts,
+    Groups,
+    Run,
+    forecast,
+    groups_of,
+)
 from streamgauge.history.intervals import correlated_blocks, ratio_error, t_quantile
 from streamgauge.history.known import (
     Floats,
@@ -205,6 +213,39 @@ def explain(
     return _explanation(done, answers is not None, start, classes, missing)
 
 
+class Part(NamedTuple):
+    """Some rows of a stream. Labels and predictions are class numbers; -1: no prediction."""
+
+    labels: Codes
+    predictions: Codes | None
+    groups: Groups
+    logp: Floats | None = None
+    confidence: Floats | None = None
+
+
+def explain_parts(
+    parts: Iterable[Part], count: int, seen: NDArray[np.bool_], known: Regular
+) -> Explanation:
+    """:func:`explain` for a stream of ``count`` samples that is read in parts. ``seen``: which
+    classes are among the labels."""
+    classes, start = int(seen.sum()), int(count * WARM_UP)
+    numbers = np.append(np.where(seen, np.cumsum(seen) - 1, -1), -2).astype(np.int32)
+    run, answered, names = None, False, tuple[str, ...]()
+    for labels, predictions, groups, logp, confidence in parts:
+        if run is None:
+            answered, names = predictions is not None, groups.names
+            block = max(1, (count - start) // BLOCKS)
+            layout: dict[str, Any] = {"names": names, "last": groups.last}
+            run = Run(classes, known, count, **layout, start=start, block=block)
+        answers = None if predictions is None else numbers[predictions]
+        own: dict[str, Any] = {"logp": logp, "confidence": confidence}
+        run.feed(numbers[labels], groups.values, answers=answers, **own)
+    assert run is not None
+    missing = [n for n in ("user", "album") if n not in names]
+    missing += [] if "hour" in names else ["time"]
+    return _explanation(run.result(), answered, start, classes, missing)
+
+
 def _compact(labels: ArrayLike) -> tuple[Codes, int, np.ndarray[Any, Any] | None]:
     """Class numbers without gaps, their number, and the labels of the classes in sorted order (None
     if the labels are those numbers)."""
@@ -227,7 +268,7 @@ def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes
         codes[values < 0] = -2
         return codes
     if values.dtype.kind in "iub":
-        missing = np.zeros(values.shape, np.bool_)
+        missing = (values < 0) & (names is not None and names.dtype.kind in "iu")
     elif values.dtype.kind == "f":
         missing = np.isnan(values) | ((values < 0) & (names is None))
     else:
