@@ -262,6 +262,12 @@ def test_reading_in_pieces_changes_nothing(tmp_path, kind, monkeypatch):
     # In pieces, the family is only the windows; the rest of it chooses at least as well here.
     assert held.values["blind"] == pytest.approx(pieces.values["blind"], abs=0.01)
     np.testing.assert_allclose(held.choice.constant, pieces.choice.constant, atol=0.01)
+    assert held.bits is not None
+    if kind == "steps":
+        assert pieces.bits is None
+    else:
+        assert pieces.bits is not None
+        assert pieces.bits.to_dict() == held.bits.to_dict()
     with pytest.raises(StreamgaugeError, match="too many to sort"):
         audit({**columns, "time": np.arange(len(columns["label"]))}, sort=True, hold=5_000)
 

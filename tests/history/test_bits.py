@@ -177,6 +177,12 @@ BLIND: dict[str, tuple[Callable[[], tuple[Array, int]], tuple[int, ...], float, 
 }
 
 
+def test_missing_answers_where_class_numbers_have_gaps() -> None:
+    labels = np.arange(2000) % 3 * 2
+    answers = np.where(np.arange(2000) % 2, labels, -1)
+    assert explain(labels, answers).scored == 900
+
+
 @pytest.mark.parametrize("name", BLIND)
 def test_answers_that_never_saw_an_input_add_nothing(name: str) -> None:
     make, periods, least, most, limit = BLIND[name]

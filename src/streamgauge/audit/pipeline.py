@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamgauge.audit.blind import levels_from_counts
 from streamgauge.audit.counting import block_size, window_name
-from streamgauge.audit.log import PredictionLog
+from streamgauge.audit.log import PredictionLog, take
 from streamgauge.audit.repeats import (
     UNKNOWN_LEVEL,
     Level,
@@ -24,16 +24,18 @@ from streamgauge.audit.repeats import (
     neighbour_accuracy,
 )
 from streamgauge.audit.shift import LabelStream
-from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin
+from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin, read_again
 from streamgauge.errors import StreamgaugeError
-from streamgauge.history.bits import explain
+from streamgauge.history.bits import Part, explain, explain_parts
 from streamgauge.history.family import FamilyHits, RightBits
+from streamgauge.history.forecasters import groups_of
 from streamgauge.history.intervals import influence, interval, run_error
 from streamgauge.history.kappas import Kappas
-from streamgauge.history.known import Floats, Ints
+from streamgauge.history.known import Floats, Ints, Regular
 
 SHOWN_WINDOWS = (1, 3, 5, 10, 100, 1000, 10000, 100000)
 MAX_SHIFT = 1 << 22
+MOST_BIT_ROWS = 50_000_000  # of a log that is not in memory: about a minute
 LAST = window_name(1)
 
 
@@ -120,14 +122,25 @@ class Pipeline:
             no_clock=no_clock,
         )
         self.notes: list[str] = [*self.log.notes, *row_notes(self.log, scanned)]
+        irregular = self.size is None or rows.age is not None or rows.label_time is not None
+        self.long_bits = not whole and not irregular
         if not whole:
-            late = rows.label_time is not None or self.log.delay
-            self.notes.append(
-                "The log is too long for memory: it was read in pieces. Blind is only the most "
-                "frequent of the last labels, periods were searched in the first rows, and users, "
-                f"inputs{', bits and the delay of labels' if late else ' and bits'} were left out."
-            )
+            self._note_long(rows.label_time is not None or bool(self.log.delay))
         self.result = {"notes": self.notes, "unlabelled": scanned.unlabelled}
+
+    def _note_long(self, late: bool) -> None:
+        left_out = ["accuracies by user", "inputs"]
+        if late:
+            left_out.append(f"the delay of labels{' (except in bits)' if self.long_bits else ''}")
+        if not self.long_bits:
+            left_out.append("bits")
+        self.notes.append(
+            "The log is too long for memory: it was read in pieces. Blind is only the most "
+            "frequent of the last labels, periods were searched in the first rows, and "
+            f"{', '.join(left_out[:-1])} and {left_out[-1]} were left out."
+        )
+        if self.long_bits and self.length > MOST_BIT_ROWS:
+            self.notes.append(f"Bits are those of the first {MOST_BIT_ROWS:,} rows.")
 
     def run(
         self, count: Callable[..., Tally], requested: Sequence[int | str] | None
@@ -158,6 +171,8 @@ class Pipeline:
             self._bit_results()
             self._user_results()
             self._input_results()
+        elif self.long_bits:
+            self._long_bit_results()
         return self.result
 
     def _blind_at(self, shift: int) -> BlindAt:
@@ -404,6 +419,31 @@ class Pipeline:
                 self.notes.append(
                     "Results without albums or users assume that labels arrive at once."
                 )
+
+    def _long_bit_results(self) -> None:
+        """Bits at the shift of the log, from another pass over a log that is not in memory."""
+        count = min(self.length, MOST_BIT_ROWS)
+        seen = np.zeros(len(self.log.classes.numbers), bool)
+        seen[: self.scanned.counts.size] = self.scanned.counts > 0
+        known = Regular(self.scanned.shift, self.size or 1, self.log.delay)
+        result = explain_parts(self._parts(count), count, seen, known)
+        at = [(f.shift, result) for f in self.result.get("futures", []) if f.shift == known.shift]
+        self.result |= {"bits": result, "bits_at": at}
+
+    def _parts(self, count: int) -> Iterator[Part]:
+        """The first ``count`` rows of the stream."""
+        for whole_piece, _ in read_again(self.log, self.scanned):
+            piece = take(whole_piece, slice(0, count))
+            count -= piece.label.size
+            groups = groups_of(
+                piece.label.size, times=piece.time, users=piece.user, albums=piece.album
+            )
+            own = (
+                None if c is None else c.astype(np.float64) for c in (piece.logp, piece.confidence)
+            )
+            yield Part(piece.label, piece.prediction, groups, *own)
+            if count == 0:
+                return
 
     def _user_results(self) -> None:
         """Accuracies without other samples of the same user or album."""

@@ -52,7 +52,7 @@ LEAST_LABELS = 200
 LONG_STREAM = 1_000_000
 SHORT_STREAM = 5_000  # up to here, four shifts per octave; then two
 FEW_SHIFTS = 8
-SAMPLES = 15_000_000  # of a longer stream, fewer shifts still: three at 39 million
+SAMPLES = 30_000_000  # of a longer stream, fewer shifts still: six at 39 million
 
 
 def largest_shift(length: int, step: int = 1) -> int:

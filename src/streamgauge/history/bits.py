@@ -28,17 +28,26 @@ pattern of past labels outside of the family, or that saw labels of its own batc
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.history.forecasters import Codes, Forecasts, forecast, groups_of
+from streamgauge.history.forecasters import (
+    Codes,
+    Forecasts,
+    Groups,
+    Run,
+    forecast,
+    groups_of,
+)
 from streamgauge.history.intervals import correlated_blocks, ratio_error, t_quantile
 from streamgauge.history.known import (
     Floats,
+    Ints,
     Known,
     Regular,
     as_seconds,
@@ -204,6 +213,39 @@ def explain(
     return _explanation(done, answers is not None, start, classes, missing)
 
 
+class Part(NamedTuple):
+    """Some rows of a stream. Labels and predictions are class numbers; -1: no prediction."""
+
+    labels: Codes
+    predictions: Codes | None
+    groups: Groups
+    logp: Floats | None = None
+    confidence: Floats | None = None
+
+
+def explain_parts(
+    parts: Iterable[Part], count: int, seen: NDArray[np.bool_], known: Regular
+) -> Explanation:
+    """:func:`explain` for a stream of ``count`` samples that is read in parts. ``seen``: which
+    classes are among the labels."""
+    classes, start = int(seen.sum()), int(count * WARM_UP)
+    numbers = np.append(np.where(seen, np.cumsum(seen) - 1, -1), -2).astype(np.int32)
+    run, answered, names = None, False, tuple[str, ...]()
+    for labels, predictions, groups, logp, confidence in parts:
+        if run is None:
+            answered, names = predictions is not None, groups.names
+            block = max(1, (count - start) // BLOCKS)
+            layout: dict[str, Any] = {"names": names, "last": groups.last}
+            run = Run(classes, known, count, **layout, start=start, block=block)
+        answers = None if predictions is None else numbers[predictions]
+        own: dict[str, Any] = {"logp": logp, "confidence": confidence}
+        run.feed(numbers[labels], groups.values, answers=answers, **own)
+    assert run is not None
+    missing = [n for n in ("user", "album") if n not in names]
+    missing += [] if "hour" in names else ["time"]
+    return _explanation(run.result(), answered, start, classes, missing)
+
+
 def _compact(labels: ArrayLike) -> tuple[Codes, int, np.ndarray[Any, Any] | None]:
     """Class numbers without gaps, their number, and the labels of the classes in sorted order (None
     if the labels are those numbers)."""
@@ -226,7 +268,7 @@ def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes
         codes[values < 0] = -2
         return codes
     if values.dtype.kind in "iub":
-        missing = np.zeros(values.shape, np.bool_)
+        missing = (values < 0) & (names is not None and names.dtype.kind in "iu")
     elif values.dtype.kind == "f":
         missing = np.isnan(values) | ((values < 0) & (names is None))
     else:
@@ -274,6 +316,13 @@ def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
     return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
+def _means(sums: Floats, first: Ints, samples: Floats) -> Floats:
+    """Means over parts of the stream that begin at these blocks; NaN in parts without samples."""
+    with np.errstate(invalid="ignore"):
+        means: Floats = np.add.reduceat(sums, first, axis=0) / samples
+    return means
+
+
 def _explanation(
     done: Forecasts, answered: bool, start: int, classes: int, missing: list[str]
 ) -> Explanation:
@@ -291,11 +340,11 @@ def _explanation(
     }
     for name, sums in curves.items():
         unknown = not answered and name in ("added", "placebo")
-        part = np.add.reduceat(sums, first) / samples if tries.size else sums
+        part = _means(sums, first, samples) if tries.size else sums
         over_time[name] = [math.nan] * first.size if unknown else part.tolist()
     weights = done.weights
     if tries.size:
-        weights = np.add.reduceat(weights, first, axis=0) / samples[:, None]
+        weights = _means(weights, first, samples[:, None])
     mean = done.weights.sum(axis=0) / max(1.0, tries.sum())
     experts = [
         Expert(done.names[e], float(mean[e]), [float(w[e]) for w in weights])

@@ -116,7 +116,7 @@ class RightBits:
         blocks = -(-self.bits.size // self.block)
         hits, tries = np.zeros((blocks, len(self.names)), np.int64), np.zeros(blocks, np.int64)
         some = np.zeros(0, np.bool_) if scored is None else scored[self.offset :]
-        count_bits(self.bits[self.offset :], some, self.block, hits, tries)
+        count_bits(self.bits[self.offset :], some, 0, self.block, hits, tries)
         return FamilyHits(self.names, hits, tries, self.block, self.gap, chosen)
 
     def right(self, family: FamilyHits) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

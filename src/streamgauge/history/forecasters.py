@@ -38,7 +38,6 @@ are multiplied by beta; weights over a grid of beta are learnt in the same way (
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -127,11 +126,13 @@ def new_state(
     rows: int = 1,
     delayed: bool = False,
     bins: int = 1,
+    points: bool = False,
 ) -> State:
     """The state of forecasters that know no label; ``rows`` samples can wait for their label.
 
     The weights begin equal. If labels are ``delayed`` they are learnt slowly, and the class
     frequencies begin with half of the weight. ``bins``: of the number of unknown labels.
+    ``points``: for top classes alone.
     """
     from streamgauge.history import kernels
 
@@ -156,7 +157,7 @@ def new_state(
         counts=np.zeros(classes),
         base=np.array([1 / classes, 1.0]),
         decayed=np.zeros((classes, halves)),
-        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.repeat([[1.0], [0], [1]], halves, 1)]),
+        decay=np.stack([2 ** (1 / np.array(HALF_LIVES)), *np.outer([1, 0, 1, 0], np.ones(halves))]),
         decay_top=np.full(halves, -1),
         list=np.full((2, classes), -1),
         rate=np.zeros((situations, candidates, 2)),
@@ -168,8 +169,10 @@ def new_state(
         weights=np.tile(weights, (situations, 1)),
         beta=np.array(BETAS),
         beta_weights=beta_weights,
-        whole=np.zeros((rows, kernels.WHOLE + 2 * contexts + candidates), np.int64),
-        real=np.zeros((rows, kernels.REAL + weights.size)),
+        whole=np.zeros(
+            (rows, kernels.WHOLE + (contexts if points else 2 * contexts + candidates)), np.int64
+        ),
+        real=np.zeros((0 if points else rows, kernels.REAL + weights.size)),
     )
 
 
@@ -253,6 +256,124 @@ class Forecasts(NamedTuple):
     state: State
 
 
+class Run:
+    """All forecasters over a stream that is fed in pieces; sums over blocks from ``start`` on.
+
+    ``count`` is the length of the whole stream. With ``points`` only top classes and hits are
+    computed, without the mixture. Labels that arrive in another order than the samples need the
+    whole stream in one piece.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        known: Known | Regular,
+        count: int,
+        *,
+        names: tuple[str, ...] = (),
+        last: int = 0,
+        start: int = 0,
+        block: int = 1024,
+        points: bool = False,
+    ) -> None:
+        from streamgauge.history import kernels
+
+        self.names, self.last, self.start, self.block = names, last, start, block
+        self.points = points
+        self.turn = self.order = self.slot = np.zeros(0, np.int64)
+        bins = 1
+        if isinstance(known, Known):
+            if known.order is not None or np.any(known.known[1:] < known.known[:-1]):
+                self.turn = np.argsort(known.known, kind="stable")
+                self.order = np.arange(count) if known.order is None else known.order
+                self.slot = np.empty(count, np.int64)
+                unknown = int(np.max(np.arange(count) - known.known))
+                bins = 1 + (unknown.bit_length() + 1) // 2
+                known = Known(None, known.known[self.turn])
+                rows = kernels.assign_rows(known.known, self.turn, self.order, self.slot)
+            else:
+                rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
+        else:
+            rows = min(known.shift + known.delay + known.step, count)
+        self.known = known
+        self.state = new_state(classes, len(names), last, rows, rows > 1, bins, points)
+        self.fed, self.next_search = 0, next(search_lengths())
+        blocks, experts = max(0, -(-(count - start) // block)), self.state.weights.shape[1]
+        self.bits, self.weights = np.zeros((blocks, 4)), np.zeros((blocks, experts))
+        self.hits = np.zeros((blocks, experts + 1), np.int64)
+        self.tries = np.zeros(blocks, np.int64)
+
+    def feed(
+        self,
+        codes: Codes,
+        groups: Ints | None = None,
+        *,
+        answers: Codes | None = None,
+        logp: Floats | None = None,
+        confidence: Floats | None = None,
+        right: Bits | None = None,
+    ) -> None:
+        """The next samples. ``right`` is filled as in :func:`forecast`."""
+        none, no_floats = np.zeros(0, np.int64), np.zeros(0)
+        columns: list[Any] = [codes, np.zeros(0, np.int32) if answers is None else answers]
+        columns += [no_floats if c is None else c for c in (logp, confidence)]
+        columns += [np.zeros((codes.size, 0), np.int64) if groups is None else groups]
+        if right is None:
+            size = codes.size if self.turn.size else PIECE
+            right = np.zeros(size if self.points else 0, np.uint64)
+        at, end = self.fed, self.fed + codes.size
+        while at < end:
+            known = self.known.between(at, min(end, at + PIECE - at % PIECE))
+            cut = int(np.searchsorted(known, self.next_search))
+            if cut == 0:
+                self._advance(int(known[0]), columns, at, none, right)
+                add_periods(self.state)
+                self.next_search = next(search_lengths(int(known[0])))
+                continue
+            part, marks = columns, right
+            if not self.turn.size:
+                own = slice(at - self.fed, at - self.fed + cut)
+                part = [c[own] if len(c) else c for c in columns]
+                marks = right[own] if right.size == codes.size else right[:cut]
+            self._advance(0, part, at, known[:cut], marks)
+            if self.points and not self.turn.size:
+                self._count(marks, at)
+            at += cut
+        if self.points and self.turn.size:
+            self._count(right, self.fed)
+        self.fed = end
+
+    def _advance(self, until: int, columns: list[Any], at: int, known: Ints, right: Bits) -> None:
+        from streamgauge.history import kernels
+
+        goal = max(until, int(known[-1]) if known.size else 0)
+        self.state = make_room(self.state, goal - int(self.state.numbers[kernels.KNOWN]))
+        order = (at, known, self.turn[at : at + known.size], self.order, self.slot)
+        if self.points:
+            y, *_, groups = columns
+            kernels.advance_points(self.state, until, y, groups, self.last, *order, right)
+            return
+        sums = (self.bits, self.weights, self.hits, self.tries)
+        advance: Any = kernels.advance
+        advance(
+            self.state, until, *columns, self.last, *order, self.start, self.block, *sums, right
+        )
+
+    def _count(self, right: Bits, first: int) -> None:
+        from streamgauge.history import kernels
+
+        everywhere = np.zeros(0, np.bool_)
+        first -= self.start
+        kernels.count_bits(right, everywhere, first, self.block, self.hits, self.tries)
+
+    def result(self) -> Forecasts:
+        """Sums over what was fed so far."""
+        names = names_of(self.state, self.names, self.last)
+        used = [*range(len(names)), self.hits.shape[1] - 1]
+        weights, hits = self.weights[:, : len(names)], self.hits[:, used]
+        return Forecasts(names, self.bits, weights, hits, self.tries, self.state)
+
+
 def forecast(
     codes: Codes,
     classes: int,
@@ -273,58 +394,12 @@ def forecast(
     with one number per sample: bit e is set if the top class of forecaster e is the label, bit
     MIXTURE_BIT if the mixture's is.
     """
-    from streamgauge.history import kernels
-
-    count = codes.size
-    groups = groups or groups_of(count)
-    none, no_floats = np.zeros(0, np.int64), np.zeros(0)
-    turn = order = slot = none
-    bins = 1
-    if isinstance(known, Known):
-        if known.order is not None or np.any(known.known[1:] < known.known[:-1]):
-            turn = np.argsort(known.known, kind="stable")
-            order = np.arange(count) if known.order is None else known.order
-            slot = np.empty(count, np.int64)
-            unknown = int(np.max(np.arange(count) - known.known))
-            bins = 1 + (unknown.bit_length() + 1) // 2
-            known = Known(None, known.known[turn])
-            rows = kernels.assign_rows(known.known, turn, order, slot)
-        else:
-            rows = int(np.max(np.arange(1, count + 1) - known.known, initial=1))
-    else:
-        rows = min(known.shift + known.delay + known.step, count)
-    state = new_state(classes, groups.values.shape[1], groups.last, rows, rows > 1, bins)
-    blocks = max(0, -(-(count - start) // block))
-    sums: tuple[Any, ...] = (
-        np.zeros((blocks, 4)),
-        np.zeros((blocks, state.weights.shape[1])),
-        np.zeros((blocks, state.weights.shape[1] + 1), np.int64),
-        np.zeros(blocks, np.int64),
-    )
-    columns: list[Any] = [codes, np.zeros(0, np.int32) if answers is None else answers]
-    columns += [no_floats if c is None else c for c in (logp, confidence)]
-    columns += [groups.values]
-    searches = {known.first_with(n) for n in itertools.islice(search_lengths(), 64)}
-    edges = sorted({*range(0, count, PIECE), *(s for s in searches if s < count), count})
-    advance: Any = kernels.advance
-    marks = np.zeros(0, np.uint64) if right is None else right
-    tail = (order, slot, start, block, *sums, marks, points)
-    for first, stop in itertools.pairwise(edges):
-        piece = known.between(first, stop)
-        state = make_room(state, int(piece[-1] - state.numbers[kernels.KNOWN]))
-        part = columns
-        if not turn.size:
-            part = [c[first:stop] if len(c) else c for c in columns]
-        advance(state, 0, *part, groups.last, first, piece, turn[first:stop], *tail)
-        if stop in searches and stop < count:
-            until = int(known.between(stop, stop + 1)[0])
-            state = make_room(state, until - int(state.numbers[kernels.KNOWN]))
-            advance(state, until, *part, groups.last, first, none, none, *tail)
-            add_periods(state)
-    names = names_of(state, groups.names, groups.last)
-    bits, weights, hits, tries = sums
-    used = [*range(len(names)), hits.shape[1] - 1]
-    return Forecasts(names, bits, weights[:, : len(names)], hits[:, used], tries, state)
+    groups = groups or groups_of(codes.size)
+    layout: dict[str, Any] = {"names": groups.names, "last": groups.last}
+    run = Run(classes, known, codes.size, **layout, start=start, block=block, points=points)
+    given: dict[str, Any] = {"answers": answers, "logp": logp, "confidence": confidence}
+    run.feed(codes, groups.values, **given, right=right)
+    return run.result()
 
 
 def family_right(
@@ -424,7 +499,7 @@ class Forecaster:
             self.state, until, y, np.zeros(0, np.int32), no_floats, no_floats,
             self._groups(groups, y.size), self.last, int(known[0]), known, none, none, none,
             1 << 62, 1, np.zeros((0, 4)), np.zeros((0, 1)), np.zeros((0, 1), np.int64), none,
-            np.zeros(0, np.uint64), False,
+            np.zeros(0, np.uint64),
         )  # fmt: skip
 
     def save(self) -> dict[str, NDArray[Any]]:

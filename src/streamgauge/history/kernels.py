@@ -7,8 +7,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils as untyped_tools
+from numba.core import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+cgutils: Any = untyped_tools
 Labels = NDArray[np.int32]
 Ints = NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,8 +29,15 @@ def jit(function: F, **options: Any) -> F:
 
 def lean(function: F) -> F:
     """Compile without counting references to arrays: the function must not allocate any. Sums may
-    be reordered. Three times as fast where a tuple of many arrays is passed around."""
-    return jit(function, _nrt=False, fastmath={"reassoc", "nsz"}, error_model="numpy")
+    be reordered. Always inlined: passing a tuple of many arrays takes longer than most functions.
+    """
+    return jit(
+        function,
+        _nrt=False,
+        forceinline=True,
+        fastmath={"reassoc", "nsz"},
+        error_model="numpy",
+    )
 
 
 @jit
@@ -79,6 +91,7 @@ def count_matches_in_time(
 # when the label becomes known.
 
 Floats = NDArray[np.float64]
+Marks = NDArray[np.uint64]
 
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
@@ -86,10 +99,8 @@ CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES, NEWEST_GROUP = range(9
 # State.context: key, how often seen, distinct labels, most frequent label, its count, last label
 KEY, SEEN, LABELS, TOP, BEST, LAST = range(6)
 # Columns of a row of State.whole (then keys and rows of contexts, candidate labels) and State.real
-LABEL, SAMPLE, SITUATION, WHOLE = 0, 1, 2, 3
-DELAY, EXPERTS, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(
-    11
-)
+LABEL, SAMPLE, SITUATION, FOUND, NEWEST_THEN, WHOLE = range(6)
+DELAY, MIXED, TOP_Q, TOP_HIT, ANSWER_Q, ANSWER_HIT, RATIO, SURE, PLACEBO_Q, REAL = range(10)
 # Candidates with a learnt hit rate
 STAY, STAY_LATELY, STAY_CLASS, STAY_CLASS_LATELY, NEXT, NEXT_TWO, RARE, FEWEST = range(8)
 CANDIDATES = 8
@@ -111,8 +122,8 @@ class State(NamedTuple):
     decayed: Floats
     """[classes, half-lives], in units of the increment."""
     decay: Floats
-    """[4, half-lives]: growth of the increment per label, increment, sum of the counts, and
-    1 / (sum + increment)."""
+    """[5, half-lives]: growth of the increment per label, increment, sum of the counts,
+    1 / (sum + increment), and the largest count."""
     decay_top: Ints
     list: Ints
     """[2, classes]: the class seen just after, and just before, each class (by last occurrence)."""
@@ -134,15 +145,43 @@ class State(NamedTuple):
     """[3, situations, betas + others]: of the calibration, the answers and the placebo."""
     whole: Ints
     real: Floats
-    """Rows of samples whose label is not yet known."""
+    """Rows of samples whose label is not yet known. Top classes alone need no ``real``, and of
+    ``whole`` only the columns up to the keys of contexts."""
+
+
+def _fetch_row(typing_context: Any, table: Any, row: Any) -> Any:
+    """Load a row of a table into the cache ahead of its use, without waiting for it."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, values[0])
+        index = [values[1], context.get_constant(types.intp, 0)]
+        pointer = cgutils.get_item_pointer(context, builder, kind, array, index, wraparound=False)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        signature_of = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = cgutils.get_or_insert_function(builder.module, signature_of, "llvm.prefetch.p0")
+        options = [number(1), number(3), number(1)]  # to write, keep in cache, data
+        builder.call(call, [builder.bitcast(pointer, byte), *options])
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp), code
+
+
+fetch_row: Any = intrinsic(_fetch_row)
+
+
+@lean
+def first_row(table: Ints, key: int) -> int:
+    """Row at which the search for a key begins."""
+    h = key * SPREAD
+    return int((h ^ (h >> 29)) & (table.shape[0] - 1))
 
 
 @lean
 def find(table: Ints, key: int) -> int:
     """Row of a key in a hash table (linear probing; 0 is empty), or of the first empty row."""
     mask = table.shape[0] - 1
-    h = key * SPREAD
-    at = (h ^ (h >> 29)) & mask
+    at = first_row(table, key)
     while table[at, 0] != key and table[at, 0] != 0:
         at = (at + 1) & mask
     return int(at)
@@ -175,8 +214,11 @@ def context_probability(s: State, context: int, y: int, lower: float) -> float:
     n = s.context[context, SEEN]
     if n == 0:
         return lower
-    at = find(s.pair, pair_key(s.context[context, KEY], y))
-    c = s.pair[at, 1]
+    c = 0
+    if s.context[context, TOP] == y:
+        c = s.context[context, BEST]
+    elif s.context[context, LABELS] > 1:
+        c = s.pair[find(s.pair, pair_key(s.context[context, KEY], y)), 1]
     return float(((c - 0.5 if c > 0 else 0.0) + 0.5 * s.context[context, LABELS] * lower) / n)
 
 
@@ -265,6 +307,8 @@ def set_contexts(
     labels = ids + contexts
     fixed = contexts - s.periods.size
     row[SAMPLE] = sample
+    row[NEWEST_THEN] = newest
+    row[FOUND] = s.numbers[PERIODS]
     for g in range(groups.size):
         row[WHOLE + ORDERS + g] = key_of(g, groups[g], -1, -1)
     if last:
@@ -274,6 +318,8 @@ def set_contexts(
     row[WHOLE] = key_of(32 + 4 * now, newest, -1, -1)
     row[WHOLE + 1] = key_of(33 + 4 * now, newest, second, -1)
     row[WHOLE + 2] = key_of(34 + 4 * now, newest, second, third)
+    for x in range(ORDERS):
+        fetch_row(s.pair, first_row(s.pair, pair_key(row[WHOLE + x], row[LABEL])))
     for i in range(s.numbers[PERIODS]):
         row[WHOLE + fixed + i] = key_of(16, s.periods[i], sample % s.periods[i], -1)
     for x in range(fixed + s.numbers[PERIODS]):
@@ -295,12 +341,11 @@ def set_contexts(
 
 
 @lean
-def set_rates(s: State, row: Ints, labels: int, used: int, points: bool, rates: Floats) -> None:
+def set_rates(s: State, row: Ints, labels: int, first: int, stop: int, rates: Floats) -> None:
     """Per candidate m: its probability r = (hits + 1/2) / (tries + 1), and (1 - r) / (1 - base(m)),
-    the factor on the frequencies of all other classes. FEWEST shares r among several classes. Top
-    classes need only the rates per class."""
+    the factor on the frequencies of all other classes. FEWEST shares r among several classes."""
     rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
-    for k in range(STAY_CLASS if points else 0, NEXT if points else used):
+    for k in range(first, stop):
         m = row[labels + k]
         if m < 0:
             continue
@@ -341,9 +386,10 @@ def tops(s: State, row: Ints, rates: Floats, contexts: int, top: Ints) -> None:
     for k in range(candidates):
         m = row[labels + k]
         top[at + k] = m if m >= 0 else majority
-        if STAY_CLASS <= k <= STAY_CLASS_LATELY and m >= 0:
-            other = rates[k, 1] * base_probability(s, majority)
-            if m != majority and other > rates[k, 0]:
+    if row[NEWEST_THEN] != majority:
+        likely = base_probability(s, majority)
+        for k in range(STAY_CLASS, NEXT):
+            if rates[k, 1] * likely > rates[k, 0]:
                 top[at + k] = majority
     at += candidates
     for i in range(s.numbers[PERIODS]):
@@ -404,7 +450,7 @@ def reweigh(w: Floats, p: Floats, power: float) -> None:
 @lean
 def contexts_in(s: State) -> int:
     """Contexts per sample, those of periods not yet found included."""
-    return int((s.whole.shape[1] - WHOLE - s.rate.shape[1]) // 2)
+    return int(s.weights.shape[1] - 1 - s.decay.shape[1] - s.rate.shape[1])
 
 
 @lean
@@ -479,25 +525,55 @@ def count_least(s: State, y: int) -> None:
 
 
 @lean
+def order_by_recency(numbers: Ints, after: Ints, before: Ints, y: int, seen: bool) -> None:
+    """Move y to the end of the list of classes by last occurrence."""
+    if y == numbers[LATEST]:
+        return
+    if seen:
+        before[after[y]] = before[y]
+        if before[y] >= 0:
+            after[before[y]] = after[y]
+        else:
+            numbers[OLDEST] = after[y]
+    after[y], before[y] = -1, numbers[LATEST]
+    if numbers[LATEST] >= 0:
+        after[numbers[LATEST]] = y
+    else:
+        numbers[OLDEST] = y
+    numbers[LATEST] = y
+
+
+@lean
+def count_decayed(decay: Floats, counts: Floats, top: Ints, y: int) -> None:
+    """Count y (its row of counts is given) at every half-life."""
+    for h in range(counts.size):
+        increment = decay[1, h] * decay[0, h]
+        count = counts[h] + increment
+        decay[1, h], counts[h] = increment, count
+        better = count >= decay[4, h]
+        decay[4, h] = count if better else decay[4, h]
+        top[h] = y if better else top[h]
+
+
+@lean
+def rescale(decay: Floats, decayed: Floats) -> None:
+    """Keep increments small; they grow by at most 4^64 between two calls."""
+    for h in range(decay.shape[1]):
+        if decay[1, h] > LARGE:
+            scale = 1 / decay[1, h]
+            decay[1, h] = 1.0
+            decay[2, h] *= scale
+            decay[4, h] *= scale
+            for c in range(decayed.shape[0]):
+                decayed[c, h] *= scale
+
+
+@lean
 def see(s: State, y: int) -> None:
     """Count a label: frequencies, half-lives and the list of classes by last occurrence."""
     numbers = s.numbers
-    if s.counts[y] == 0:
-        numbers[DISTINCT] += 1
-    elif y != numbers[LATEST]:  # take it out of the list
-        after, before = s.list[0, y], s.list[1, y]
-        s.list[1, after] = before
-        if before >= 0:
-            s.list[0, before] = after
-        else:
-            numbers[OLDEST] = after
-    if y != numbers[LATEST]:
-        s.list[0, y], s.list[1, y] = -1, numbers[LATEST]
-        if numbers[LATEST] >= 0:
-            s.list[0, numbers[LATEST]] = y
-        else:
-            numbers[OLDEST] = y
-        numbers[LATEST] = y
+    order_by_recency(numbers, s.list[0], s.list[1], y, s.counts[y] > 0)
+    numbers[DISTINCT] += s.counts[y] == 0
     s.counts[y] += 1
     numbers[KNOWN] += 1
     count_least(s, y)
@@ -506,24 +582,9 @@ def see(s: State, y: int) -> None:
         numbers[MAJORITY] = y
     s.base[0] = 0.5 * numbers[DISTINCT] / s.counts.size
     s.base[1] = 1 / numbers[KNOWN]
-    halves = s.decay.shape[1]
-    for h in range(halves):
-        s.decay[1, h] *= s.decay[0, h]
-        s.decay[2, h] += s.decay[1, h]
-        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
-        s.decayed[y, h] += s.decay[1, h]
-    for h in range(halves):
-        if s.decay_top[h] < 0 or s.decayed[y, h] >= s.decayed[s.decay_top[h], h]:
-            s.decay_top[h] = y
-    if numbers[KNOWN] % 64 == 0:  # increments grow by at most 4^64 in between
-        for h in range(halves):
-            if s.decay[1, h] > LARGE:
-                scale = 1 / s.decay[1, h]
-                s.decay[1, h] = 1.0
-                s.decay[2, h] *= scale
-                s.decay[3, h] /= scale
-                for c in range(s.counts.size):
-                    s.decayed[c, h] *= scale
+    count_decayed(s.decay, s.decayed[y], s.decay_top, y)
+    if numbers[KNOWN] % 64 == 0:
+        rescale(s.decay, s.decayed)
     numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
@@ -552,35 +613,42 @@ def count_context(s: State, key: int, y: int, fill: float) -> None:
 
 
 @lean
-def count_candidates(s: State, row: Ints, labels: int, used: int, y: int) -> None:
-    rate, class_rate = s.rate[row[SITUATION]], s.class_rate[row[SITUATION]]
-    for k in range(used):
+def count_stays(class_rate: Floats, hit: bool) -> None:
+    """Hits and tries of one class, and the same lately."""
+    class_rate[0] += hit
+    class_rate[1] += 1
+    class_rate[2] = class_rate[2] * FORGET + hit
+    class_rate[3] = class_rate[3] * FORGET + 1
+
+
+@lean
+def count_candidates(s: State, row: Ints, labels: int) -> None:
+    rate, y = s.rate[row[SITUATION]], row[LABEL]
+    for k in range(s.rate.shape[1] - s.periods.size + row[FOUND]):
         m = row[labels + k]
         if m < 0:
             continue
         fade = FORGET if k == STAY_LATELY else 1.0
         rate[k, 0] = rate[k, 0] * fade + (y == m)
         rate[k, 1] = rate[k, 1] * fade + 1
-        if k == STAY_CLASS:
-            class_rate[m, 0] += y == m
-            class_rate[m, 1] += 1
-        elif k == STAY_CLASS_LATELY:
-            class_rate[m, 2] = class_rate[m, 2] * FORGET + (y == m)
-            class_rate[m, 3] = class_rate[m, 3] * FORGET + 1
 
 
 @lean
-def learn(s: State, at: int, contexts: int, points: bool, f: Floats) -> None:
+def learn(s: State, at: int, contexts: int, f: Floats) -> None:
     """The label of the sample in a row becomes known: weights, then counts."""
-    experts = int(s.real[at, EXPERTS])
-    if not points:
-        learn_weights(s, s.whole[at, SITUATION], s.real[at], f)
-    learn_counts(s, s.whole[at], contexts, experts)
+    row = s.whole[at]
+    learn_weights(s, row, s.real[at], f)
+    count_candidates(s, row, WHOLE + 2 * contexts)
+    learn_counts(s, row, contexts)
+    for h in range(s.decay.shape[1]):
+        s.decay[2, h] += s.decay[1, h]
+        s.decay[3, h] = 1 / (s.decay[2, h] + s.decay[1, h])
 
 
 @lean
-def learn_weights(s: State, situation: int, real: Floats, f: Floats) -> None:
-    experts = int(real[EXPERTS])
+def learn_weights(s: State, row: Ints, real: Floats, f: Floats) -> None:
+    situation = row[SITUATION]
+    experts = s.weights.shape[1] - 2 * (s.periods.size - row[FOUND])
     power = 1 / (real[DELAY] + 1)
     now = experts_in(s)
     for e in range(experts, now):  # forecasters that did not exist when the sample was answered
@@ -597,15 +665,18 @@ def learn_weights(s: State, situation: int, real: Floats, f: Floats) -> None:
 
 
 @lean
-def learn_counts(s: State, row: Ints, contexts: int, experts: int) -> None:
+def learn_counts(s: State, row: Ints, contexts: int) -> None:
+    """Count a label in the contexts that its sample had, and in all frequencies."""
     y, sample = row[LABEL], row[SAMPLE]
-    periods = (experts - (s.weights.shape[1] - 2 * s.periods.size)) // 2
-    fixed = contexts - s.periods.size
-    for x in range(fixed + periods):
+    kind, newest, second = 32 + 4 * row[SITUATION], s.numbers[NEWEST], s.numbers[SECOND]
+    fetch_row(s.context, first_row(s.context, key_of(kind + 1, y, newest, -1)))
+    fetch_row(s.context, first_row(s.context, key_of(kind + 2, y, newest, second)))
+    for x in range(contexts - s.periods.size + row[FOUND]):
         fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
         count_context(s, row[WHOLE + x], y, fill)
-    used = s.rate.shape[1] - s.periods.size + periods
-    count_candidates(s, row, WHOLE + 2 * contexts, used, y)
+    m = row[NEWEST_THEN]
+    if m >= 0:
+        count_stays(s.class_rate[row[SITUATION], m], y == m)
     see(s, y)
     s.numbers[NEWEST_GROUP] = row[WHOLE + ORDERS]
     s.recent[sample & (s.recent.size - 1)] = y
@@ -619,7 +690,6 @@ def set_tops(
     unknown: int,
     groups: Ints,
     last: int,
-    points: bool,
     row: Ints,
     rates: Floats,
     top: Ints,
@@ -628,7 +698,7 @@ def set_tops(
     contexts = contexts_in(s)
     set_contexts(s, sample, unknown, groups, last, contexts, row)
     used = s.rate.shape[1] - s.periods.size + s.numbers[PERIODS]
-    set_rates(s, row, WHOLE + 2 * contexts, used, points, rates)
+    set_rates(s, row, WHOLE + 2 * contexts, 0, used, rates)
     tops(s, row, rates, contexts, top)
 
 
@@ -641,7 +711,7 @@ def ask(s: State, ahead: int, groups: Ints, last: int, q: Floats, experts: Float
     rates = np.zeros((s.rate.shape[1], 2))
     top = np.empty(s.weights.shape[1], np.int64)
     sample = s.numbers[ANSWERED] + ahead
-    set_tops(s, sample, ahead, groups, last, False, row, rates, top)
+    set_tops(s, sample, ahead, groups, last, row, rates, top)
     best, best_q = mixture_top(
         s, row, rates, contexts, experts_in(s), top, experts[0], -1, 0.0, -1, 0.0
     )
@@ -675,8 +745,7 @@ def advance_with(
     weights: Floats,
     hits: Ints,
     tries: Ints,
-    right: NDArray[np.uint64],
-    points: bool,
+    right: Marks,
     f: Floats,
     p: Floats,
     top: Ints,
@@ -691,7 +760,7 @@ def advance_with(
             i = s.numbers[KNOWN]
             if order.size:
                 i = order[i]
-            learn(s, slot[i] if slot.size else i & mask, contexts, points, f)
+            learn(s, slot[i] if slot.size else i & mask, contexts, f)
         if t == known.size:
             break
         j = turn[t] if turn.size else first + t
@@ -703,53 +772,45 @@ def advance_with(
         s.numbers[ANSWERED] += 1
         unknown = j - known[t]
         label = y[v]
-        real[EXPERTS] = experts
         row[LABEL] = label
-        best = -1
-        if points:
-            set_tops(s, j, unknown, groups[v], last, True, row, rates, top)
-        else:
-            set_tops(s, j, unknown, groups[v], last, False, row, rates, top)
-            now = row[SITUATION]
-            w = s.weights[now]
-            probabilities(s, row, rates, contexts, label, real[REAL:])
-            mixed = mix(w, real[REAL:], experts)
-            a = int(answers[v]) if answers.size else -1
-            q_a = 0.0
-            if a == label:
-                q_a = mixed
-            elif 0 <= a < s.counts.size:
-                probabilities(s, row, rates, contexts, a, p)
-                q_a = mix(w, p, experts)
-            best, best_q = mixture_top(
-                s, row, rates, contexts, experts, top, p, label, mixed, a, q_a
-            )
-            up, rest = calibration(s, now, best_q)
-            q = mixed * (up if label == best else rest)
-            real[DELAY] = unknown
-            real[MIXED] = mixed
-            real[TOP_Q] = best_q
-            real[TOP_HIT] = label == best
-            real[PLACEBO_Q] = best_q * up
-            factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
-            placebo = dot(plain, s.beta_weights[2, now, : s.beta.size])
-            real[ANSWER_Q] = -1.0
-            added = 1.0
-            if answers.size:
-                real[ANSWER_Q] = q_a * (up if a == best else rest)
-                real[ANSWER_HIT] = a == label
-                real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
-                real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
-                factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
-                added = dot(f, s.beta_weights[1, now])
+        set_tops(s, j, unknown, groups[v], last, row, rates, top)
+        now = row[SITUATION]
+        w = s.weights[now]
+        a = int(answers[v]) if answers.size else -1
+        for x in range(ORDERS):
+            fetch_row(s.pair, first_row(s.pair, pair_key(row[WHOLE + x], a)))
+        probabilities(s, row, rates, contexts, label, real[REAL:])
+        mixed = mix(w, real[REAL:], experts)
+        q_a = 0.0
+        if a == label:
+            q_a = mixed
+        elif 0 <= a < s.counts.size:
+            probabilities(s, row, rates, contexts, a, p)
+            q_a = mix(w, p, experts)
+        best, best_q = mixture_top(s, row, rates, contexts, experts, top, p, label, mixed, a, q_a)
+        up, rest = calibration(s, now, best_q)
+        q = mixed * (up if label == best else rest)
+        real[DELAY] = unknown
+        real[MIXED] = mixed
+        real[TOP_Q] = best_q
+        real[TOP_HIT] = label == best
+        real[PLACEBO_Q] = best_q * up
+        factors(s, real[PLACEBO_Q], label == best, -1.0, -1.0, plain)
+        placebo = dot(plain, s.beta_weights[2, now, : s.beta.size])
+        real[ANSWER_Q] = -1.0
+        added = 1.0
+        if answers.size:
+            real[ANSWER_Q] = q_a * (up if a == best else rest)
+            real[ANSWER_HIT] = a == label
+            real[RATIO] = np.exp(logp[v]) / q if logp.size and logp[v] == logp[v] else -1.0
+            real[SURE] = sure[v] if sure.size and sure[v] == sure[v] else -1.0
+            factors(s, real[ANSWER_Q], a == label, real[RATIO], real[SURE], f)
+            added = dot(f, s.beta_weights[1, now])
         few = WHOLE + 2 * contexts + FEWEST
         if row[few] >= 0 and s.counts[label] == s.numbers[LEAST]:
             row[few] = label  # a hit
         if right.size:
-            mark = np.uint64(best == label) << np.uint64(63)
-            for e in range(experts):
-                mark |= np.uint64(top[e] == label) << np.uint64(e)
-            right[j] = mark
+            right[v] = marks_of(top, experts, label) | np.uint64(best == label) << np.uint64(63)
         if j < start or (answers.size and answers[v] < -1):
             continue
         b = (j - start) // block
@@ -757,13 +818,12 @@ def advance_with(
         for e in range(experts):
             hits[b, e] += top[e] == label
         hits[b, s.weights.shape[1]] += best == label
-        if not points:
-            bits[b, 0] -= np.log2(real[REAL])
-            bits[b, 1] -= np.log2(q)
-            bits[b, 2] += np.log2(added)
-            bits[b, 3] += np.log2(placebo)
-            for e in range(experts):
-                weights[b, e] += w[e]
+        bits[b, 0] -= np.log2(real[REAL])
+        bits[b, 1] -= np.log2(q)
+        bits[b, 2] += np.log2(added)
+        bits[b, 3] += np.log2(placebo)
+        for e in range(experts):
+            weights[b, e] += w[e]
 
 
 @jit
@@ -787,8 +847,7 @@ def advance(
     weights: Floats,
     hits: Ints,
     tries: Ints,
-    right: NDArray[np.uint64],
-    points: bool,
+    right: Marks,
 ) -> None:
     """Answer samples first .. first + known.size - 1 (through ``turn``, if given) in turn, each
     with the labels known to it; then learn until ``until`` labels are known.
@@ -796,8 +855,7 @@ def advance(
     y, answers, logp, sure and groups begin with sample ``first`` (without ``turn``). Sums per block
     of samples, from sample ``start`` on, are added to ``bits`` (base, history, added, placebo) and
     ``weights``, and hits of the top classes to ``hits`` (the last column is the mixture). ``right``
-    gets the same per sample, as bits. Samples with the answer -2 are not scored. ``points``: no
-    probabilities, no mixture.
+    gets the same per sample, as bits. Samples with the answer -2 are not scored.
     """
     f = np.empty(s.beta_weights.shape[2])
     p = np.empty(s.weights.shape[1])
@@ -805,8 +863,84 @@ def advance(
     rates = np.zeros((s.rate.shape[1], 2))
     advance_with(
         s, until, y, answers, logp, sure, groups, last, first, known, turn, order, slot, start,
-        block, bits, weights, hits, tries, right, points, f, p, top, rates,
+        block, bits, weights, hits, tries, right, f, p, top, rates,
     )  # fmt: skip
+
+
+@lean
+def marks_of(top: Ints, experts: int, label: int) -> Any:
+    """One bit per forecaster, set where its top class is the label."""
+    mark = np.uint64(0)
+    for e in range(experts):
+        mark |= np.uint64(top[e] == label) << np.uint64(e)
+    return mark
+
+
+@lean
+def advance_points_with(
+    s: State,
+    until: int,
+    y: Labels,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    right: Marks,
+    row: Ints,
+    top: Ints,
+    rates: Floats,
+) -> None:
+    contexts = contexts_in(s)
+    labels = WHOLE + 2 * contexts
+    mask = s.whole.shape[0] - 1
+    for t in range(known.size + 1):
+        goal = known[t] if t < known.size else until
+        while s.numbers[KNOWN] < goal:
+            i = s.numbers[KNOWN]
+            if order.size:
+                i = order[i]
+            learn_counts(s, s.whole[slot[i] if slot.size else i & mask], contexts)
+        if t == known.size:
+            break
+        j = turn[t] if turn.size else first + t
+        v = j if turn.size else t
+        s.recent[j & (s.recent.size - 1)] = -1
+        s.numbers[ANSWERED] += 1
+        row[LABEL] = y[v]
+        set_contexts(s, j, j - known[t], groups[v], last, contexts, row)
+        if row[NEWEST_THEN] >= 0 and row[NEWEST_THEN] != s.numbers[MAJORITY]:
+            set_rates(s, row, labels, STAY_CLASS, NEXT, rates)
+        tops(s, row, rates, contexts, top)
+        right[v] = marks_of(top, experts_in(s), y[v])
+        kept = s.whole[slot[j] if slot.size else j & mask]
+        for x in range(kept.size):
+            kept[x] = row[x]
+
+
+@jit
+def advance_points(
+    s: State,
+    until: int,
+    y: Labels,
+    groups: Ints,
+    last: int,
+    first: int,
+    known: Ints,
+    turn: Ints,
+    order: Ints,
+    slot: Ints,
+    right: Marks,
+) -> None:
+    """The same as :func:`advance` for the top classes alone: no probabilities, no mixture."""
+    row = np.zeros(WHOLE + 2 * contexts_in(s) + s.rate.shape[1], np.int64)
+    top = np.empty(s.weights.shape[1], np.int64)
+    rates = np.zeros((s.rate.shape[1], 2))
+    advance_points_with(
+        s, until, y, groups, last, first, known, turn, order, slot, right, row, top, rates
+    )
 
 
 @jit
@@ -837,17 +971,16 @@ def rehash(old: Ints, new: Ints) -> None:
 
 @jit
 def count_bits(
-    right: NDArray[np.uint64], scored: NDArray[np.bool_], block: int, hits: Ints, tries: Ints
+    right: Marks, scored: NDArray[np.bool_], first: int, block: int, hits: Ints, tries: Ints
 ) -> None:
-    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty)."""
-    for j in range(right.size):
-        if scored.size and not scored[j]:
+    """Samples and set bits per block, of the ``scored`` samples (all, if it is empty). The entries
+    begin with sample ``first``; samples below 0 do not count."""
+    for i in range(max(0, -first), right.size):
+        if scored.size and not scored[i]:
             continue
-        b = j // block
+        b = (first + i) // block
         tries[b] += 1
-        word = right[j]
-        f = 0
-        while word:
-            hits[b, f] += np.int64(word & np.uint64(1))
-            word >>= np.uint64(1)
-            f += 1
+        word = right[i]
+        row = hits[b]
+        for f in range(row.size):
+            row[f] += np.int64((word >> np.uint64(f)) & np.uint64(1))
