@@ -207,8 +207,8 @@ class ActiveRun:
             yield from steps if self.store is None else self._stored(steps, self.store)
         if loop.step < len(loop.stream):
             self.log(
-                f"{self.path} ended after {loop.step:,} of {len(loop.stream):,} steps (--steps); the"
-                " same command without --steps goes on."
+                f"{self.path} ended after {loop.step:,} of {len(loop.stream):,} steps (--steps);"
+                " the same command without --steps goes on."
             )
             return
         for sentence in _end_notes(Run(self.path), loop):

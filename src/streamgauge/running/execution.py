@@ -66,7 +66,13 @@ class Execution:
             raise StreamgaugeError(
                 f"There is no precision '{self.precision}': take one of {known}."
             )
-        for name, least in (("checkpoint", 0), ("threads", 1), ("steps", 1), ("side_by_side", 1), ("workers", 0)):
+        for name, least in (
+            ("checkpoint", 0),
+            ("threads", 1),
+            ("steps", 1),
+            ("side_by_side", 1),
+            ("workers", 0),
+        ):
             value = getattr(self, name)
             if value is not None and not value >= least:
                 option = name.replace("_", "-")
