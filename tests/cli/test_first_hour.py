@@ -157,3 +157,19 @@ def test_mistakes_in_a_learner_are_sentences(
     found, _, err = call("run", *SMALL, "--learner", "mine.py")
     assert found == code
     assert sentence in err
+
+
+def test_steps_ends_a_run_early_and_the_same_command_goes_on(call: Any, tmp_path: Path) -> None:
+    words = ("run", *SMALL, "--learner", "finetune")
+    code, out, _ = call(*words, "--steps", "4")
+    assert code == 0
+    assert "4 steps (" in out
+    assert "ended after 4 of 10 steps (--steps)" in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (sg.Run(folder).done, sg.Run(folder).step) == (False, 4)
+    code, out, _ = call(*words)
+    assert "goes on from step 4" in out
+    assert "10 steps (6 of them now, " in out
+    assert sg.Run(folder).done
+    code, _, err = call(*words, "--steps", "0")
+    assert (code, "--steps must be at least 1" in err) == (2, True)

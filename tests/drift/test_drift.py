@@ -252,10 +252,10 @@ def sentence(p_value: float, limits: tuple[float, float]) -> str:
 
 
 def test_the_sentence_says_one_of_three_things() -> None:
-    assert sentence(0.001, (0.01, 0.02)).startswith("There is a shift:")
-    assert sentence(0.2, (-0.01, 0.02)).startswith("No shift was detected:")
+    assert sentence(0.001, (0.01, 0.02)).startswith("There is drift:")
+    assert sentence(0.2, (-0.01, 0.02)).startswith("No drift was detected:")
     assert "more than 2.0 points is unlikely" in sentence(0.2, (-0.01, 0.02))
-    assert sentence(0.02, (0.001, 0.02)).startswith("A shift is not certain")
+    assert sentence(0.02, (0.001, 0.02)).startswith("Drift is not certain")
 
 
 def test_the_page_draws_both_curves_and_escapes_names() -> None:
@@ -277,12 +277,31 @@ def test_the_command_answers_for_a_table_and_for_a_stream(tmp_path: Path, monkey
     run = CliRunner()
     done = run.invoke(app, ["data", "shift", "log.csv", "--report", "s.html"])
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("There is a shift:")
+    assert done.output.startswith("There is drift:")
     assert Path("s.html").is_file()
     words = ["data", "shift", "--stream", "markov", "--json"]
     done = run.invoke(app, words, obj={"stream.length": "3000", "stream.rho": "0.5"})
     assert json.loads(done.output)["shift"] is False
-    done = run.invoke(app, ["data", "shift"])
+    done = run.invoke(app, ["drift"])
     assert "a table, or --stream" in str(done.exception)
     done = run.invoke(app, ["data", "shift", "--stream", "markov"], obj={"er.lr": "1"})
     assert "--er.lr has no meaning here" in str(done.exception)
+
+
+def test_a_table_and_the_same_table_as_a_stream_give_one_answer(tmp_path: Path) -> None:
+    """The relation of input and label turns over; the frequencies of the classes do not change."""
+    rng = np.random.default_rng(0)
+    x, late = rng.normal(size=2000), np.arange(2000) >= 1000
+    label = (x > 0) ^ late
+    lines = [f"{value:.4f},{int(y)}" for value, y in zip(x, label, strict=True)]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["a,label", *lines]))
+    answers = []
+    for words in ([str(path)], ["--stream", str(path)]):
+        done = CliRunner().invoke(app, ["drift", *words, "--json"], obj={})
+        assert done.exit_code == 0, done.output
+        answers.append(json.loads(done.stdout))
+    assert answers[0] == answers[1]
+    assert answers[0]["shift"]
+    blind = CliRunner().invoke(app, ["drift", str(path), "--feature", "none"], obj={})
+    assert blind.stdout.startswith("No drift was detected:")

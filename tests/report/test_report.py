@@ -592,7 +592,7 @@ def test_differences_in_words(runs: list[Run], tmp_path: Path) -> None:
 
 
 def _loop(steps: int) -> Any:
-    return SimpleNamespace(step=0, right=0, asked=0, stream=range(steps))
+    return SimpleNamespace(step=0, right=0, asked=0, end=steps)
 
 
 def _watched(console: Console | None, steps: int, quiet: bool = False) -> float:
@@ -614,10 +614,10 @@ def test_one_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture
     _watched(None, 50)
     begin, line = capsys.readouterr().out.splitlines()
     assert begin == "[begin]"
-    assert line.startswith("e[r], seed 3: online 25.0 %, 50 steps in ")
+    assert line.startswith("e[r], seed 3: online 25.0 %, 50 steps (")
 
 
-def test_a_run_taken_up_again_counts_the_steps_made_now(
+def test_a_resumed_run_counts_all_its_steps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Watcher() as watcher:
@@ -625,7 +625,7 @@ def test_a_run_taken_up_again_counts_the_steps_made_now(
         loop = _loop(50)
         for loop.step in range(21, 51):
             progress(loop)
-    assert "er, seed 0: 30 steps in " in capsys.readouterr().out
+    assert "er, seed 0: 50 steps (30 of them now, " in capsys.readouterr().out
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgauge.cli.audits import audit
-from streamgauge.cli.data import data
+from streamgauge.cli.data import data, drift
 from streamgauge.cli.live import live
 from streamgauge.cli.methods import check, cost, list_, pretrain
 from streamgauge.cli.options import no_settings
@@ -36,7 +36,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, tune, realtime, pretrain, cost, live, resume, score, report, diff):
+for command in (
+    demo,
+    run,
+    tune,
+    realtime,
+    pretrain,
+    cost,
+    live,
+    resume,
+    score,
+    report,
+    diff,
+    drift,
+):
     app.command()(command)
 app.command("list")(list_)
 app.command()(audit)
@@ -50,7 +63,18 @@ _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*)((?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL
 FAILED, INTERRUPTED = 3, 130  # exit codes
 RESUMABLE = {"demo", "run", "realtime", "resume", "suite", "tune"}  # commands
 SHORT_SETTINGS = {"check", "live", "run", "tune"}  # commands where --lr is the learner's
-CHECK_SETTINGS = {"check", "cost", "data", "live", "pretrain", "realtime", "run", "suite", "tune"}
+CHECK_SETTINGS = {
+    "check",
+    "cost",
+    "data",
+    "drift",
+    "live",
+    "pretrain",
+    "realtime",
+    "run",
+    "suite",
+    "tune",
+}
 
 
 def main() -> None:

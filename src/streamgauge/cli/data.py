@@ -122,9 +122,9 @@ class DriftOptions:
     seed: Annotated[int, typer.Option(help="Of the samples and permutations drawn.")] = 0
 
 
-@data.command()
+@data.command("shift", help="The old name of `streamgauge drift`.")
 @shared.expand_options
-def shift(
+def drift(
     context: typer.Context,
     table: Annotated[
         Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
@@ -133,26 +133,34 @@ def shift(
     label: Annotated[str | None, shared.column_option("labels")] = None,
     time: Annotated[str | None, shared.column_option("times")] = None,
     feature: Annotated[
-        list[str] | None, typer.Option(help="Column of the input, or an NPZ array; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Column of the input, or an NPZ array; repeatable [all that a stream of the table"
+            " takes]; none for labels alone."
+        ),
     ] = None,
     *,
     options: DriftOptions,
     report: Annotated[Path | None, typer.Option(help="Write a page with a picture here.")] = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say whether a stream changes at all: a model of one period against one of the whole range.
+    """Test whether a stream drifts: a model of one period against one of the whole range.
 
-    As Figure 2 of the CLOC paper, with a test. Settings of a stream are --stream.X. Without inputs
-    the models know only how frequent each class was.
+    As Figure 2 of the CLOC paper, with a test. Settings of a stream are --stream.X. The inputs of a
+    table are those of `--stream TABLE`, so both give one answer; without inputs the models know
+    only how frequent each class was.
 
     Examples:
 
-        streamgauge data shift photos.csv --label place --time taken --report shift.html
+        streamgauge drift mine.csv
 
-        streamgauge data shift elec2.csv --label class --feature nswprice --feature nswdemand
+        streamgauge drift photos.csv --label place --time taken --report drift.html
 
-        streamgauge data shift --stream albums --stream.drift 0
+        streamgauge drift elec2.csv --label class --feature nswprice --feature nswdemand
+
+        streamgauge drift --stream albums --stream.drift 0
     """
+    from streamgauge import catalogue
     from streamgauge.drift import stream_drift, table_drift
     from streamgauge.drift.page import drift_page, method_text
 
@@ -161,21 +169,46 @@ def shift(
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
-        drift = stream_drift(stream_of(stream, context), **vars(options))
+        found = stream_drift(stream_of(stream, context), **vars(options))
     else:
         shared.no_settings(context, ".")
         assert table is not None
-        drift = table_drift(table, features=feature or (), label=label, time=time, **vars(options))
-    written = None if report is None else drift_page(drift).write(report)
+        if feature is None and _has_inputs(table, label, time):
+            how = {"label": label or "", "time": time or "", "order": "time" if time else "given"}
+            found = stream_drift(catalogue.stream(str(table), **how), **vars(options))
+        else:
+            columns = [name for name in feature or () if name != "none"]
+            found = table_drift(table, features=columns, label=label, time=time, **vars(options))
+    written = None if report is None else drift_page(found).write(report)
     if as_json:
-        shared.print_json({**drift.to_dict(), "report": None if written is None else str(written)})
+        shared.print_json({**found.to_dict(), "report": None if written is None else str(written)})
         return
-    print(drift.words)
-    print(method_text(drift))
-    for note in drift.notes:
+    print(found.words)
+    print(method_text(found))
+    for note in found.notes:
         print(f"Note: {note}")
     if written is not None:
         print(f"Report: {written}")
+
+
+def _has_inputs(table: Path, label: str | None, time: str | None) -> bool:
+    """Whether a stream of the table has inputs: it is no log of predictions, no list of images, and
+    has columns besides those of labels, times, users and ids."""
+    from streamgauge.streams.own._guess import stream_for
+    from streamgauge.tables.columns import columns_named
+    from streamgauge.tables.read import open_table
+
+    if not table.is_file() or table.suffix in (".npy", ".npz"):
+        return False
+    names = open_table(table).names
+    if columns_named(names, "prediction") or stream_for(table) != "tabular":
+        return False
+    known = {
+        label,
+        time,
+        *(n for r in ("label", "time", "user", "id") for n in columns_named(names, r)),
+    }
+    return bool(set(names) - known)
 
 
 def stream_of(name: str, context: typer.Context) -> Stream:

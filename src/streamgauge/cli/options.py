@@ -94,6 +94,10 @@ class ExecutionOptions:
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ExecutionOptions):
     threads: Threads = None
+    steps: Annotated[
+        int | None,
+        typer.Option(help="End each run after N steps; without it, the same command goes on."),
+    ] = None
     deterministic: Annotated[
         bool,
         typer.Option(

@@ -93,11 +93,11 @@ class Drift:
             f"{100 * self.whole:.1f} %"
         )
         if self.shift:
-            return f"There is a shift: {numbers}."
+            return f"There is drift: {numbers}."
         if low > 0:
-            return f"A shift is not certain at a false alarm rate of {self.chance:.3g}: {numbers}."
+            return f"Drift is not certain at a false alarm rate of {self.chance:.3g}: {numbers}."
         return (
-            f"No shift was detected: {numbers}; an advantage of more than "
+            f"No drift was detected: {numbers}; an advantage of more than "
             f"{max(high, 0.0):.1f} points is unlikely."
         )
 

@@ -17,8 +17,8 @@ def drift_page(drift: Drift) -> Page:
     """The page, ready to be written."""
     periods = range(1, drift.periods + 1)
     return Page(
-        "Streamgauge: shift",
-        f"Is there a shift in {drift.name}?",
+        "Streamgauge: drift",
+        f"Does {drift.name} drift?",
         [
             drift.words,
             Text(method_text(drift)),
@@ -46,7 +46,7 @@ def method_text(drift: Drift) -> str:
         f"{drift.samples:,} samples of {drift.classes:,} classes in {drift.periods} periods of "
         f"equally many samples; models are {models}. Each learnt from {drift.trained_on:,} "
         f"samples; {drift.tested_on:,} others were tested, at least {drift.gap:,} samples away "
-        f"from any that were learnt. False alarms: {drift.chance:.3g} of streams without a shift."
+        f"from any that were learnt. False alarms: {drift.chance:.3g} of streams without drift."
     )
 
 
@@ -70,7 +70,7 @@ def _over_time(drift: Drift) -> Figure:
         "Accuracy over time",
         f"Shaded is the period that one of the models learnt from ({drift.shown} of "
         f"{drift.periods}); the other learnt from as many samples of all periods. Bands are 95 % "
-        "intervals. Where there is a shift, the accuracy of the first model falls outside its "
+        "intervals. Where there is drift, the accuracy of the first model falls outside its "
         "period.",
         traces,
         "time" if dated else "position in the stream, samples",

@@ -243,7 +243,7 @@ class Watcher:
         def progress(loop: Loop) -> None:
             nonlocal first, shown, shown_at, cost, bar
             now = time.perf_counter()
-            step, steps = loop.step, len(loop.stream)
+            step, steps = loop.step, loop.end
             if shown_at < 0:
                 first = shown_at = step - 1
             since = now - shown
@@ -261,7 +261,8 @@ class Watcher:
                 self._bar.remove_task(bar)
             self._bar.refresh()
             if step == steps:
-                taken = f"{steps - first} steps in {now - began:.1f} s"
+                now_taken = f"{steps - first:,} of them now, " if first > 0 else ""
+                taken = f"{steps} steps ({now_taken}{now - began:.1f} s)"
                 self.say(f"{learner}, seed {seed}: {online}{taken}")
             shown, shown_at = time.perf_counter(), step
             cost = shown - now

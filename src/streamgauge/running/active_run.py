@@ -200,10 +200,17 @@ class ActiveRun:
         if loop is None:
             return
         with determinism.explain_refusals():
-            steps = loop.steps(self.execution.checkpoint, with_prefetch(loop, self.progress))
+            progress = with_prefetch(loop, self.progress)
+            steps = loop.steps(self.execution.checkpoint, progress, self.execution.steps)
             if self.ranks is not None:
                 loop.meter.total, steps = self.ranks.total, self.ranks.and_wait(steps)
             yield from steps if self.store is None else self._stored(steps, self.store)
+        if loop.step < len(loop.stream):
+            self.log(
+                f"{self.path} ended after {loop.step:,} of {len(loop.stream):,} steps (--steps);"
+                " the same command without --steps goes on."
+            )
+            return
         for sentence in _end_notes(Run(self.path), loop):
             self.log(sentence)
 

@@ -31,6 +31,7 @@ class ExecutionOptions(TypedDict, total=False):
     deterministic: bool
     side_by_side: int | None
     threads: int | None
+    steps: int | None
     profile: Profile | None
     log: Logger
     on: str  # "local" or "ray"
@@ -50,6 +51,7 @@ class Execution:
     deterministic: bool = False  # refuse operations without a deterministic algorithm
     side_by_side: int | None = None  # runs at once on a GPU; None: as many as fit
     threads: int | None = None  # CPU threads; None: chosen per network
+    steps: int | None = None  # end a run after so many steps of its stream; it can be resumed
     profile: Profile | None = None  # measures where the time goes
     log: Logger = print
     cluster: Cluster | None = None  # None: this machine
@@ -64,7 +66,13 @@ class Execution:
             raise StreamgaugeError(
                 f"There is no precision '{self.precision}': take one of {known}."
             )
-        for name, least in (("checkpoint", 0), ("threads", 1), ("side_by_side", 1), ("workers", 0)):
+        for name, least in (
+            ("checkpoint", 0),
+            ("threads", 1),
+            ("steps", 1),
+            ("side_by_side", 1),
+            ("workers", 0),
+        ):
             value = getattr(self, name)
             if value is not None and not value >= least:
                 option = name.replace("_", "-")

@@ -61,6 +61,7 @@ class Loop:
         self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
         self.adapter.check_needs()
         self.version = 0
+        self.end = len(stream)  # the step that `steps` stops at
         self.right = self.asked = 0  # correct answers and answers without a shift
         self.lookahead = LookAhead(
             stream, protocol.shifts, str(protocol.thin), self.adapter.answers_cheaply
@@ -97,7 +98,7 @@ class Loop:
     ) -> Iterator[None]:
         """Like `run`, one step per iteration, so that several loops can be interleaved."""
         last = time.monotonic()
-        end = len(self.stream) if until is None else min(until, len(self.stream))
+        end = self.end = len(self.stream) if until is None else min(until, len(self.stream))
         while self.step < end:
             with self.engine.scope():
                 for event in self.schedule.play_step():
