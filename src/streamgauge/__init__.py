@@ -30,13 +30,14 @@ _LAZY = {
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
     "audit_log": "streamgauge.audit",
+    "compare": "streamgauge.report",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
     "resume": "streamgauge.running.runner",
     "run": "streamgauge.running.runner",
     "schedule": "streamgauge.cost.clock",
-    "score": "streamgauge.metrics",
+    "score": "streamgauge.report",
 }
 
 __all__ = [*_LAZY, "stream"]
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
     from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError
     from streamgauge.learners.base import Batch as Batch
-    from streamgauge.metrics import score as score
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
+    from streamgauge.report import compare as compare
     from streamgauge.report import plot as plot
+    from streamgauge.report import score as score
     from streamgauge.running.execution import Execution as Execution
     from streamgauge.running.protocol import Protocol as Protocol
     from streamgauge.running.runner import resume as resume
