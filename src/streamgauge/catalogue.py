@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,10 +55,25 @@ class Recipe:
     config: Any = None
     code: str = ""  # hash of its behaviour or of a user's file: see `learners/behaviour.py`
 
-    def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
+    def build(
+        self,
+        spec: Spec,
+        source: Gate,
+        seed: int,
+        device: torch.device,
+        share: Callable[[Learner], Learner] | None = None,
+    ) -> Learner:
+        """A new learner, on standardised inputs where the source asks for it. `share` distributes
+        its work over processes."""
         config = () if self.config is None else (self.config,)
-        learner: Learner = self.kind(spec, source, seed, device, *config)
-        return learner
+
+        def make(gate: Gate) -> Learner:
+            learner: Learner = self.kind(spec, gate, seed, device, *config)
+            return learner if share is None else share(learner)
+
+        from streamgauge.learners.scaled import build_scaled  # imports torch
+
+        return build_scaled(make, source)
 
     @property
     def needs(self) -> list[str]:

@@ -89,6 +89,7 @@ class Network(Checkpointed, HasPublishedVariant):
                 f"passes must be at least 1 and recall at least 0, not {config.passes} and "
                 f"{config.recall}."
             )
+        models.refuse_unused_normalisation(config, spec.input_shape)
         self.config, self.source, self.seed, self.device = config, source, seed, device
         self.model = self.build_model(spec, seed).to(device)
         models.suit(self.model, device, config.precision)
