@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from streamgauge.streams.resident import Resident
 
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.scaled import build_scaled
 from streamgauge.streams import Gate
-from streamgauge.streams.resident import Resident
 from streamgauge.streams.scaling import CLIP, ROWS, OnlineScaler, location_and_spread
 from streamgauge.streams.source import VectorSource
 
