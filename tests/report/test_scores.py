@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +151,17 @@ def test_compare_refuses_what_cannot_be_paired(folder: Path, tmp_path: Path) -> 
     with pytest.raises(StreamgaugeError, match="did you mean 'kappa'"):
         sg.compare(blind, majority, metric="kapa")
     assert "1 run without a partner" in str(sg.compare(blind, majority[1:]))
+
+
+def test_the_python_part_of_the_page_runs_as_written(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    (code,) = re.findall(r"```python\n(import streamgauge as sg\n\n.*?)```", page, re.DOTALL)
+    (tmp_path / "runs").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace('"er"', '"majority"'), {})
+    assert "blind is better than majority by" in capsys.readouterr().out
