@@ -220,7 +220,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("run", *SMALL, "--learner", "blind", "--protocol.probe", "end"), "nothing to probe"),
         (("check", "er", "--device", "foo"), "There is no device 'foo'"),
         (("run", "missing.toml"), "missing.toml cannot be read"),
-        (("run", "--stream", "markov", "--learner", "er"), "takes images"),
+        (("run", "--stream", "markov", "--learner", "er", "--er.model", "cnn4"), "takes images"),
         (("score", "nowhere"), "There is no folder nowhere"),
         (("score", "."), "There is no run in ."),
         (("diff", ".", "."), "is not a run folder"),
@@ -237,7 +237,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("live", "--learner", "er", "--lines", "--port", "0"), "either over HTTP"),
         (("live", "--learner", "er", "--port", "0", "--stream", "albums"), "or serve one"),
         (("nonsense",), "No such command"),
-        (("run", "--nonsense"), "No such option"),
+        (("run", "--nonsense"), "There is no option --nonsense. The options are"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(

@@ -70,6 +70,14 @@ def test_the_tables_of_scikit_learn(name: str, tmp_path: Path) -> None:
     assert accuracy(stream, "er", tmp_path, model="mlp") > least - 0.02
 
 
+def test_a_table_of_river(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("river.datasets")
+    rows = [(list(x.values()), y) for x, y in datasets.Phishing().take(400)]
+    x, y = (np.array(part, float) for part in zip(*rows, strict=True))
+    stream = sg.stream("tabular", path=write_csv(tmp_path / "t.csv", x, y.astype(int)))
+    assert accuracy(stream, "slda", tmp_path) > 0.8
+
+
 def test_shifted_and_stretched_columns_change_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(0, 2, 600)

@@ -40,13 +40,14 @@ def of_stream(stream: sg.streams.Stream) -> Meaning:
     return meaning
 
 
-def by_tabular(path: Path) -> Meaning:
+def by_tabular(path: Path, encoding: str = "utf-8") -> Meaning:
     """With the settings that need times and users, without which such numbers are inputs."""
-    head = path.read_text().splitlines()[0].lower()
+    head = path.read_text(encoding).splitlines()[0].lower()
     timed = any(word in head for word in ("time", "taken", "ts", "created_at"))
     needs = {"order": "time"} if timed else {}
     needs |= {"step": "album"} if "user" in head else {}
-    return of_stream(sg.stream("tabular", path=str(path), drop=("path",), **needs))
+    drop = ("path",) if "path" in head else ()
+    return of_stream(sg.stream("tabular", path=str(path), drop=drop, **needs))
 
 
 def by_manifest(path: Path) -> Meaning:
@@ -162,6 +163,10 @@ SAME: dict[str, tuple[str, Meaning]] = {
     "leading zeros": (labels("007", "7"), {"label": ["007", "7"]}),
     "ids far apart": (labels("94103", "10001"), {"label": ["94103", "10001"]}),
     "NA among names": (labels("DE", "NA"), {"label": ["DE", "NA"]}),
+    "an index of pandas": ("," + times("7", "9").replace("\nimg", "\n0,img"),
+                           {"label": ["0", "1"], "time": [7, 9]}),
+    "row names of R": (times("7", "9").replace("\nimg", "\n0,img"),
+                       {"label": ["0", "1"], "time": [7, 9]}),
     "users as numbers": (table("label,user", "0,7", "1,9"), {"user": [7, 9]}),
 }  # fmt: skip
 REFUSED = {
@@ -219,6 +224,69 @@ def test_every_reader_refuses_the_same(tmp_path: Path, reader: str, case: str) -
         return
     with pytest.raises(StreamgaugeError, match=sentence):
         READERS[reader](write(tmp_path, text))
+
+
+ARFF = {
+    "ranges": "@attribute a REAL [0,5]\n@attribute b real[0,1]\n{}\n@data\n1,2,{}\n3,4,{}",
+    "integers with a point": "@attribute a integer\n{}\n@data\n1.0,{}\n2,{}",
+    "spaces": "@attribute a numeric\n{}\n@data\n1 {}\n2   {}",
+    "tabs": "@attribute\ta\tnumeric\n{}\n@data\n1\t{}\n2\t{}",
+    "weights": "@attribute a numeric\n{}\n@data\n1,{},{{2}}\n2,{},{{0.5}}",
+    "a comma at the end": "@attribute a numeric\n{}\n@DATA\n1,{},\n2,{},",
+    "quoted names": "@attribute 'a b' {{'v 1','v,2'}}\n{}\n@data\n'v 1',{}\n'v,2',{}",
+    "CRLF and comments": "% of\r\n@attribute a numeric\r\n{}\r\n@data\r\n% no\r\n1,{}\r\n2,{}\r\n",
+}
+
+
+@pytest.mark.parametrize("named", ["class", "delayed"])
+@pytest.mark.parametrize("case", ARFF)
+def test_any_arff_has_one_meaning(tmp_path: Path, case: str, named: str) -> None:
+    """Where no name tells, the label is the last attribute, as Weka has it."""
+    path = tmp_path / "table.arff"
+    text = ARFF[case].format(f"@attribute {named} {{café, 7}}", "café", "7")
+    for encoding in ("utf-8", "latin-1"):
+        path.write_bytes(("@relation r\n" + text).encode(encoding))
+        assert by_audit(path)["label"] == ["café", "7"]
+        if case != "quoted names":  # inputs are numbers
+            assert by_tabular(path, encoding)["label"] == ["café", "7"]
+
+
+def test_labels_in_another_file(tmp_path: Path) -> None:
+    data = tmp_path / "weather.data"
+    data.write_text(" 1.5  14 14\n 2.5 13  12 \n3.5 11 10\n")
+    (tmp_path / "weather.labels").write_text("1\n2\n1\n")
+    assert by_audit(data)["label"] == by_tabular(data)["label"] == ["1", "2", "1"]
+    other = tmp_path / "other.txt"
+    other.write_text("rain\nsun\nrain\n")
+    stream = sg.stream("tabular", path=str(data), label=str(other))
+    assert of_stream(stream)["label"] == ["rain", "sun", "rain"]
+    assert stream.spec.input_shape == (3,)
+    assert stream.settings["label"] == str(other)
+    log = PredictionLog(data, label=str(other))
+    assert spelled(join(list(log.pieces())).label, list(log.classes.numbers)) == [
+        "rain", "sun", "rain"
+    ]  # fmt: skip
+    other.write_text("class\nrain\nsun\n")
+    for read in (
+        lambda: sg.stream("tabular", path=str(data), label=str(other)),
+        lambda: list(PredictionLog(data, label=str(other)).pieces()),
+    ):
+        with pytest.raises(StreamgaugeError, match=r"3 rows, but .*other.txt' has 2 labels"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0,14,tcp,14,normal\n1,13,udp,14,normal\n2,9,udp,1,attack\n",
+     "p,x,s,n,t,p\ne,x,s,y,t,a\np,b,s,n,t,p\n"],
+)  # fmt: skip
+@pytest.mark.parametrize("reader", [by_audit, by_tabular])
+def test_no_header_is_not_taken_for_names_that_come_twice(
+    tmp_path: Path, text: str, reader: Callable[[Path], Meaning]
+) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(StreamgaugeError, match="the columns are column_1, column_2"):
+        reader(tmp_path / "table.csv")
 
 
 NAMES = np.array(["UP", "DOWN"])

@@ -179,7 +179,7 @@ def test_headers() -> None:
     assert len(open_table(iris.encode()).read()) == 2
     assert open_table(iris.encode()).row_name(1) == "Line 2"
     assert names("a,b\nx,y\n") == ["a", "b"]
-    assert names(",0,1,2,label\n0,5,6,7,a\n1,5,6,8,b\n") == ["column_1", "0", "1", "2", "label"]
+    assert names(",0,1,2,label\n0,5,6,7,a\n1,5,6,8,b\n") == ["row_name", "0", "1", "2", "label"]
     assert names("country,2019,2020,2021\nDE,1,2,3\n") == ["country", "2019", "2020", "2021"]
     assert names("\n\nlabel\n0\n1\n") == ["label"]
     assert names('"a, b";c\n1;2\n') == ["a, b", "c"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from streamgauge.cli.options import Device, Out, settings_of
+from streamgauge.cli.options import Device, Out, learner_settings, settings_of
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import RUNS, coerce
 
@@ -70,7 +70,8 @@ def live(
     from streamgauge.streams import Spec
 
     name = catalogue.learner(learner).name
-    settings = settings_of(context, "stream", name)
+    given = learner_settings(context, [learner], stream)
+    settings = settings_of(context, "stream", name, given=given)
     recipe = catalogue.learner(learner, **settings[name])
     shift_samples = coerce(shifts, tuple[int, ...], "--shifts")
     trainer_kind = coerce(trainer, Literal["process", "thread"], "--trainer")

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import AsJson, Device, StreamName, Threads, print_json, settings_of
+from streamgauge.cli.options import (
+    AsJson,
+    Device,
+    StreamName,
+    Threads,
+    learner_settings,
+    print_json,
+    settings_of,
+)
 from streamgauge.errors import StreamgaugeError, nearest
 
 
@@ -72,7 +80,8 @@ def check(
     from streamgauge.running.conformance import check_learner
 
     name = catalogue.learner(learner).name
-    settings = settings_of(context, name)[name]
+    given = learner_settings(context, [learner])
+    settings = settings_of(context, name, given=given)[name]
     results = check_learner(catalogue.learner(learner, **settings), str(device_named(device)))
     passed = all(result.passed is not False for result in results)
     if as_json:

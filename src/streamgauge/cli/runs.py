@@ -77,11 +77,14 @@ def run(
     from streamgauge.running.runner import run_all
 
     given = _read_toml(file) if file else {}
+    settings = shared.learner_settings(
+        context, learner or given.get("learners", ()), stream or given.get("stream")
+    )
     if tuned:
         from streamgauge.tuning.chosen import into
 
         given |= {"stream": stream} if stream else {}
-        given["settings"] = {**given.get("settings", {}), **context.obj}
+        given["settings"] = {**given.get("settings", {}), **settings}
         given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
         learner = given["learners"]
     folder = out or Path(given.pop("out", RUNS))
@@ -93,7 +96,7 @@ def run(
         "budget": budget,
         "gradient_steps": gradient_steps,
         "baselines": baselines,
-        "settings": {**given.get("settings", {}), **context.obj},
+        "settings": {**given.get("settings", {}), **settings},
     }
     given |= {name: value for name, value in chosen.items() if value is not None}
     if given.get("stream") is None:

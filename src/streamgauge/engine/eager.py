@@ -80,6 +80,11 @@ def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
     """The learner's scores, refused unless there is one for each class that may come."""
     scores = learner.predict(x)
     wanted = (len(x), classes)
+    if not hasattr(scores, "shape"):
+        raise StreamgaugeError(
+            f"predict must return a tensor or array of scores of shape {wanted}, one column per"
+            f" class, not {scores if scores is None else 'a ' + type(scores).__name__}."
+        )
     if tuple(scores.shape) != wanted:
         raise StreamgaugeError(
             f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."

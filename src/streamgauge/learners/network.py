@@ -130,7 +130,8 @@ class Network(Checkpointed, HasPublishedVariant):
         config = self.config
         model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
         if config.weights:
-            file = weights_file(config.weights, config.model, self.source)
+            name = models.model_name(config.model, spec.input_shape)
+            file = weights_file(config.weights, name, self.source)
             models.load_weights(model, file, mean=config.mean, std=config.std)
         return model
 

@@ -92,6 +92,7 @@ def serve(
     log = log or partial(print, file=sys.stderr, flush=True)
     require_local_host(host, anywhere)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    recipe = recipe.for_inputs(spec.input_shape)
     _check(spec, recipe, batch, waiting, connections, class_names, scale)
     torch_device = device_named(device)
     asked: dict[str, Any] = {

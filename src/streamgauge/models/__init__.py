@@ -11,7 +11,7 @@ from streamgauge.models.base import (
     refuse_unused_normalisation,
     to_float,
 )
-from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, suit
+from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, model_name, suit
 from streamgauge.models.small import closed_form, slopes
 from streamgauge.models.weights import Loaded, load_weights
 
@@ -28,6 +28,7 @@ __all__ = [
     "closed_form",
     "has_bfloat16",
     "load_weights",
+    "model_name",
     "refuse_unused_normalisation",
     "slopes",
     "suit",

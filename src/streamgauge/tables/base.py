@@ -46,6 +46,7 @@ class TableReader(ABC):
     name: str  # what messages call it
     names: list[str]
     rows: int | None = None  # None where only reading tells
+    usual_label = ""  # the column that is the label by a custom of the format, where no name tells
 
     @abstractmethod
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
@@ -115,7 +116,11 @@ def open_bytes(data: Path | bytes) -> BinaryIO:
     compression = COMPRESSIONS.get(data.suffix.lower())
     if compression == "zip":
         archive = zipfile.ZipFile(data)
-        members = [member for member in archive.namelist() if not member.endswith("/")]
+        members = [
+            member
+            for member in archive.namelist()
+            if not member.endswith("/") and not member.startswith("__MACOSX/")
+        ]
         if len(members) != 1:
             raise StreamgaugeError(f"{data} holds {len(members)} files: unpack the one to read")
         return archive.open(members[0])  # type: ignore[return-value]

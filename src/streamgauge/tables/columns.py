@@ -61,8 +61,10 @@ def choose(
     table: str,
     option: str = "--stream.",
     needed: Sequence[str] = (),
+    usual_label: str = "",
 ) -> dict[str, str]:
     """Role -> column. `given` names a column for a role, "none" to leave it out, "" to guess.
+    `usual_label` is the label where no name tells (see `TableReader`).
 
     `option` begins the options by which users name a column; "" where there are none. A role in
     `needed` without a column is an error.
@@ -97,6 +99,9 @@ def choose(
             )
         if fits:
             chosen[role] = fits[0]
+    free = [column for column in columns if column not in chosen.values()]
+    if "label" in roles and not chosen.get("label") and not given.get("label"):
+        chosen |= {"label": usual_label} if usual_label in free else {}
     for role in needed:
         if role not in chosen:
             raise StreamgaugeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
-from streamgauge.tables.columns import choose, require
+from streamgauge.tables.columns import announce, choose, columns_named, require
 from streamgauge.tables.late import LabelledParquet
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable, JsonLines, TextTable
@@ -47,6 +47,79 @@ def open_table(data: Any, name: str = "", header: bool | None = None) -> TableRe
     return _open_path(Path(data), name or str(data), header)
 
 
+def open_labelled(data: Any, name: str, label: str | None) -> tuple[TableReader, str | None]:
+    """A table, and the column of its label as far as `label` names one. `label` may also be a file
+    with a label per row; where no column has the name of a label, it is also looked for next to
+    the table: mine.labels, mine_labels.dat and so on for mine.dat."""
+    reader = open_table(data, name)
+    if label in reader.names or label == "none" or not isinstance(data, str | Path):
+        return reader, label
+    file = Path(label).expanduser() if label else _labels_next_to(Path(data), reader)
+    if file is None or not file.is_file():
+        return reader, label
+    labelled = LabelledTable(reader, file)
+    if not label:
+        announce(f"{reader.name}: the labels are those of '{file}'.")
+    return labelled, labelled.label
+
+
+def _labels_next_to(path: Path, reader: TableReader) -> Path | None:
+    if not path.is_file() or columns_named(reader.names, "label") or reader.usual_label:
+        return None
+    stem, ending = path.name.partition(".")[0], path.suffix
+    names = [f"{stem}.labels", f"{stem}.label", f"{stem}.lab"]
+    names += [f"{stem}{mark}{word}{ending}" for mark in "_-." for word in ("labels", "label")]
+    files = [path.with_name(name) for name in names if path.with_name(name).is_file()]
+    return files[0] if len(files) == 1 else None
+
+
+class LabelledTable(TableReader):
+    """A table, and the labels of its rows in another file."""
+
+    def __init__(self, table: TableReader, file: Path) -> None:
+        self.table, self.name, self.file = table, table.name, file
+        labels = TextTable(file, f"'{file}'", header=False)
+        if len(labels.names) != 1:
+            raise StreamgaugeError(
+                f"'{file}' has {len(labels.names)} columns: a file of labels has one, with a label"
+                " per row."
+            )
+        self.label = "label" if "label" not in table.names else f"label of {file.name}"
+        self.labels = labels.read(text=labels.names)[0]
+        if columns_named([str(self.labels[0])], "label"):  # a header
+            self.labels = self.labels.slice(1)
+        self.names = [*table.names, self.label]
+
+    def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
+        wanted = [name for name in names if name != self.label] or self.table.names[:1]
+        at = 0
+        for piece in self.table._tables(wanted, text):
+            yield self._joined(piece, at).select(list(names))
+            at += len(piece)
+        self._check(at)
+
+    def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
+        wanted = [name for name in names if name != self.label] or self.table.names[:1]
+        whole = self.table._whole(wanted, text)
+        self._check(len(whole))
+        return self._joined(whole, 0).select(list(names))
+
+    def _joined(self, piece: pa.Table, at: int) -> pa.Table:
+        labels = self.labels.slice(at, len(piece))
+        missing = pa.nulls(len(piece) - len(labels), labels.type)
+        return piece.append_column(self.label, pa.chunked_array([*labels.chunks, missing]))
+
+    def _check(self, rows: int) -> None:
+        if rows != len(self.labels):
+            raise StreamgaugeError(
+                f"{self.name} has {rows:,} rows, but '{self.file}' has {len(self.labels):,} labels:"
+                " every row needs one."
+            )
+
+    def row_name(self, row: int) -> str:
+        return self.table.row_name(row)
+
+
 class RoleTable:
     """A table, and which of its columns is the label, the time and so on.
 
@@ -64,9 +137,12 @@ class RoleTable:
         extra: Sequence[str],
         extra_role: str,
     ) -> None:
-        self.source = open_table(data, name)
+        label = given.get("label") if "label" in roles else "none"
+        self.source, label = open_labelled(data, name, label)
         self.name, names = self.source.name, self.source.names
-        self.roles = choose(names, roles, given, self.name, "--", needed)
+        given = {**given, "label": label}
+        usual = self.source.usual_label
+        self.roles = choose(names, roles, given, self.name, "--", needed, usual)
         self.guessed = [role for role in self.roles if not given.get(role)]
         for column in extra:
             require(names, column, extra_role, self.name)

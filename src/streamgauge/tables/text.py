@@ -79,7 +79,7 @@ class TextTable(TableReader):
                 head = text
         self.has_header = _has_header(records) if header is None else header
         self.skipped_lines = ends[0] if self.has_header else 0
-        self.names = _column_names(records[0], self.has_header, name)
+        self.names = _column_names(records, self.has_header, name)
         self.quoted = b'"' in head  # only quoted cells can hold line breaks
         self.decimal_comma = self.separator != "," and _decimal_comma(records[self.has_header :])
 
@@ -175,9 +175,10 @@ def _separator(lines: Sequence[str], by_spaces: bool) -> str:
     mark = max(SEPARATORS, key=first.count)
     if first.count(mark):
         return mark
-    rows = [line.split() for line in lines[: min(50, max(len(lines) - 1, 2))]]
-    width = len(rows[0])
-    if width == 1 or any(len(row) != width for row in rows):
+    rows = [re.findall(r'"[^"]*"|\S+', line) for line in lines[: min(50, max(len(lines) - 1, 2))]]
+    width = len(rows[1] if len(rows) > 1 else rows[0])
+    # R leaves the name of the first column out.
+    if width == 1 or len(rows[0]) - width not in (0, -1) or any(len(r) != width for r in rows[1:]):
         return ","
     columns = list(zip(*rows[1:], strict=True))
     numbers = sum(all(_is_number(cell) for cell in column) for column in columns)
@@ -208,19 +209,32 @@ def _is_number(cell: str) -> bool:
 
 def _has_header(records: Sequence[Sequence[str]]) -> bool:
     """The first record is data, where one of its cells is a number, none is a name of a role and no
-    name stands above numbers.
+    name stands above numbers; where a number comes twice in it; and where it is text of which most
+    comes again in its columns.
 
     Names that count up (0, 1, 2, or two years above other numbers) are a header.
     """
     first, below = records[0], records[1:]
+    if not below:
+        return True
     numbers = [cell.strip() for cell in first if _is_number(cell)]
-    if not numbers or not below:
-        return True
-    if len(set(numbers)) == len(numbers) and _names_a_role(first, below):
-        return True
-    return _counts_up(first, numbers, below) or any(
+    if len(set(numbers)) < len(numbers):
+        return False
+    above_numbers = any(
         _is_name(cell) and _is_number(under) for cell, under in zip(first, below[0], strict=False)
     )
+    if not numbers:
+        return above_numbers or not _are_values(first, below)
+    return _names_a_role(first, below) or _counts_up(first, numbers, below) or above_numbers
+
+
+def _are_values(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether most cells of a record of text come again in their columns."""
+    again = sum(
+        any(cell.strip() == row[at].strip() for row in below if at < len(row))
+        for at, cell in enumerate(first)
+    )
+    return 2 * again > len(first)
 
 
 def _is_name(cell: str) -> bool:
@@ -256,9 +270,14 @@ def _is_year(cell: str) -> bool:
     return bool(re.fullmatch(r"(19|20)\d\d", cell.strip()))
 
 
-def _column_names(first: Sequence[str], has_header: bool, name: str) -> list[str]:
-    """Trimmed; a column without a name is called by its number."""
-    names = [cell.strip() if has_header else "" for cell in first]
+def _column_names(records: Sequence[Sequence[str]], has_header: bool, name: str) -> list[str]:
+    """Trimmed; a column without a name is called by its number. The first one is `row_name`, where
+    pandas wrote an index without a name, or R wrote rows of one cell more than the header has."""
+    names = [cell.strip() if has_header else "" for cell in records[0]]
+    if has_header and len(names) > 1 and any(names):
+        if len(records) > 1 and all(len(row) == len(names) + 1 for row in records[1:]):
+            names.insert(0, "")
+        names[0] = names[0] or "row_name"
     names = [cell or f"column_{number}" for number, cell in enumerate(names, start=1)]
     refuse_repeated_names(names, name)
     return names
@@ -287,6 +306,8 @@ class ArffTable(TextTable):
         with readable(name), open_bytes(data) as file:
             self.header = read_header(read_lines(file), name)
         self.names = self.header.names
+        if self.names and self.names[-1] in self.header.nominal:
+            self.usual_label = self.names[-1]
         refuse_repeated_names(self.names, name)
         self.separator, self.skipped_lines = ",", 0
         self.quoted, self.decimal_comma = True, False
@@ -299,7 +320,9 @@ class ArffTable(TextTable):
     def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
         options = super()._options(names, text)
         convert = options["convert_options"]
-        convert.column_types = {name: self.header.types[name] for name in names}
+        convert.column_types = {
+            name: pa.string() if name in text else self.header.types[name] for name in names
+        }
         convert.null_values = ["?", ""]
         convert.strings_can_be_null = True
         convert.quoted_strings_can_be_null = False

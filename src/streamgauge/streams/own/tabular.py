@@ -28,7 +28,7 @@ from streamgauge.tables.columns import (
     plain_name,
     require,
 )
-from streamgauge.tables.read import open_table
+from streamgauge.tables.read import LabelledTable, open_labelled
 from streamgauge.tables.roles import code_labels, read_columns
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.values import Vocabulary, clean_text, is_text, numbers
@@ -45,7 +45,7 @@ class Config(Arrangement):
     path: str = ""  # CSV, ARFF, Parquet, Arrow or JSON lines
     batch: int = 0  # samples per step; 0: one by one, and with albums up to 10
     scale: Literal["online", "none"] = "online"  # standardise by what was trained, or not at all
-    label: str = ""  # its column; "" guesses from the names
+    label: str = ""  # its column, or a file with a label per row; "" guesses
     time: str = ""  # column of times; "" guesses for order=time or if it is text, "none": an input
     user: str = ""  # column of users; "" guesses for step=album, "none" makes it an input
     id: str = ""  # column of ids, which is no input; "" guesses, "none" makes it an input
@@ -62,7 +62,10 @@ def build(config: Config) -> Stream:
     if config.batch == 0:
         config = replace(config, batch=10 if config.step == "album" else 1)
     settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
-    return table_stream(open_table(file, f"'{file}'"), f"'{file.name}'", config, settings)
+    reader, _ = open_labelled(file, f"'{file}'", config.label)
+    if isinstance(reader, LabelledTable):
+        settings["label"], config = str(reader.file.resolve()), replace(config, label=reader.label)
+    return table_stream(reader, f"'{file.name}'", config, settings)
 
 
 def table_stream(
@@ -76,7 +79,8 @@ def table_stream(
     _refuse_two_labels(kept, config, where)
     needs = {"label": True, "time": config.order == "time", "user": config.step == "album"}
     wanted = [role for role in _ROLES if given[role] or needs.get(role)]
-    roles = choose(kept, wanted, given, where, needed=["label"])
+    usual = reader.usual_label
+    roles = choose(kept, wanted, given, where, needed=["label"], usual_label=usual)
     table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
     rows = Rows(len(table), where, reader.row_name)
     label, class_names = code_labels(table[roles["label"]], rows)
