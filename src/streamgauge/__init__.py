@@ -11,6 +11,7 @@ Everything below is imported at its first use, so that `import streamgauge` stay
 from __future__ import annotations
 
 from importlib import import_module
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.versions import VERSION, install
@@ -30,13 +31,14 @@ _LAZY = {
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
     "audit_log": "streamgauge.audit",
+    "compare": "streamgauge.report",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
     "resume": "streamgauge.running.runner",
     "run": "streamgauge.running.runner",
     "schedule": "streamgauge.cost.clock",
-    "score": "streamgauge.metrics",
+    "score": "streamgauge.report",
 }
 
 __all__ = [*_LAZY, "stream"]
@@ -47,10 +49,11 @@ if TYPE_CHECKING:
     from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError
     from streamgauge.learners.base import Batch as Batch
-    from streamgauge.metrics import score as score
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
+    from streamgauge.report import compare as compare
     from streamgauge.report import plot as plot
+    from streamgauge.report import score as score
     from streamgauge.running.execution import Execution as Execution
     from streamgauge.running.protocol import Protocol as Protocol
     from streamgauge.running.runner import resume as resume
@@ -62,41 +65,24 @@ if TYPE_CHECKING:
     from streamgauge.streams import arrange as arrange
 
 
-def stream(x: Any, y: Any = None, /, **settings: Any) -> Stream:
-    """A stream from one's own arrays, or a built-in one by name.
+def stream(data: Any, y: Any = None, /, **settings: Any) -> Stream:
+    """A stream of one's own data, or a built-in one by name.
 
-    Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays, the columns
-    `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`.
-    Arrays may also be tensors.
+    - `sg.stream(x, y)`: arrays or tensors, with labels
+    - `sg.stream(frame, label="y", time="t", user="u")`: a data frame (pandas, polars, Arrow) or a
+      dictionary of columns; the other columns are the inputs, and numbers are standardised online
+    - `sg.stream(data)`: a scikit-learn `Bunch`, a Hugging Face `Dataset`, a torch `TensorDataset`,
+      any data set with `__len__` and `__getitem__` that gives (input, label), or an iterator of
+      such pairs, whose first 100,000 are used (`limit=N`)
+    - `sg.stream("albums")`: a built-in stream, or the path of a file
+
+    Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays and data sets,
+    the columns `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`; for
+    data frames those of `streamgauge list tabular`.
     """
-    if isinstance(x, str):
-        return import_module("streamgauge.catalogue").stream(x, **settings)  # type: ignore[no-any-return]
-    from streamgauge.errors import StreamgaugeError, nearest
-    from streamgauge.settings import configure, setting_types
-    from streamgauge.streams import Arrangement, ArraySource, arrange
-    from streamgauge.streams.source import KNOWN_COLUMNS
-
-    if y is None:
-        raise StreamgaugeError("A stream from arrays needs labels: stream(x, y).")
-    how = {name: settings.pop(name) for name in setting_types(Arrangement) if name in settings}
-    for name in settings:
-        if name not in (known := (*KNOWN_COLUMNS, "classes", "class_names")):
-            hint = nearest(name, [*known, *setting_types(Arrangement)])
-            raise StreamgaugeError(f"A stream has no setting '{name}'; {hint}")
-    arrangement = configure(Arrangement, how, "stream")
-    # Built-in streams have tasks by default, so there they may be left over from another order;
-    # here somebody asked for them.
-    if arrangement.tasks > 1 and arrangement.order not in ("classes", "blurry"):
-        raise StreamgaugeError(
-            f"The order '{arrangement.order}' does not divide classes into tasks; leave out tasks,"
-            " or set order to 'classes' or 'blurry'."
-        )
-    if arrangement.held_out_by == "task" and arrangement.order in ("given", "time", "iid"):
-        raise StreamgaugeError(
-            f"The order '{arrangement.order}' has no tasks to hold samples out by; set held_out_by"
-            " to 'time' or 'random'."
-        )
-    return arrange(ArraySource(x, y, **settings), arrangement)
+    if isinstance(data, str | PathLike):
+        return import_module("streamgauge.catalogue").stream(str(data), **settings)  # type: ignore[no-any-return]
+    return import_module("streamgauge.streams.own.objects").stream_of(data, y, settings)  # type: ignore[no-any-return]
 
 
 def __getattr__(name: str) -> Any:

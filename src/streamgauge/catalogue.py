@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour
 from streamgauge.learners.adapter import class_sees_input, declared_needs
+from streamgauge.learners.mistakes import METHODS, refuse_no_learner
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
@@ -134,6 +135,7 @@ def learner(what: str | type, **settings: Any) -> Recipe:
         if file.endswith(".py"):  # absolute, for a resume from another folder
             where = f"{Path(file).resolve()}{colon}{class_name}"
     else:
+        refuse_no_learner(what)
         kind, where, name = what, f"{what.__module__}:{what.__qualname__}", what.__name__
     if re.search(r"[/\\.\x00-\x1f]", name):  # used in folder names and in dotted settings
         raise StreamgaugeError(
@@ -396,7 +398,7 @@ def _only_learner(module: ModuleType, where: str) -> type:
 
 
 def _check_learner(kind: Any, where: str) -> None:
-    for verb in ("predict", "learn", "state_dict", "load_state_dict"):
+    for verb in METHODS:
         if not hasattr(kind, verb):
             raise StreamgaugeError(f"{where} is not a learner: it has no '{verb}'.")
 

@@ -15,10 +15,12 @@ from streamgauge.audit.gate import holds
 def audit_log(log: Any, *, placebo: str | Path | None = None, **options: Any) -> Audit:
     """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
 
-    `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
-    :func:`audit`. `placebo` is the folder of the same run with permuted inputs
-    (`streamgauge.running.runner.placebo`).
+    `log` is a run, a file, a run folder, columns by name, or a data frame (pandas, polars, Arrow);
+    `options` are those of :func:`audit`. `placebo` is the folder of the same run with permuted
+    inputs (`streamgauge.running.runner.placebo`).
     """
+    if hasattr(log, "header") and hasattr(log, "path"):  # a run
+        log = log.path
     result = audit(log, **options)
     if placebo is None:
         return result

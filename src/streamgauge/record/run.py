@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header, read_progress
+from streamgauge.settings import RUNS
 from streamgauge.tables.late import LabelledParquet
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
@@ -21,8 +22,20 @@ from streamgauge.tables.late import LabelledParquet
 PLACES = frozenset({"path", "root", "names", "cache"})
 
 
-class LogTable(Mapping[str, NDArray[Any]]):
-    """One table of the log. Each column is read from disk at its first use."""
+if TYPE_CHECKING:  # `Mapping` and `dict` have different signatures
+
+    class _Dict: ...
+else:
+    _Dict = dict
+
+
+class LogTable(Mapping[str, NDArray[Any]], _Dict):
+    """One table of the log. Each column is read from disk at its first use.
+
+    It is a `dict` so that `pandas.DataFrame(table)`, `polars.DataFrame(table)` and
+    `pyarrow.table(table)` take it as columns; `Mapping` comes first, so that all reading methods
+    go through `__getitem__`.
+    """
 
     def __init__(self, name: str, files: list[Path]) -> None:
         self.name = name
@@ -64,6 +77,27 @@ class LogTable(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"LogTable({self.name!r}: {self.rows:,} rows of {', '.join(self._names)})"
+
+    def copy(self) -> dict[str, NDArray[Any]]:
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return {**self.copy(), **other}
+
+    def __ror__(self, other: Any) -> dict[str, Any]:
+        return {**other, **self.copy()}
+
+    def _refuse_change(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("A table of a log cannot be changed; change a copy: dict(table).")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse_change
+    clear = pop = popitem = setdefault = update = _refuse_change
+
+    def __reduce__(self) -> Any:
+        return dict, (self.copy(),)
 
     @property
     def rows(self) -> int:
@@ -202,22 +236,28 @@ class Run:
         """Steps between the reveal of a sample and its label, beyond the step itself."""
         return int(self.header["config"]["protocol"].get("label_delay", 0))
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *TABLES})
+
     def __repr__(self) -> str:
         state = "done" if self.done else f"at step {self.step}"
         return f"Run({str(self.path)!r}: {self.learner}, seed {self.seed}, {state})"
 
 
-def find_runs(paths: list[str | Path]) -> list[Run]:
-    """Runs in the given folders: each is a run folder, or a folder of run folders."""
+def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> list[Run]:
+    """Runs in a folder, or in several: each is a run folder, or a folder of run folders."""
     runs: list[Run] = []
-    for path in map(Path, paths):
-        if (path / "run.json").exists():
-            runs.append(Run(path))
-            continue
-        if not path.is_dir():
-            raise StreamgaugeError(f"There is no folder {path}.")
-        inside = sorted(p.parent for p in path.glob("*/run.json"))
-        if not inside:
-            raise StreamgaugeError(f"There is no run in {path}.")
-        runs += [Run(p) for p in inside]
+    for path in [paths] if isinstance(paths, str | Path | Run) else paths:
+        runs += [path] if isinstance(path, Run) else _runs_in(Path(path))
     return runs
+
+
+def _runs_in(path: Path) -> list[Run]:
+    if (path / "run.json").exists():
+        return [Run(path)]
+    if not path.is_dir():
+        raise StreamgaugeError(f"There is no folder {path}.")
+    inside = sorted(p.parent for p in path.glob("*/run.json"))
+    if not inside:
+        raise StreamgaugeError(f"There is no run in {path}.")
+    return [Run(p) for p in inside]

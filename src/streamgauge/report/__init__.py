@@ -4,5 +4,16 @@ from __future__ import annotations
 
 from streamgauge.report.leaderboard import Board, Column, Row, leaderboard
 from streamgauge.report.page import plot, write_report
+from streamgauge.report.scores import RunComparison, compare, score
 
-__all__ = ["Board", "Column", "Row", "leaderboard", "plot", "write_report"]
+__all__ = [
+    "Board",
+    "Column",
+    "Row",
+    "RunComparison",
+    "compare",
+    "leaderboard",
+    "plot",
+    "score",
+    "write_report",
+]

@@ -39,14 +39,14 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     if len(scored) < 2:
         return NO_TIES
     by_pair = {
-        row.learner: {_pair(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
+        row.learner: {pair_key(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
         for row in scored
     }
     shared = sorted(set.intersection(*(set(of) for of in by_pair.values())))
     if not shared:
         return Ties(sentence="The learners share no seed, so they cannot be compared pair by pair.")
     each = {name: [of[pair] for pair in shared] for name, of in by_pair.items()}
-    shift = _shift(order)
+    shift = shift_of(order)
     if shift is None and len(shared) == 1:
         return Ties(sentence=f"By {title} one seed cannot tell which learners differ.")
     results: dict[str, Any]
@@ -54,7 +54,7 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
         results, blocks = {n: [of[order] for _, of in runs] for n, runs in each.items()}, 1
     else:
         runs_only = {n: [run for run, _ in runs] for n, runs in each.items()}
-        results, blocks = _stretches(runs_only, shift)
+        results, blocks = stretches(runs_only, shift)
     if not results:
         why = "The learners answered no samples in common, so they are not compared."
         return Ties(sentence=why)
@@ -94,18 +94,18 @@ def _mean(row: Row, order: str) -> float:
     return float(row.scores[order].mean) if order in row.scores else math.nan
 
 
-def _pair(run: Run) -> tuple[Any, ...]:
+def pair_key(run: Run) -> tuple[Any, ...]:
     return run.seed, run.stream["data_hash"], run.stream["order_hash"]
 
 
-def _shift(order: str) -> int | None:
+def shift_of(order: str) -> int | None:
     """Samples ahead, for scores that are a mean over samples of the stream."""
     if order == "online_accuracy":
         return 0
     return int(order.removeprefix(NEAR_FUTURE)) if order.startswith(NEAR_FUTURE) else None
 
 
-def _stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Floats]], int]:
+def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Floats]], int]:
     """Accuracies on equal stretches of the stream, of steps that every learner answered."""
     hits = {name: [_steps(Run(run.path), shift) for run in runs] for name, runs in each.items()}
     seeds = range(len(next(iter(hits.values()))))
@@ -213,10 +213,8 @@ def leaderboard(runs: Iterable[Run]) -> list[Board]:
     # A run's id does not include the name: one learner may run under two names.
     in_order = sorted(runs, key=lambda run: (run.done, run.step))
     distinct = {(run.id, run.learner): run for run in in_order}.values()
-    groups = _grouped(distinct, _stream_key)
-    titles = told_apart(
-        [(run.stream["name"], _stream_key(run) | _paths(run)) for run, *_ in groups]
-    )
+    groups = _grouped(distinct, stream_key)
+    titles = told_apart([(run.stream["name"], stream_key(run) | _paths(run)) for run, *_ in groups])
     return [_board(title, group) for title, group in zip(titles, groups, strict=True)]
 
 
@@ -255,7 +253,7 @@ def told_apart(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return labels
 
 
-def _stream_key(run: Run) -> dict[str, Any]:
+def stream_key(run: Run) -> dict[str, Any]:
     left_out = {*SEEDS, *_paths(run)}
     settings = {k: v for k, v in run.stream["settings"].items() if k not in left_out}
     protocol = run.header["config"]["protocol"]
@@ -278,7 +276,7 @@ def _is_own(run: Run) -> bool:
     return bool(names & OWN_DATA) and "features" not in run.stream["settings"]
 
 
-def _learner_key(run: Run) -> dict[str, Any]:
+def learner_key(run: Run) -> dict[str, Any]:
     config = run.header["config"]
     learner, protocol = config["learner"], config["protocol"]
     engine = config.get("engine", {"name": "eager"})
@@ -296,15 +294,12 @@ def _grouped(runs: Iterable[Run], key: Any) -> list[list[Run]]:
 
 
 def _board(title: str, runs: Iterable[Run]) -> Board:
-    groups = _grouped(runs, _learner_key)
-    names = told_apart([(run.learner, _learner_key(run)) for run, *_ in groups])
+    groups = _grouped(runs, learner_key)
+    names = told_apart([(run.learner, learner_key(run)) for run, *_ in groups])
     rows = [_row(name, group) for name, group in zip(names, groups, strict=True)]
     scores = {name for row in rows for name in row.scores}
     columns = _columns(scores)
-    # Ordered by the score that recent labels help least with.
-    shifts = [c.score for c in columns if c.score.startswith(NEAR_FUTURE)]
-    candidates = [*shifts[-1:], "average_accuracy", "retained_accuracy", "online_accuracy"]
-    order = next((name for name in candidates if name in scores), "")
+    order = main_score(scores)
     rows.sort(key=lambda row: -np.nan_to_num(_mean(row, order), nan=-np.inf))
     title_of_order = next((c.title for c in columns if c.score == order), "")
     timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
@@ -343,6 +338,14 @@ def _row(name: str, runs: list[Run]) -> Row:
         scores={key: spread([values.get(key, math.nan) for values in scores]) for key in names},
         each=tuple(scores),
     )
+
+
+def main_score(scores: set[str]) -> str:
+    """The score that recent labels help least with; "" where there is none."""
+    shifts = [name for name in scores if name.startswith(NEAR_FUTURE)]
+    furthest = sorted(shifts, key=shift_of)[-1:]  # type: ignore[arg-type]
+    candidates = [*furthest, "average_accuracy", "retained_accuracy", "online_accuracy"]
+    return next((name for name in candidates if name in scores), "")
 
 
 def _columns(scores: set[str]) -> tuple[Column, ...]:

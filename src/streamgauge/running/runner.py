@@ -20,6 +20,7 @@ from streamgauge.running.executors.dispatch import Watch
 from streamgauge.running.header import identity
 from streamgauge.running.loop import Progress
 from streamgauge.running.plan import Experiment, PlannedRun, plan
+from streamgauge.running.progress import progress_line
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
@@ -39,7 +40,7 @@ def run(
     protocol: Protocol | None = None,
     seed: int = 0,
     out: str | Path = RUNS,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     origin: str | None = None,
     notes: Mapping[str, Any] | None = None,
     execution: Execution | None = None,
@@ -49,9 +50,11 @@ def run(
 
     A run that is already complete is returned as it is; an interrupted run goes on from its last
     checkpoint; `log` is called with a sentence that says so. `origin` names the stream for
-    `resume`. `notes` are kept in the configuration and change nothing. How the run is carried out
-    is an `Execution`, or keywords with the names of its fields: `device`, `checkpoint` (seconds),
-    `workers`, `engine`, `precision`, `deterministic`, `threads`, `profile`, `log`.
+    `resume`. `notes` are kept in the configuration and change nothing. `progress` is called after
+    every step; by default it updates a line in terminals and notebooks (True: also prints lines
+    elsewhere, False: nothing). How the run is carried out is an `Execution`, or keywords with the
+    names of its fields: `device`, `checkpoint` (seconds), `workers`, `engine`, `precision`,
+    `deterministic`, `threads`, `profile`, `log`.
 
     The same run gives the same log again on the same machine, unless its learner uses an operation
     without a deterministic algorithm in torch, of which torch warns on a GPU; with `deterministic`
@@ -60,7 +63,10 @@ def run(
     execution = execution_of(execution, options)
     if execution.cluster is not None:
         raise StreamgaugeError("run() works in this process; run_all() can use a cluster.")
+    _refuse_no_stream(stream, learner)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    if progress is None or isinstance(progress, bool):
+        progress = progress_line(f"{recipe.name}, seed {seed}", progress)
     with user_threads(execution.threads):
         active = ActiveRun(
             stream,
@@ -75,6 +81,25 @@ def run(
         )
         run_to_completion(active)
     return Run(active.path)
+
+
+def _refuse_no_stream(stream: Any, learner: Any) -> None:
+    """An error that says what to write in place of a stream."""
+    if isinstance(stream, Stream):
+        return
+    if isinstance(learner, Stream):
+        raise StreamgaugeError(
+            "The arguments are swapped: the stream comes first, sg.run(stream, learner)."
+        )
+    if isinstance(stream, str | Path):
+        write = f"sg.run(sg.stream({str(stream)!r}), learner)"
+    elif isinstance(stream, tuple | list) and len(stream) == 2:
+        write = "sg.run(sg.stream(x, y), learner)"
+    elif hasattr(stream, "read") and hasattr(stream, "spec"):
+        write = "sg.run(sg.arrange(source, sg.Arrangement()), learner)"
+    else:
+        write = "sg.run(sg.stream(data), learner), or sg.stream(x, y) for arrays"
+    raise StreamgaugeError(f"A {type(stream).__name__} is not a stream: write {write}.")
 
 
 def run_all(experiment: Experiment, **options: Any) -> Iterator[Run]:
@@ -115,7 +140,8 @@ def resume(
                 runs.append(stored)
                 continue
             try:
-                progress = None if watch is None else watch(stored)
+                name = f"{stored.learner}, seed {stored.seed}"
+                progress = progress_line(name) if watch is None else watch(stored)
                 active = _reopened(stored, execution, progress)
                 run_to_completion(active)
                 runs.append(Run(active.path))

@@ -215,6 +215,11 @@ def _open_text(data: Path | bytes, name: str, header: bool | None) -> TableReade
 def _from_frame(data: Any) -> pa.Table:
     import narwhals
 
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    names = getattr(getattr(data, "index", None), "names", None)
+    if names is not None and any(name is not None for name in names):
+        data = data.reset_index()  # pandas: a named index is a column, often the time
     try:
         frame = narwhals.from_native(data)
     except TypeError:

@@ -29,7 +29,7 @@ from streamgauge.tables.columns import choose
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable, map_arrow
 
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def build(config: Config) -> Stream:
     reader = None if arrow else ParquetTable(files, where)
     schema = map_arrow(files[0]).schema if reader is None else reader.schema
     features = parts[0].features or _features(schema)
-    column = _input_column(config, schema, where)
+    column = input_column(config, schema, where)
     rest = [name for name in schema.names if name != column]
     images = is_bytes(schema.field(column).type)
     if reader is None:
@@ -84,11 +84,11 @@ def build(config: Config) -> Stream:
         kind = ArrowItems if arrow else ParquetItems
         inputs = kind(files, column, np.arange(len(columns)))
     else:
-        inputs = _vectors(columns[column].combine_chunks(), column, rows)
+        inputs = vectors(columns[column].combine_chunks(), column, rows)
     return _own.table_stream("huggingface", config, columns, rows, inputs, column, known)
 
 
-def _vectors(values: pa.Array, column: str, rows: Rows) -> Array:
+def vectors(values: pa.Array, column: str, rows: Rows) -> Array:
     """A list of numbers per row, all of one length, as embeddings are; zeros in refused rows."""
     lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
     size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
@@ -103,7 +103,7 @@ def _vectors(values: pa.Array, column: str, rows: Rows) -> Array:
     return x
 
 
-def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
+def input_column(config: Config, schema: pa.Schema, where: str) -> str:
     if config.image:
         return choose(schema.names, ["image"], {"image": config.image}, where)["image"]
     images = [name for name in schema.names if is_bytes(schema.field(name).type)]
@@ -111,7 +111,7 @@ def _input_column(config: Config, schema: pa.Schema, where: str) -> str:
         images = [
             name
             for name in schema.names
-            if isinstance(kind := schema.field(name).type, _LISTS)
+            if isinstance(kind := schema.field(name).type, LISTS)
             and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
         ]
     if len(images) != 1:

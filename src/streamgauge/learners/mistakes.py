@@ -1,0 +1,72 @@
+"""What to write in place of an object that is not a learner, in one sentence each."""
+
+from __future__ import annotations
+
+from inspect import isroutine
+from typing import Any
+
+from streamgauge.errors import StreamgaugeError
+
+METHODS = ("predict", "learn", "state_dict", "load_state_dict")
+_CLASS = (
+    "a class with __init__(self, spec, source, seed, device), predict, learn, state_dict and"
+    " load_state_dict"
+)
+
+
+def refuse_no_learner(what: Any) -> None:
+    """Nothing for a class with the four methods of a learner; else an error that says what to
+    write."""
+    if not isinstance(what, type):
+        raise StreamgaugeError(_of_instance(what))
+    missing = [method for method in METHODS if not hasattr(what, method)]
+    if missing:
+        raise StreamgaugeError(_of_class(what, missing))
+
+
+def _of_instance(what: Any) -> str:
+    kind = type(what)
+    name = kind.__name__
+    if all(hasattr(kind, method) for method in METHODS):
+        return f"Give the class, not an instance of it: sg.run(stream, {name})."
+    if hasattr(what, "source") and hasattr(what, "order"):
+        return "A stream is not a learner: the order is sg.run(stream, learner)."
+    if isroutine(what):
+        function = getattr(what, "__name__", name)
+        return (
+            f"The function {function} is not a learner: a learner is {_CLASS} (docs/learners.md)."
+        )
+    return _of_model(kind) or (
+        f"A {name} is not a learner: give a name such as 'er', FILE.py:CLASS, or {_CLASS}"
+        " (docs/learners.md)."
+    )
+
+
+def _of_class(kind: type, missing: list[str]) -> str:
+    listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+    return _of_model(kind) or (
+        f"The class {kind.__name__} is not a learner: it has no {listed} (docs/learners.md)."
+    )
+
+
+def _of_model(kind: type) -> str:
+    """The sentence for a model of torch, river or scikit-learn; "" for another class."""
+    name = kind.__name__
+    if any(base.__module__ == "torch.nn.modules.module" for base in kind.__mro__):
+        return (
+            f"The torch module {name} is a network, not a learner: write {_CLASS}, where learn"
+            " takes the gradient step; docs/learners.md has an example around a module."
+        )
+    for library, learn, predict in (
+        ("river", "learn_one", "predict_one"),
+        ("scikit-learn", "partial_fit", "predict"),
+        ("scikit-learn", "fit", "predict"),
+    ):
+        if hasattr(kind, learn) and hasattr(kind, predict):
+            never = ", which learns once and not from a stream" if learn == "fit" else ""
+            return (
+                f"{name} is a {library} model{never}, not a learner: write {_CLASS}, where learn"
+                f" calls {'partial_fit' if learn == 'fit' else learn} and predict returns scores"
+                " [samples, classes]; docs/learners.md has an example."
+            )
+    return ""

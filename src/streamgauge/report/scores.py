@@ -1,0 +1,221 @@
+"""Scores of stored runs and the comparison of two learners: `sg.score` and `sg.compare`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.metrics import score as score_log
+from streamgauge.metrics.compare import compare as compare_values
+from streamgauge.record import Run, find_runs
+from streamgauge.report.leaderboard import (
+    LEVEL,
+    learner_key,
+    main_score,
+    pair_key,
+    shift_of,
+    stream_key,
+    stretches,
+)
+
+Runs = Run | str | Path | Iterable[Run | str | Path]
+# Parts of the names of scores of which less is better.
+_LESS_IS_BETTER = ("forgetting", "error", "loss", "flops", "depth", "recovery")
+_TABLES = ("predictions", "evaluations", "answers")
+
+
+def score(runs: Any, **options: Any) -> Any:
+    """All scores of a run as a dictionary; of a folder of runs or a list, one dictionary per run.
+
+    The dictionaries of several runs also hold `path`, `stream`, `learner`, `seed` and `done`, so
+    that `pandas.DataFrame(sg.score("runs"))` is a table. A log is also anything with the tables of
+    :func:`streamgauge.metrics.score`, whose options are accepted for a single run.
+    """
+    if isinstance(runs, str | Path):
+        runs = Run(runs) if (Path(runs) / "run.json").exists() else find_runs(runs)
+    if any(hasattr(runs, table) for table in _TABLES):
+        return score_log(runs, **options)
+    if hasattr(runs, "columns") or isinstance(runs, dict) or not isinstance(runs, Iterable):
+        raise StreamgaugeError(
+            f"A {type(runs).__name__} has no scores: give a run, a folder of runs, or a list of"
+            " them. Columns with labels and predictions: sg.audit_log(columns)."
+        )
+    return [
+        {
+            "path": str(run.path),
+            "stream": run.stream["name"],
+            "learner": run.learner,
+            "seed": run.seed,
+            "done": run.done,
+            **score_log(Run(run.path), **options),  # read anew: one log in memory at a time
+        }
+        for run in find_runs(runs)
+    ]
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Which of two learners is better, by how much, and how sure that is; printed, a sentence."""
+
+    a: str
+    b: str
+    metric: str
+    mean_a: float
+    mean_b: float
+    difference: float  # a - b
+    low: float  # 95 % confidence interval of the difference
+    high: float
+    p: float  # two-sided p-value of no difference
+    seeds: int
+    blocks: int  # stretches of the stream; 0 where only seeds are paired
+    better: str | None  # None: not known
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    __repr__ = __str__
+
+
+def compare(a: Runs, b: Runs, metric: str | None = None) -> RunComparison:
+    """Compare the runs of two learners on the same streams, paired over seeds.
+
+    `a` and `b` are a run or the runs of several seeds (or their folders). Each run of `a` is paired
+    with the run of `b` that has the same seed and saw the same samples in the same order. Online
+    and near-future accuracies are also paired over stretches of the stream, so that one seed gives
+    an interval; :func:`streamgauge.metrics.compare` has the formula. `metric` is a name that
+    `sg.score` gives; by default the near-future accuracy furthest ahead, or else the average over
+    tasks, the retained or the online accuracy.
+    """
+    runs_a, runs_b = _of_one_learner(a, "first"), _of_one_learner(b, "second")
+    pairs = _paired(runs_a, runs_b)
+    scores = [(score_log(Run(x.path)), score_log(Run(y.path))) for x, y in pairs]
+    common = set.intersection(*(set(x) & set(y) for x, y in scores))
+    metric = metric or main_score(common)
+    if metric not in common:
+        raise StreamgaugeError(f"The runs do not all have '{metric}'; {nearest(metric, common)}")
+    values_a, values_b = [x[metric] for x, _ in scores], [y[metric] for _, y in scores]
+    per_seed: tuple[Any, Any] = (values_a, values_b)
+    blocks, shift = 1, shift_of(metric)
+    if shift is not None:
+        shares, blocks = stretches({"a": [x for x, _ in pairs], "b": [y for _, y in pairs]}, shift)
+        per_seed = (shares["a"], shares["b"]) if blocks else per_seed
+    found = compare_values(*per_seed, blocks=max(blocks, 1))
+    name_a, name_b = _names(runs_a[0], runs_b[0])
+    known = found.p < LEVEL and found.freedom >= 2
+    a_is_better = (found.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
+    result = RunComparison(
+        a=name_a,
+        b=name_b,
+        metric=metric,
+        mean_a=sum(values_a) / len(values_a),
+        mean_b=sum(values_b) / len(values_b),
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+        seeds=found.seeds,
+        blocks=found.blocks,
+        better=None if not known else name_a if a_is_better else name_b,
+        sentence="",
+    )
+    unpaired = len(runs_a) + len(runs_b) - 2 * len(pairs)
+    notes = _notes(pairs, unpaired)
+    return RunComparison(**{**vars(result), "sentence": " ".join([_sentence(result), *notes])})
+
+
+def _of_one_learner(runs: Runs, which: str) -> list[Run]:
+    found = find_runs(runs)
+    if not found:
+        raise StreamgaugeError(f"The {which} argument of compare holds no run.")
+    done = [run for run in found if run.done]
+    if not done:
+        raise StreamgaugeError(
+            f"{found[0].path} is not complete: finish it with sg.resume, then compare."
+        )
+    for run in done[1:]:
+        if learner_key(run) != learner_key(done[0]):
+            raise StreamgaugeError(
+                f"The {which} argument of compare holds runs of {done[0].learner} and"
+                f" {run.learner}, or of two settings of one learner; choose the runs of one:"
+                f" [run for run in sg.find_runs(FOLDER) if run.learner == {done[0].learner!r}]."
+            )
+    return done
+
+
+def _paired(runs_a: list[Run], runs_b: list[Run]) -> list[tuple[Run, Run]]:
+    by_pair = {pair_key(run): run for run in runs_b}
+    pairs = [(run, by_pair[pair_key(run)]) for run in runs_a if pair_key(run) in by_pair]
+    if pairs:
+        return pairs
+    if not {run.seed for run in runs_a} & {run.seed for run in runs_b}:
+        raise StreamgaugeError(
+            f"Runs are paired by seed, but {runs_a[0].learner} has the seeds"
+            f" {sorted(run.seed for run in runs_a)} and {runs_b[0].learner} has"
+            f" {sorted(run.seed for run in runs_b)}: run both with the same seeds."
+        )
+    raise StreamgaugeError(
+        f"The runs are not on the same stream ({runs_a[0].stream['name']} and"
+        f" {runs_b[0].stream['name']}: other data or another order), so they cannot be compared."
+    )
+
+
+def _names(a: Run, b: Run) -> tuple[str, str]:
+    """The names of the learners, with the settings in which two of the same name differ."""
+    if a.learner != b.learner:
+        return a.learner, b.learner
+    keys = learner_key(a), learner_key(b)
+    differing = [name for name in keys[0] | keys[1] if keys[0].get(name) != keys[1].get(name)]
+    if not differing:
+        return f"{a.learner} (first)", f"{b.learner} (second)"
+    first, second = (", ".join(f"{name}={key.get(name)}" for name in differing) for key in keys)
+    return f"{a.learner} ({first})", f"{b.learner} ({second})"
+
+
+def _notes(pairs: list[tuple[Run, Run]], unpaired: int) -> list[str]:
+    """What a reader should know before believing the comparison."""
+    key_a, key_b = (stream_key(run) for run in pairs[0])
+    differing = sorted(name for name in key_a | key_b if key_a.get(name) != key_b.get(name))
+    notes = [f"The runs also differ in {', '.join(differing)}."] if differing else []
+    if unpaired:
+        notes.append(f"{unpaired} run{'s' * (unpaired > 1)} without a partner left out.")
+    return notes
+
+
+def _sentence(found: RunComparison) -> str:
+    seeds = f"{found.seeds} seed{'s' * (found.seeds > 1)}"
+    over = f"{seeds} and {found.blocks} stretches of the stream" if found.blocks else seeds
+    how = f"paired over {over}"
+    name = found.metric.replace("_", " ")
+    show = _number if any(w in found.metric for w in ("flops", "interval", "size")) else _points
+    if math.isnan(found.p):
+        return (
+            f"{found.a} has {show(found.mean_a)} and {found.b} {show(found.mean_b)} in {name}; one"
+            " seed cannot tell whether they differ: run three or more."
+        )
+    interval = f"95 % interval {show(found.low)} to {show(found.high)}, p = {found.p:.2g}"
+    if found.seeds == 1:
+        how += "; other seeds may differ"
+    if found.better is None:
+        too_few = ": two seeds are too few, run three or more" if found.seeds == 2 else ""
+        return (
+            f"{found.a} and {found.b} cannot be told apart by {name}{too_few}: difference"
+            f" {show(found.difference)} ({interval}; {how})."
+        )
+    other = found.b if found.better == found.a else found.a
+    return (
+        f"{found.better} is better than {other} by {show(abs(found.difference))} in {name}"
+        f" ({found.a} − {found.b}: {interval}; {how})."
+    )
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f} points"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
