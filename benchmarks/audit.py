@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.audit import audit, blind_accuracy, explain, select_shift
+from streamgauge.audit.shift import LabelStream
 
 CLOC = 39_000_000
 LARGE = 200_000_000
@@ -84,7 +85,14 @@ def one_selection() -> str:
 
 def long_selection() -> str:
     labels = labels_of(CLOC)
-    return timed(lambda: select_shift(labels))
+    return timed(lambda: print(select_shift(labels).reason, file=sys.stderr))
+
+
+def long_sweep() -> str:
+    """The windows alone, at the shifts of `select_shift`: what it does first with a long stream."""
+    stream = LabelStream(labels_of(CLOC), 713, CLOC)
+    shifts = stream.shifts(None)
+    return timed(lambda: stream.sweep(shifts))
 
 
 def bits(n: int) -> str:
@@ -125,7 +133,8 @@ CASES: dict[str, tuple[str, Callable[[], str]]] = {
     "paper": ("39 M labels, 16 windows up to 75,000, 19 shifts up to 131,072", paper_grid),
     "growth": ("the same grid on 1, 2, 4, 8 M labels", growth),
     "select": ("select_shift of 200,000 labels", one_selection),
-    "select-long": ("select_shift of 39 M labels", long_selection),
+    "sweep-long": ("39 M labels, the windows and shifts of select_shift", long_sweep),
+    "select-long": ("select_shift of 39 M labels, the family at three shifts", long_selection),
     "bits": ("explain of 2 M labels and answers", lambda: bits(2_000_000)),
     "bits-long": ("explain of 39 M labels and answers", lambda: bits(CLOC)),
     "large": ("audit of a Parquet file of 200,000,000 rows", large_file),

@@ -31,7 +31,7 @@ class Row(NamedTuple):
     factors: list[list[float]]
 
 
-def steady_mode(labels):
+def steady_mode(labels: Sequence[int]) -> int:
     """The most frequent label: among equals the one that was first to have this count; -1: none."""
     counts, leader = {-1: 0}, -1
     for c in labels:

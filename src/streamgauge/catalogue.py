@@ -1,7 +1,8 @@
 """Streams and learners by name: built in, or from a user's file.
 
 There is no registry: a name is that of a file in a folder of `streams/` or `learners/`, or of a
-table in `splits.toml`; a user's learner is `FILE.py:Class`, a user's stream `FILE.py`.
+table in `splits.toml`; a user's learner is `FILE.py:Class`, a user's stream `FILE.py` or the path
+of the data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
 from streamgauge.streams.named.splits import split_module, splits
+from streamgauge.tables.columns import announce
+from streamgauge.tables.read import table_format
 
 if TYPE_CHECKING:
     import torch
@@ -54,10 +57,36 @@ class Recipe:
     config: Any = None
     code: str = ""  # hash of its behaviour or of a user's file: see `learners/behaviour.py`
 
-    def build(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> Learner:
-        config = () if self.config is None else (self.config,)
-        learner: Learner = self.kind(spec, source, seed, device, *config)
-        return learner
+    def build(
+        self,
+        spec: Spec,
+        source: Gate,
+        seed: int,
+        device: torch.device,
+        share: Callable[[Learner], Learner] | None = None,
+    ) -> Learner:
+        """A new learner, on standardised inputs where the source asks for it. `share` distributes
+        its work over processes."""
+        concrete = self.for_inputs(spec.input_shape).config
+        config = () if concrete is None else (concrete,)
+
+        def make(gate: Gate) -> Learner:
+            learner: Learner = self.kind(spec, gate, seed, device, *config)
+            return learner if share is None else share(learner)
+
+        from streamgauge.learners.scaled import build_scaled  # imports torch
+
+        return build_scaled(make, source)
+
+    def for_inputs(self, shape: Sequence[int]) -> Recipe:
+        """The same learner with the network that `model` auto stands for."""
+        if getattr(self.config, "model", "") != "auto":
+            return self
+        from streamgauge.models.build import model_name  # imports torch
+
+        config = dataclasses.replace(self.config, model=model_name("auto", shape))
+        code = behaviour.code_of(self.kind, as_plain(config))
+        return dataclasses.replace(self, config=config, code=code)
 
     @property
     def needs(self) -> list[str]:
@@ -71,6 +100,8 @@ class Recipe:
 
     def describe(self, stream: Stream | None = None) -> dict[str, Any]:
         """What a run stores. A folder of weights has a file per stream."""
+        if stream is not None:
+            self = self.for_inputs(stream.spec.input_shape)
         return {
             "name": self.name,
             "where": self.where,
@@ -168,13 +199,42 @@ def config_type_of(kind: type) -> type | None:
     return annotation
 
 
+def own_data(where: str) -> tuple[str, dict[str, Any]]:
+    """A stream's name and the settings that follow from it. The path of a table, of a folder or of
+    arrays stands for the stream that reads it; other names stand for themselves.
+
+    >>> own_data("albums")
+    ('albums', {})
+    """
+    if where in names("streams") or where.endswith(".py"):
+        return where, {}
+    path = Path(where).expanduser()
+    if not path.exists():
+        if re.fullmatch(r"[\w-]+/[\w.-]+", where) and table_format(path) is None:
+            raise StreamgaugeError(
+                f"There is no file or folder '{where}'. If it is a data set on the Hugging Face"
+                f" hub: --stream huggingface --stream.path {where}"
+            )
+        if "/" in where or path.suffix:
+            hint = nearest(path.name, [file.name for file in path.parent.glob("*")])
+            hint = f"; {hint}" if hint.startswith("did") else "."
+            raise StreamgaugeError(f"There is no file or folder '{where}' to stream{hint}")
+        return where, {}
+    from streamgauge.streams.own._guess import stream_for
+
+    name = stream_for(path)
+    announce(f"'{where}' is read as --stream {name} (settings: streamgauge list {name}).")
+    return name, {"path": str(path.resolve())}
+
+
 def stream_settings(where: str) -> dict[str, Any]:
-    return setting_types(_stream_module(where).Config)
+    return setting_types(_stream_module(own_data(where)[0]).Config)
 
 
 def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]:
     """All settings of a stream, with defaults filled in, without building it."""
-    given = {name: value for name, value in settings.items() if name != "features"}
+    where, path = own_data(where)
+    given = path | {name: value for name, value in settings.items() if name != "features"}
     module = _stream_module(where)
     config = configure(module.Config, given, "stream")
     if hasattr(module, "complete"):  # fills in settings that are stored with the data
@@ -188,8 +248,11 @@ def full_stream_settings(where: str, settings: dict[str, Any]) -> dict[str, Any]
 
 
 def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) -> Stream:
-    """A stream by name, or from a FILE.py with `Config` and `build(config)`; with `features`
-    (model, weights, ...), the inputs are replaced by features of a frozen network."""
+    """A stream by name, of the data at a path, or from a FILE.py with `Config` and
+    `build(config)`; with `features` (model, weights, ...), the inputs are replaced by features of a
+    frozen network."""
+    where, path = own_data(where)
+    settings = path | settings
     module = _stream_module(where)
     built = module.build(configure(module.Config, settings, "stream"))
     if not isinstance(built, Stream):

@@ -3,11 +3,48 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class StreamgaugeError(Exception):
     """A problem that the user can fix, in one sentence. The command line exits with code 2."""
+
+
+class Failures:
+    """Collects the errors of several runs, so that one does not keep the others from running; at
+    the end of the block they are raised as one.
+
+    >>> with Failures() as failures:
+    ...     for name in ("er", "ncm"):
+    ...         with failures.of(name):
+    ...             raise StreamgaugeError("It failed.")
+    Traceback (most recent call last):
+    streamgauge.errors.StreamgaugeError: er: It failed. ncm: It failed.
+    """
+
+    def __init__(self) -> None:
+        self._failed: list[tuple[str, StreamgaugeError]] = []
+        self._entered = 0
+
+    def __enter__(self) -> Failures:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None and self._failed:
+            if self._entered == 1:
+                raise self._failed[0][1]
+            raise StreamgaugeError(" ".join(f"{name}: {error}" for name, error in self._failed))
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """A block whose error is kept for later; `name` begins its sentence if there are others."""
+        self._entered += 1
+        try:
+            yield
+        except StreamgaugeError as error:
+            self._failed.append((name, error))
 
 
 def first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from streamgauge.audit import blind_accuracy, select_shift
+from streamgauge.audit import blind_accuracy, select_shift, shift
 from streamgauge.audit.shift import LabelStream, shift_grid
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.durations import in_words, period_name, seconds
@@ -163,6 +163,21 @@ def test_a_chain_that_no_window_sees():
     assert found.shift is None
     assert np.all(found.accuracy > 0.99)
     assert np.all(found.excess > 0.85)
+
+
+def test_long_streams_are_examined_at_few_shifts(monkeypatch):
+    """The windows pick the shifts; a chain that no window sees is seen all the same."""
+    monkeypatch.setattr(shift, "LONG_STREAM", 2_000)
+    independent = select_shift(np.random.default_rng(0).integers(0, 10, 20_000))
+    assert independent.shift == 0
+    assert independent.shifts.size <= 8
+    chain = select_shift(np.arange(6_000) % 10)
+    assert chain.shift is None
+    assert chain.excess[0] > 0.85
+    labels = sticky(60_000, 0.7, 10, 0)
+    found = select_shift(labels)
+    assert found.shift is None or found.shift >= 9
+    assert found.low < 9.8 <= found.high
 
 
 def test_steps_are_consistent():

@@ -205,7 +205,7 @@ def test_near_future_from_a_log_with_shifts():
     assert found.near_future_shift == 128
     assert found.blind_shifted == pytest.approx(0.1, abs=0.03)
     assert [at for at, _ in found.bits_at] == [16, 128, 512]
-    assert any("Near-future accuracy, of a model behind by 128" in s for s in found.words)
+    assert any("Near-future accuracy, of a model 128 samples behind" in s for s in found.words)
     short = audit(shifted_log(labels, [0, 4], 0), shifts=[0, 32, 128])
     assert short.near_future_shift == 4
 
@@ -311,7 +311,7 @@ def test_albums_explain_the_correlation():
     assert found.without.blind_user.value == pytest.approx(0.05, abs=0.03)
     assert found.without.albums == pytest.approx(2_000, abs=120)
     assert found.without.online_first.low < 0.6 < found.without.online_first.high
-    assert any("With the same album left out" in s for s in found.words)
+    assert any("Without the labels of the same album" in s for s in found.words)
 
 
 def test_neighbours_against_brute_force():
@@ -402,7 +402,8 @@ def test_command(tmp_path, capsys):
     assert run_audit(path, report=report, console=screen) == 0
     shown = screen.file.getvalue()
     assert "label = 'label' (guessed)" in shown
-    assert "Blind accuracy in %" in shown
+    assert "The most frequent of the last labels" in shown
+    assert "Bits per sample" in shown
     assert str(report) in shown.replace("\n", "")
     assert run_audit(path, fail_if="online < blind", as_json=True) == 1
     answer = json.loads(capsys.readouterr().out)
@@ -453,9 +454,9 @@ def test_page_in_a_browser(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "CONSOLE" not in done.stderr
     plots = done.stdout.split("<figure>")[1:]
-    assert len(plots) == 2
+    assert len(plots) == 6
     assert all("main-svg" in part for part in plots)
-    assert "best blind classifier" in plots[0]
+    assert "predicted by past labels" in plots[0]
 
 
 def test_durations_as_shifts():

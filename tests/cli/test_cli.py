@@ -220,7 +220,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("run", *SMALL, "--learner", "blind", "--protocol.probe", "end"), "nothing to probe"),
         (("check", "er", "--device", "foo"), "There is no device 'foo'"),
         (("run", "missing.toml"), "missing.toml cannot be read"),
-        (("run", "--stream", "markov", "--learner", "er"), "takes images"),
+        (("run", "--stream", "markov", "--learner", "er", "--er.model", "cnn4"), "takes images"),
         (("score", "nowhere"), "There is no folder nowhere"),
         (("score", "."), "There is no run in ."),
         (("diff", ".", "."), "is not a run folder"),
@@ -237,7 +237,7 @@ def test_check_says_why_and_exits_with_one(call: Any) -> None:
         (("live", "--learner", "er", "--lines", "--port", "0"), "either over HTTP"),
         (("live", "--learner", "er", "--port", "0", "--stream", "albums"), "or serve one"),
         (("nonsense",), "No such command"),
-        (("run", "--nonsense"), "No such option"),
+        (("run", "--nonsense"), "There is no option --nonsense. The options are"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(
@@ -319,3 +319,18 @@ def test_import_and_help_do_not_load_torch() -> None:
         check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert time.perf_counter() - began < 20  # a hang, not a benchmark
+
+
+def test_audit_with_a_placebo_run(call: Any, tmp_path: Path) -> None:
+    small = ("--stream", "blobs", "--stream.per_class", "60", "--stream.order", "iid")
+    assert call("run", *small, "--learner", "ncm", "--out", "runs")[0] == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    code, out, _ = call("audit", str(folder), "--placebo", "--json")
+    assert code == 0
+    values = json.loads(out)["values"]
+    assert values["added_bits"] > 0.5 > 0.1 > values["permuted_bits"]
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    (tmp_path / "log.csv").write_text("label\n" + "0\n1\n" * 200)
+    code, _, error = call("audit", "log.csv", "--placebo")
+    assert code == 2
+    assert "needs a run folder" in error

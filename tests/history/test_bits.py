@@ -391,6 +391,9 @@ def test_labels_of_any_kind_and_answers_that_are_missing() -> None:
     named = np.array([None if g is None else names[g] for g in gaps], object)
     assert explain(names[labels], named).added == some.added
     assert abs(explain(labels, np.full(2000, 99)).added.value) < 1e-12
+    assert abs(explain(labels, labels + 0.5).added.value) < 1e-12
+    longer = np.array([f"class {c}0" for c in range(10)])  # no label, but begins like one
+    assert abs(explain(names[labels], longer[labels]).added.value) < 1e-12
     unknown: Explanation = explain(labels)
     assert math.isnan(unknown.added.value)
     assert unknown.added.samples == 0
@@ -402,6 +405,8 @@ def test_labels_of_any_kind_and_answers_that_are_missing() -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(StreamgaugeError, match="predictions has 2 entries for 3 labels"):
         explain([0, 1, 0], [0, 1])
+    with pytest.raises(StreamgaugeError, match="give both in the same form"):
+        explain([0, 1, 0], ["a", "b", "c"])
     with pytest.raises(StreamgaugeError, match="between 0 and 1"):
         explain([0, 1], [0, 1], confidence=[0.5, 3])
 

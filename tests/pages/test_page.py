@@ -32,12 +32,15 @@ def every_plot(name: str) -> list[plots.Figure]:
         plots.front(name, x, y),
         plots.point(name, 1, 20, 2, errors=(np.nan, 3.0), hollow=True, hover="%{y}"),
         plots.markers(name, x, [10, 20, 30], [1, 2, 3], 3),
-        plots.bars(name, x, [10, np.nan, 30], [1, 1, 1], "%{y}"),
+        plots.layer(name, x, y, 4),
     ]
-    shapes = [plots.vertical(1), plots.shaded(0, 1)]
+    bars = [plots.part_of_bar(name, name, 2.0, 1.0, 3.0, 0, name)]
+    bars.append(plots.part_of_bar(name, name, 1.0, np.nan, np.nan, 1, name))
+    shapes = [plots.vertical(1), plots.horizontal(1), plots.shaded(0, 1)]
     square = np.array([[0.0, 0], [0, 1], [1, 1], [0, 0]])
     return [
         plots.figure(name, name, traces, name, name, x_axis=plots.ticks(x, "abc"), shapes=shapes),
+        plots.figure(name, name, bars, name, name, barmode="relative"),
         plots.map_figure(name, name, [square], square[:1], ["a"]),
     ]
 
@@ -79,7 +82,7 @@ def test_hostile_names_are_text_in_every_block() -> None:
     found = re.search(r'id="figures">(.*)</script>', text)
     assert found is not None
     figures = json.loads(found[1])
-    assert len(figures) == parsed.tags.count("figure") == 2
+    assert len(figures) == parsed.tags.count("figure") == 3
     assert "<img" not in json.dumps(figures)  # plotly reads tags in its texts
     assert parsed.tags.count("details") == 2  # the long table and the folded section
 
@@ -132,8 +135,8 @@ def test_every_kind_of_plot_is_drawn(tmp_path: Path, scheme: str) -> None:
     assert "CONSOLE" not in done.stderr
     plots_drawn = done.stdout.split("<figure>")[1:]
     assert all("main-svg" in part for part in plots_drawn)
-    assert plots_drawn[0].count('class="trace scatter') == 7
-    assert plots_drawn[0].count('class="trace bars"') == 1
+    assert plots_drawn[0].count('class="trace scatter') == 8
+    assert plots_drawn[1].count('class="trace bars"') == 2
     colour = THEMES[scheme]["colours"][1].removeprefix("#")
     red, green, blue = (int(colour[place : place + 2], 16) for place in (0, 2, 4))
     assert f"stroke: rgb({red}, {green}, {blue})" in plots_drawn[0]

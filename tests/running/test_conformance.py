@@ -176,8 +176,8 @@ def test_the_command_takes_a_stream(
     rng = np.random.default_rng(0)
     rows = [f"{a:.3f},{b:.3f},{'ab'[int(a > b)]}" for a, b in rng.normal(size=(120, 2))]
     table.write_text("\n".join(["u,v,label", *rows]))
-    words = ["streamgauge", "check", f"{BROKEN}:Perceptron", "--stream", "tabular"]
-    monkeypatch.setattr(sys, "argv", [*words, "--stream.path", str(table)])
+    words = ["streamgauge", "check", f"{BROKEN}:Perceptron", "--stream", str(table)]
+    monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 0

@@ -17,7 +17,9 @@ from streamgauge.audit.pipeline import Family, Pipeline, ShiftedAccuracy, Withou
 from streamgauge.audit.repeats import UNKNOWN_LEVEL, Level, NeighbourLevels
 from streamgauge.audit.shift import LEAST_LABELS
 from streamgauge.audit.tally import IN_MEMORY, Tally, scan, tally
+from streamgauge.audit.values import values_of
 from streamgauge.audit.verdict import TOLERANCE, ShiftChoice, plain_number
+from streamgauge.audit.words import findings, paragraphs
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.bits import Explanation
 from streamgauge.history.durations import seconds
@@ -85,9 +87,9 @@ class Audit:
     """Mean number of earlier samples whose label was late when a sample was answered."""
     unlabelled: int = 0
     """Rows whose label has not arrived."""
+    permuted: Explanation | None = None
+    """Bits of the same learner with inputs permuted against labels."""
     tolerance_bits: float = 0.02
-    answer: str = ""
-    """Do the answers add to history: "yes", "no", "cannot tell", or "" without predictions."""
 
     @property
     def blind(self) -> Level:
@@ -97,51 +99,17 @@ class Audit:
     @property
     def values(self) -> dict[str, float]:
         """Values by name, for conditions of ``--fail-if``."""
-        return {
-            "online": self.online.value,
-            "blind": self.blind.value,
-            "near_future": self.near_future.value,
-            "blind_shifted": self.blind_shifted,
-            "share": self.share.value,
-            "majority": self.levels.majority,
-            "constant": self.levels.constant,
-            "uniform": self.levels.uniform,
-            "squared": self.levels.squared,
-            "where_blind_fails": self.where_blind_fails.value,
-            "online_first": self.without.online_first.value,
-            "blind_other_user": self.without.blind_user.value,
-            "blind_other_album": self.without.blind_album.value,
-            "shift": math.nan if self.choice.shift is None else float(self.choice.shift),
-            "samples": float(self.samples),
-            "classes": float(self.classes),
-            "last_label": self.last_label,
-            "kappa": self.kappa,
-            "kappa_t": self.kappa_t,
-            "kappa_m": self.kappa_m,
-            "kappa_combined": self.kappa_combined,
-            "shift_low": self.choice.low,
-            "shift_high": self.choice.high,
-            "unlabelled": float(self.unlabelled),
-            "base_bits": self._bits("base", "value"),
-            "history_bits": self._bits("history", "value"),
-            "remaining_bits": self._bits("remaining", "value"),
-            "added_bits": self._bits("added", "value"),
-            "added_bits_low": self._bits("added", "low"),
-            "added_bits_high": self._bits("added", "high"),
-            "placebo_bits": self._bits("placebo", "value"),
-            "placebo_bits_high": self._bits("placebo", "high"),
-        }
+        return values_of(self)
 
-    def _bits(self, figure: str, part: str) -> float:
-        found = getattr(self.bits, figure, None)
-        return math.nan if found is None else float(getattr(found, part))
+    @property
+    def answer(self) -> str:
+        """Do the answers add to history: "yes", "no", "cannot tell", or "" without predictions."""
+        return findings(self).answer
 
     @property
     def words(self) -> list[str]:
-        """The results, one sentence each."""
-        from streamgauge.audit.words import sentences
-
-        return sentences(self)
+        """The results in paragraphs; the first answers the question of the audit."""
+        return list(paragraphs(self).values())
 
     def to_dict(self) -> dict[str, Any]:
         """The result as numbers, lists and strings, for JSON."""
@@ -149,6 +117,7 @@ class Audit:
             "log": self.name,
             "columns": self.columns,
             "guessed": self.guessed,
+            "answer": self.answer,
             "words": self.words,
             "notes": self.notes,
             "samples": self.samples,
@@ -196,6 +165,7 @@ class Audit:
         return result | {
             "shift": self.choice.to_dict(),
             "bits": None if self.bits is None else self.bits.to_dict(),
+            "permuted": None if self.permuted is None else self.permuted.to_dict(),
             "bits_at": [{"shift": shift} | found.to_dict() for shift, found in self.bits_at],
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,19 @@ from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
 
 
-def audit_log(log: Any, **options: Any) -> Audit:
+def audit_log(log: Any, *, placebo: str | Path | None = None, **options: Any) -> Audit:
     """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
 
     `log` is a file, a run folder, columns by name, or a data frame; `options` are those of
-    :func:`audit`.
+    :func:`audit`. `placebo` is the folder of the same run with permuted inputs
+    (`streamgauge.running.runner.placebo`).
     """
-    return audit(log, **options)
+    result = audit(log, **options)
+    if placebo is None:
+        return result
+    permuted = audit(placebo, **options)
+    note = f"The run with permuted inputs is {placebo}."
+    return replace(result, permuted=permuted.bits, notes=[*result.notes, note])
 
 
 def run_audit(
@@ -33,7 +40,7 @@ def run_audit(
 
     Every condition is evaluated before anything is written: an invalid condition, like any invalid
     input, raises ``StreamgaugeError`` and no report is written. ``report`` is the path of the HTML
-    page; ``as_json`` prints JSON instead of sentences. ``options`` are those of :func:`audit`.
+    page; ``as_json`` prints JSON instead of sentences. ``options`` are those of :func:`audit_log`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
     result = audit_log(path, **options)

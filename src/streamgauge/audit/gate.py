@@ -4,6 +4,7 @@ The grammar is comparisons of sums and products, joined by ``and`` and ``or``:
 
     condition  = comparison { ("and" | "or") comparison }      "and" binds tighter
     comparison = sum ("<" | "<=" | ">" | ">=" | "==" | "!=") sum
+               | ("known" | "unknown") "(" name ")"
     sum        = product { ("+" | "-") product }
     product    = factor { ("*" | "/") factor }
     factor     = number ["pt" | "%"] | name | "-" factor | "(" sum ")"
@@ -17,6 +18,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from streamgauge.errors import StreamgaugeError, nearest
@@ -35,43 +37,52 @@ COMPARE = {
 }
 
 
-def holds(condition: str, values: Mapping[str, float]) -> bool:
+def holds(condition: str, values: Mapping[str, float], *, strict: bool = True) -> bool:
     """Whether a condition is true of these values.
+
+    NaN is an unknown value. To compare with one is an error or, if not ``strict``, false.
 
     >>> holds("near_future < blind + 2pt", {"near_future": 0.6, "blind": 0.59})
     True
     >>> holds("online > 90% or (online - blind) * 2 > 0.5", {"online": 0.8, "blind": 0.7})
     False
     """
-    return _Parser(condition, values).read()
+    return _Parser(condition, values, strict).read()
+
+
+@cache
+def _tokens(condition: str) -> tuple[tuple[str, float | None], ...]:
+    """Names and signs of a condition, and its numbers with their values."""
+    tokens: list[tuple[str, float | None]] = []
+    text, position = condition.rstrip(), 0
+    while position < len(text):
+        match = TOKEN.match(text, position)
+        if not match:
+            raise _unparsable(condition, f"'{text[position:].split()[0]}' is unknown")
+        if match["number"]:
+            scale = 0.01 if match["unit"] else 1.0
+            tokens.append((match[0].strip(), float(match["number"]) * scale))
+        else:
+            tokens.append((match["name"] or match["sign"], None))
+        position = match.end()
+    return tuple(tokens)
+
+
+def _unparsable(condition: str, problem: str) -> StreamgaugeError:
+    return StreamgaugeError(
+        f"the condition '{condition}' cannot be parsed, {problem}: write it like "
+        "'near_future < blind + 2pt'"
+    )
 
 
 class _Parser:
-    def __init__(self, condition: str, values: Mapping[str, float]) -> None:
-        self.condition, self.values = condition, values
-        self.tokens = self._split()
+    def __init__(self, condition: str, values: Mapping[str, float], strict: bool) -> None:
+        self.condition, self.values, self.strict = condition, values, strict
+        self.tokens = _tokens(condition)
         self.position = 0
 
-    def _split(self) -> list[tuple[str, float | None]]:
-        tokens: list[tuple[str, float | None]] = []
-        text, position = self.condition.rstrip(), 0
-        while position < len(text):
-            match = TOKEN.match(text, position)
-            if not match:
-                raise self._error(f"'{text[position:].split()[0]}' is unknown")
-            if match["number"]:
-                scale = 0.01 if match["unit"] else 1.0
-                tokens.append((match[0].strip(), float(match["number"]) * scale))
-            else:
-                tokens.append((match["name"] or match["sign"], None))
-            position = match.end()
-        return tokens
-
     def _error(self, problem: str) -> StreamgaugeError:
-        return StreamgaugeError(
-            f"the condition '{self.condition}' cannot be parsed, {problem}: write it like "
-            "'near_future < blind + 2pt'"
-        )
+        return _unparsable(self.condition, problem)
 
     def _peek(self) -> str:
         return self.tokens[self.position][0] if self.position < len(self.tokens) else ""
@@ -100,11 +111,19 @@ class _Parser:
         return bool(self._fold(self._comparison, {"and": lambda a, b: a and b}))
 
     def _comparison(self) -> bool:
+        if self._peek() in ("known", "unknown"):
+            return self._known()
         left = self._sum()
         sign = self._next()[0]
         if sign not in COMPARE:
             raise self._error(f"a comparison such as < is expected instead of '{sign}'")
         return bool(COMPARE[sign](left, self._sum()))
+
+    def _known(self) -> bool:
+        function, bracket, name = (self._next()[0] for _ in range(3))
+        if bracket != "(" or self._next()[0] != ")":
+            raise self._error(f"{function} is followed by a name in brackets")
+        return math.isnan(self._value(name)) == (function == "unknown")
 
     def _sum(self) -> float:
         return float(self._fold(self._product, {"+": operator.add, "-": operator.sub}))
@@ -130,16 +149,19 @@ class _Parser:
             return value
         if not text[0].isalpha() and text[0] != "_":
             raise self._error(f"a number or a name is expected instead of '{text}'")
-        if text not in self.values:
-            raise StreamgaugeError(
-                f"the condition '{self.condition}' uses '{text}', which is no value of an audit: "
-                f"{nearest(text, self.values)}"
-            )
-        value = self.values[text]
-        if math.isnan(value):
+        value = self._value(text)
+        if math.isnan(value) and self.strict:
             known = ", ".join(sorted(n for n, v in self.values.items() if not math.isnan(v)))
             raise StreamgaugeError(
                 f"the condition '{self.condition}' cannot be evaluated, because {text} cannot be "
                 f"computed from this log; known values are {known}"
             )
         return value
+
+    def _value(self, name: str) -> float:
+        if name not in self.values:
+            raise StreamgaugeError(
+                f"the condition '{self.condition}' uses '{name}', which is no value of an audit: "
+                f"{nearest(name, self.values)}"
+            )
+        return self.values[name]

@@ -3,69 +3,222 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from streamgauge.audit.auditor import Audit
-from streamgauge.audit.terminal import LEVEL_HEAD, blind_rows, columns_line, level_rows
-from streamgauge.pages import Block, Figure, Page, PageTable, Text
-from streamgauge.pages.figures import band, figure, line, vertical
+from streamgauge.audit.terminal import (
+    ADVANTAGE,
+    BITS,
+    BITS_BY_SHIFT,
+    EXPERTS,
+    FUTURES,
+    LEVELS,
+    WINDOWS,
+    Table,
+    columns_line,
+    tables,
+)
+from streamgauge.audit.words import carriers, paragraphs
+from streamgauge.history.bits import Explanation
+from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
+from streamgauge.pages.figures import (
+    band,
+    figure,
+    horizontal,
+    layer,
+    line,
+    markers,
+    part_of_bar,
+    vertical,
+)
+
+SHOWN_EXPERTS = 6
+PARTS = "Parts are too short for intervals of their own; the intervals above are for the whole log."
 
 
 def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
     """The page, ready to be written; `gates` are conditions and whether each holds."""
+    said, shown = paragraphs(audit), {table.title: _table(table) for table in tables(audit)}
     blocks: list[Block] = [Text(columns_line(audit))]
     for condition, failed in gates:
         result = "it holds, so the gate fails" if failed else "it does not hold"
         sentence = f"Condition “{condition}”: {result}."
         blocks.append(Text(sentence, "failure") if failed else sentence)
-    blocks += audit.words
+    blocks.append(said["answer"])
     blocks += [Text(f"Note: {note}") for note in audit.notes]
-    blocks.append(PageTable(LEVEL_HEAD, level_rows(audit), "Levels"))
-    blocks.append(_by_shift(audit))
-    if len(audit.over_time.get("position", [])) > 1:
-        blocks.append(_over_time(audit))
-    head, *rows = blind_rows(audit)
-    blocks.append(PageTable(head, rows, "Blind accuracy in %, by window and shift"))
+    sections: dict[str, list[Block | None]] = {
+        "What past labels predict, and what the answers add": [
+            said.get("history"), *_bits_figures(audit),
+            shown.get(BITS), shown.get(EXPERTS), shown.get(BITS_BY_SHIFT)],
+        "Accuracy": [
+            said["accuracy"], said.get("repeats"), said.get("inputs"), _over_time(audit),
+            shown.get(LEVELS)],
+        "From which shift on past labels no longer help": [
+            said["shift"], _excess(audit), shown.get(ADVANTAGE), said.get("future"),
+            _by_shift(audit), shown.get(FUTURES), shown.get(WINDOWS)],
+    }  # fmt: skip
+    for title, content in sections.items():
+        blocks.append(Section(title, [block for block in content if block is not None]))
     return Page("Streamgauge audit", f"Audit of {audit.name}", blocks)
+
+
+def _table(table: Table) -> PageTable:
+    columns = [table.text] if table.text else ()
+    return PageTable(table.head, table.rows, table.title, text_columns=columns)
+
+
+def _bits_figures(audit: Audit) -> list[Block]:
+    found = audit.bits
+    if found is None:
+        return []
+    figures: list[Block] = [_bits(found, audit.permuted)]
+    if len(found.over_time["position"]) > 1:
+        figures += [_weights(audit, found), _bits_over_time(found)]
+    return figures
+
+
+def _bits(found: Explanation, permuted: Explanation | None) -> Figure:
+    """Rows of one bar chart; the first is stacked: base = history + remaining."""
+    base = f"the labels ({found.base.value:.2f} bits)"
+    rows = [
+        ("predicted by past labels", base, found.history),
+        ("not predicted by past labels", base, found.remaining),
+        ("added by the answers", "the answers add", found.added),
+        ("added by the placebo", "the placebo adds", found.placebo),
+        (
+            "added with permuted inputs",
+            "permuted inputs add",
+            None if permuted is None else permuted.added,
+        ),
+    ]
+    traces = [
+        part_of_bar(name, row, f.value, f.low, f.high, colour, "bits")
+        for colour, (name, row, f) in enumerate(rows)
+        if f is not None and f.value == f.value
+    ]
+    return figure(
+        "Bits per sample",
+        "The first bar is what class frequencies leave open; its parts are what past labels "
+        "predict of it, and what remains. Whiskers are 95 % intervals.",
+        traces,
+        "bits per sample",
+        "",
+        barmode="relative",
+        hovermode="closest",
+        y_axis={"range": [3.5, -0.5]},  # the first row on top, room for four
+        from_zero=False,
+    )
+
+
+def _bits_over_time(found: Explanation) -> Figure:
+    curves = found.over_time
+    names = {"base": "class frequencies", "remaining": "left by past labels",
+             "added": "added by the answers", "placebo": "added by the placebo"}  # fmt: skip
+    return figure(
+        "Bits over the stream",
+        f"Bits per sample in consecutive parts. {PARTS}",
+        [
+            line(name, curves["position"], curves[key], colour, scale=1)
+            for colour, (key, name) in enumerate(names.items())
+            if key in curves and np.isfinite(curves[key]).any()
+        ],
+        "samples",
+        "bits per sample",
+    )
+
+
+def _weights(audit: Audit, found: Explanation) -> Figure:
+    position, experts = found.over_time["position"], carriers(audit)
+    shown, rest = experts[:SHOWN_EXPERTS], experts[SHOWN_EXPERTS:]
+    traces = [layer(e.name, position, e.weights, n) for n, e in enumerate(shown)]
+    if rest:
+        others = sum(e.weights for e in rest)
+        traces.append(layer(f"{len(rest)} others", position, others, len(shown)))
+    return figure(
+        "Which label history predicts",
+        "Weights of the forecasters in the mixture: which of them predicted best so far. Weights "
+        "are computed from all labels known by then, so they have no interval.",
+        traces,
+        "samples",
+        "weight, %",
+        y_axis={"range": [0, 100]},
+    )
+
+
+def _shifts(shifts: Any) -> list[float]:
+    """A logarithmic axis has no 0: the next sample is drawn at 0.5, left of shift 1."""
+    return [float(s) if s > 0 else 0.5 for s in shifts]
+
+
+def _axis(audit: Audit) -> str:
+    seconds = audit.choice.unit == "seconds"
+    return f"shift ({'seconds' if seconds else 'samples'}; 0.5 stands for 0, the next sample)"
+
+
+def _excess(audit: Audit) -> Figure:
+    choice = audit.choice
+    x = _shifts(choice.shifts)
+    traces = [
+        band(x, np.minimum(choice.excess, choice.upper), choice.upper, "95 % upper bound", 0,
+             legend=True),
+        line("advantage of past labels", x, choice.excess, 0, width=3),
+    ]  # fmt: skip
+    caption = (
+        "How much more often the best blind classifier is right than the best constant. The "
+        f"dotted level is the tolerance of {100 * choice.tolerance:g} points; the correlation is "
+        "gone from the shift from which on the whole band is below it"
+    )
+    gone = "at no shift that was examined" if choice.shift is None else "dotted line"
+    return figure(
+        "Advantage of past labels by shift",
+        f"{caption} ({gone}).",
+        traces,
+        _axis(audit),
+        "points",
+        x_axis={"type": "log"},
+        shapes=[
+            horizontal(100 * choice.tolerance),
+            *([vertical(choice.shift)] if choice.shift else []),
+        ],
+    )
 
 
 def _by_shift(audit: Audit) -> Figure:
     choice = audit.choice
-    seconds = choice.unit == "seconds"
-    # A logarithmic axis has no 0: the next sample is drawn at 0.5, left of shift 1.
-    x = [float(s) if s > 0 else 0.5 for s in choice.shifts]
-    unlimited = np.asarray(choice.constant, np.float64)
+    x = _shifts(choice.shifts)
     traces = [
-        band(x, unlimited, unlimited + choice.tolerance, "tolerance", None,
-             legend=True),
-        line("all labels so far", x, unlimited, 1, dash="dash"),
+        line("best constant so far", x, choice.constant, 1, dash="dash"),
         line("best blind classifier", x, choice.accuracy, 0, width=3),
-    ]  # fmt: skip
-    if audit.futures and not seconds:
-        shifts = [float(f.shift) if f.shift > 0 else 0.5 for f in audit.futures]
-        values = [f.accuracy.value for f in audit.futures]
-        if audit.online.samples and shifts[0] > 0.5:
-            shifts, values = [0.5, *shifts], [audit.online_scored, *values]
-        traces.append(line("the model", shifts, values, 2, markers=True))
-    unit = "seconds" if seconds else "samples; 0.5 stands for 0, the next sample"
+    ]
+    if audit.futures and choice.unit == "samples":
+        levels = [(float(f.shift), f.accuracy) for f in audit.futures]
+        if audit.online.samples and levels[0][0] > 0:
+            levels.insert(0, (0.0, audit.online))
+        halves = [100 * (level.high - level.value) for _, level in levels]
+        values = [100 * level.value for _, level in levels]
+        traces.append(markers("the model", _shifts(s for s, _ in levels), values, halves, 2))
     return figure(
         "Accuracy by shift",
-        "Recent labels help as long as the thick line is above the grey band over the dashed one.",
+        "Whiskers of the model are 95 % intervals; that of the advantage of the blind classifier "
+        "is in the figure above.",
         traces,
-        f"shift ({unit})",
+        _axis(audit),
         x_axis={"type": "log"},
         shapes=[vertical(choice.shift)] if choice.shift else [],
     )
 
 
-def _over_time(audit: Audit) -> Figure:
+def _over_time(audit: Audit) -> Figure | None:
     curves = audit.over_time
-    names = {"blind": "best blind classifier", "majority": "all labels so far",
+    if len(curves.get("position", ())) < 2:
+        return None
+    names = {"blind": "best blind classifier", "majority": "majority so far",
              "online": "the model"}  # fmt: skip
     return figure(
         "Accuracy over the stream",
-        "Each point is one hundredth of the scored part, for the next sample.",
+        f"Each point is one hundredth of the scored part. {PARTS}",
         [
             line(name, curves["position"], curves[key], colour)
             for colour, (key, name) in enumerate(names.items())

@@ -367,11 +367,13 @@ class LabelStream:
         counts = counts or self.sweep(shifts)
         counts = counts.at(np.isin(counts.shifts, shifts))
         by_window = self._choose(counts.shifts, counts.families(), tolerance)
-        if not self.complete:
+        if not self.complete or by_window.shift is None:
             return by_window
         if given is None:
             shifts = few_shifts(shifts, by_window, self.length)
         choice = self._choose(shifts, self.families(shifts), tolerance)
+        if choice.shift is not None and choice.shift < by_window.shift:
+            return by_window
         # The windows belong to the family, and are examined at more shifts.
         low = max(choice.low, min(by_window.low, choice.high))
         return replace(choice, low=low, estimate=max(choice.estimate, low))

@@ -1,14 +1,17 @@
 """The command `streamgauge`. Each command is a thin shell around a function of the library.
 
 Exit codes: 0 success; 1 the answer is no (a check failed, two runs differ, a gate is shut);
-2 the input is wrong, explained in one sentence; 130 interrupted.
+2 the input is wrong, explained in one sentence; 3 a user's code or Streamgauge itself failed;
+130 interrupted.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -42,10 +45,11 @@ app.add_typer(data, name="data")
 app.add_typer(suite, name="suite")
 
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
-_DOTTED = re.compile(r"--([A-Za-z_][\w@-]*(?:\.\w+)+)(?:=(.*))?", re.DOTALL)
+_DOTTED = re.compile(r"--([A-Za-z_][\w@-]*)((?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 
-INTERRUPTED = 130  # exit code
+FAILED, INTERRUPTED = 3, 130  # exit codes
 RESUMABLE = {"demo", "run", "realtime", "resume", "suite", "tune"}  # commands
+SHORT_SETTINGS = {"check", "live", "run", "tune"}  # commands where --lr is the learner's
 CHECK_SETTINGS = {"check", "cost", "data", "live", "pretrain", "realtime", "run", "suite", "tune"}
 
 
@@ -53,6 +57,8 @@ def main() -> None:
     """Entry point: errors a user can mend become one sentence and exit code 2."""
     try:
         words, settings = split_settings(sys.argv[1:])
+        words, short = _split_short(words)
+        settings |= short
         code = app(args=words or ["--help"], obj=settings, standalone_mode=False)
     except StreamgaugeError as error:
         _complain(str(error))
@@ -63,12 +69,13 @@ def main() -> None:
         code = INTERRUPTED
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the
-        # parser with a sentence of their own; anything else is our fault and keeps its traceback.
+        # parser with a sentence of their own.
         sentence = getattr(error, "format_message", None)
-        if sentence is None:
-            raise
-        _complain(sentence())
-        code = 2
+        if sentence is not None:
+            _complain(sentence() + _options_of(error))
+        else:
+            _explain_failure(error)
+        code = FAILED if sentence is None else 2
     if code == INTERRUPTED:  # whichever way: newer versions of Typer return it
         hint = " What was checkpointed is safe: run the same command to go on."
         _complain("Interrupted." + (hint if {*words[:1]} & RESUMABLE else ""))
@@ -93,13 +100,62 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
         if match is None:
             words.append(word)
             continue
-        name, value = match.groups()
+        owner, setting, value = match.groups()
+        name = owner + setting.replace("-", "_")
         if value is None:
             value = next(rest, None)
         if value is None or value.startswith("--"):
             raise StreamgaugeError(f"--{name} needs a value.")
         settings[name] = value
     return words, settings
+
+
+def _split_short(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Take options that a command does not have out of its words: they may be settings of its
+    learner, such as `--lr 0.1`. A missing value is ""."""
+    if not words or words[0] not in SHORT_SETTINGS:
+        return words, {}
+    command: Any = typer.main.get_command(app)
+    known = _option_names(command.commands[words[0]])
+    kept, short, rest = words[:1], {}, words[1:]
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not re.fullmatch(r"--[A-Za-z][\w-]*", name) or name in known:
+            kept.append(word)
+            continue
+        if not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        short[name.removeprefix("--").replace("-", "_")] = value
+    return kept, short
+
+
+def _option_names(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts} | {"--help"}
+
+
+def _options_of(error: Any) -> str:
+    """After the sentence about an unknown option: the options there are."""
+    if not getattr(error, "option_name", None) or getattr(error, "ctx", None) is None:
+        return ""
+    names = sorted(n for n in _option_names(error.ctx.command) if n.startswith("--"))
+    return f" The options of `{error.ctx.command_path}` are {', '.join(names)}."
+
+
+def _explain_failure(error: Exception) -> None:
+    """One sentence where a user's code failed; the whole traceback where ours did."""
+    package = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
+    installed = (package, sys.prefix, sys.base_prefix, "<")
+    called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
+    if called:
+        at = called[-1]
+        why = f"{type(error).__name__}: {error}"
+        _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
+        return
+    traceback.print_exception(error)
+    _complain("The error above is one of Streamgauge itself: please report it with the command.")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""`streamgauge audit`: how much of a log's accuracy needs no input."""
+"""`streamgauge audit`: what past labels alone predict, and what a model adds."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from streamgauge.cli.options import (
     expand_options,
     no_settings,
 )
+from streamgauge.errors import StreamgaugeError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class AuditOptions:
         list[str] | None, typer.Option("--feature", help="Column of an input feature; repeatable.")
     ] = None
     shifts: Annotated[
-        str | None, typer.Option(help="Shifts to test, in samples or durations: 0,100,1h,1d.")
+        str | None, typer.Option(help="Shifts to examine, in samples or durations: 0,100,1h,1d.")
     ] = None
     every: Annotated[
         str | None, typer.Option(help="Time between samples (30m) where the log has no times.")
@@ -67,8 +68,22 @@ class AuditOptions:
         typer.Option(help="How blind breaks ties: recent, smallest, or evalocl (as published)."),
     ] = "recent"
     tolerance: Annotated[
-        float, typer.Option(help="Advantage of past labels that counts as none (0.02: 2 points).")
+        float,
+        typer.Option(
+            min=0, help="Advantage of past labels that counts as none (0.02 is two points)."
+        ),
     ] = 0.02
+    margin: Annotated[float | None, typer.Option(hidden=True)] = None
+    tolerance_bits: Annotated[
+        float, typer.Option(min=0, help="Bits per sample added by answers that count as none.")
+    ] = 0.02
+    placebo: Annotated[
+        bool,
+        typer.Option(
+            "--placebo",
+            help="Run folders only: run the learner again with permuted inputs, and compare.",
+        ),
+    ] = False
     sort: Annotated[bool, typer.Option(help="Sort the rows by time before the audit.")] = False
     fail_if: Annotated[
         list[str] | None,
@@ -89,9 +104,10 @@ def audit(
     cpus: Cpus = None,
     as_json: AsJson = False,
 ) -> None:
-    """Audit a log: how much of its accuracy needs no input.
+    """Audit a log: does the model use its input beyond what past labels predict?
 
-    Works on the log of any system: a column of labels is enough, predictions are better.
+    Works on the log of any system: a column of labels is enough, predictions are better. With
+    --placebo the second run is stored next to the first.
 
     Examples:
 
@@ -99,7 +115,11 @@ def audit(
 
         streamgauge audit log.parquet --label truth --step 32 --report audit.html
 
-        streamgauge audit log.csv --fail-if 'near_future < blind + 2pt'
+        streamgauge audit log.csv --label-delay 3d
+
+        streamgauge audit log.csv --fail-if 'added_bits_low < 0.02'
+
+        streamgauge audit runs/albums-er-s0-1a2b3c4d --placebo
     """
     no_settings(context)
     from streamgauge.audit import run_audit
@@ -112,6 +132,24 @@ def audit(
             "features": options.features or (),
             "shifts": None if options.shifts is None else options.shifts.split(","),
             "fail_if": options.fail_if or (),
+            "placebo": _placebo(log, quiet=as_json) if options.placebo else None,
         }
+        if (margin := given.pop("margin")) is not None:
+            given["tolerance"] = margin
+            typer.echo("--margin is now --tolerance; it is removed in version 0.4.", err=True)
         code = run_audit(log, spread=spread, as_json=as_json, **given)
     raise typer.Exit(code)
+
+
+def _placebo(folder: Path, quiet: bool) -> Path:
+    """The folder of the same run with permuted inputs, made where it is missing."""
+    from streamgauge.report.terminal import Watcher
+    from streamgauge.running.runner import placebo
+
+    if not (folder / "run.json").exists():
+        raise StreamgaugeError(
+            f"--placebo runs the learner again, which needs a run folder of Streamgauge: {folder} "
+            "is none."
+        )
+    with Watcher(quiet=quiet) as watcher:
+        return placebo(folder, watch=watcher.watch_run, log=watcher.say).path

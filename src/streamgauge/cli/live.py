@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from streamgauge.cli.options import Device, Out, settings_of
+from streamgauge.cli.options import Device, Out, learner_settings, settings_of
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import RUNS, coerce
 
@@ -35,6 +35,9 @@ def live(
     inputs: Annotated[
         str, typer.Option(help="Of a served stream: float32 as they are, or uint8 for pixels.")
     ] = "float32",
+    scale: Annotated[
+        str, typer.Option(help="Of served vectors: none, or online to standardise them.")
+    ] = "none",
     batch: Annotated[int, typer.Option(help="Served labels that make a step.")] = 10,
     shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
     snapshots: Annotated[
@@ -67,7 +70,8 @@ def live(
     from streamgauge.streams import Spec
 
     name = catalogue.learner(learner).name
-    settings = settings_of(context, "stream", name)
+    given = learner_settings(context, [learner], stream)
+    settings = settings_of(context, "stream", name, given=given)
     recipe = catalogue.learner(learner, **settings[name])
     shift_samples = coerce(shifts, tuple[int, ...], "--shifts")
     trainer_kind = coerce(trainer, Literal["process", "thread"], "--trainer")
@@ -82,7 +86,8 @@ def live(
             raise StreamgaugeError("To serve, say what comes: --shape 3,32,32 --classes 10.")
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
-        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, **options)
+        how = coerce(scale, Literal["none", "online"], "--scale")
+        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, scale=how, **options)
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
     if stream is None:

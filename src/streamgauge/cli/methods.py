@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import AsJson, Device, StreamName, Threads, print_json, settings_of
+from streamgauge.cli.options import (
+    AsJson,
+    Device,
+    StreamName,
+    Threads,
+    learner_settings,
+    print_json,
+    settings_of,
+)
 from streamgauge.errors import StreamgaugeError, nearest
 
 
@@ -81,7 +89,8 @@ def check(
     from streamgauge.running import conformance
 
     name = catalogue.learner(learner).name
-    settings = settings_of(context, name, "stream")
+    given = learner_settings(context, [learner])
+    settings = settings_of(context, name, "stream", given=given)
     recipe = catalogue.learner(learner, **settings[name])
     samples = None
     if stream in ("images", "vectors"):

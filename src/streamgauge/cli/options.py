@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
@@ -148,10 +149,63 @@ def no_settings(context: typer.Context, hint: str = "; settings belong to `run`.
         raise StreamgaugeError(f"--{next(iter(context.obj))} has no meaning here{hint}")
 
 
-def settings_of(context: typer.Context, *groups: str) -> dict[str, dict[str, Any]]:
-    """The dotted settings of a command by group; other groups are refused."""
+def learner_settings(
+    context: typer.Context, learners: Sequence[str], stream: str | None = None
+) -> dict[str, Any]:
+    """The settings of a command by their dotted names; `--lr` is a setting of the only learner."""
+    short = {name: value for name, value in context.obj.items() if "." not in name}
+    settings = {name: value for name, value in context.obj.items() if "." in name}
+    if not short:
+        return settings
+    from streamgauge import catalogue
+
+    recipes = [catalogue.learner(text) for text in learners]
+    for name, value in short.items():
+        owners = [recipe.name for recipe in recipes if name in recipe.known_settings]
+        if len(recipes) != 1 or not owners:
+            raise StreamgaugeError(_no_option(context, name, owners, recipes, stream))
+        if not value:
+            raise StreamgaugeError(f"--{name} needs a value: it is a setting of {owners[0]}.")
+        settings.setdefault(f"{owners[0]}.{name}", value)
+    return settings
+
+
+def _no_option(
+    context: typer.Context, name: str, owners: list[str], recipes: list[Any], stream: str | None
+) -> str:
+    from streamgauge import catalogue
+    from streamgauge.running.protocol import Protocol
+    from streamgauge.settings import setting_types
+
+    option = f"--{name}"
+    if owners:
+        each = " or ".join(f"--{owner}.{name}" for owner in owners)
+        return f"There is no option {option}: write {each}, or --learner.{name} for all learners."
+    dotted = [f"protocol.{setting}" for setting in setting_types(Protocol)]
+    if stream is not None:
+        dotted += [f"stream.{setting}" for setting in catalogue.stream_settings(stream)]
+    for recipe in recipes:
+        dotted += [f"{recipe.name}.{setting}" for setting in ("seed", *recipe.known_settings)]
+    if same := [setting for setting in dotted if setting.partition(".")[2] == name]:
+        return f"There is no option {option}: did you mean --{' or --'.join(same)}?"
+    names = [n for p in context.command.params for n in p.opts if n.startswith("--")]
+    meant = {n.removeprefix("--"): n for n in names}
+    meant |= {setting.partition(".")[2]: f"--{setting}" for setting in dotted}
+    close = get_close_matches(name, meant, 1, 0.75)
+    hint = f" Did you mean {meant[close[0]]}?" if close else ""
+    owned = " and ".join(f"`streamgauge list {recipe.name}`" for recipe in recipes)
+    return (
+        f"There is no option {option}.{hint} The options are {', '.join(sorted(names))};"
+        f" settings are shown by {owned or '`streamgauge list`'}."
+    )
+
+
+def settings_of(
+    context: typer.Context, *groups: str, given: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """The dotted settings of a command (or those `given`) by group; other groups are refused."""
     settings: dict[str, dict[str, Any]] = {group: {} for group in groups}
-    for dotted, value in context.obj.items():
+    for dotted, value in (context.obj if given is None else given).items():
         group, _, name = dotted.partition(".")
         if group not in settings:
             raise StreamgaugeError(f"--{dotted} has no meaning here; {nearest(group, groups)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,11 +77,14 @@ def run(
     from streamgauge.running.runner import run_all
 
     given = _read_toml(file) if file else {}
+    settings = shared.learner_settings(
+        context, learner or given.get("learners", ()), stream or given.get("stream")
+    )
     if tuned:
         from streamgauge.tuning.chosen import into
 
         given |= {"stream": stream} if stream else {}
-        given["settings"] = {**given.get("settings", {}), **context.obj}
+        given["settings"] = {**given.get("settings", {}), **settings}
         given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
         learner = given["learners"]
     folder = out or Path(given.pop("out", RUNS))
@@ -92,7 +96,7 @@ def run(
         "budget": budget,
         "gradient_steps": gradient_steps,
         "baselines": baselines,
-        "settings": {**given.get("settings", {}), **context.obj},
+        "settings": {**given.get("settings", {}), **settings},
     }
     given |= {name: value for name, value in chosen.items() if value is not None}
     if given.get("stream") is None:
@@ -105,12 +109,17 @@ def run(
     profiled = Profile() if profile else None
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
         execution = options.execution(log=watcher.say, profile=profiled)
-        runs = list(run_all(experiment, out=folder, watch=watcher.watch, execution=execution))
+        runs, failed = _collect(
+            run_all(experiment, out=folder, watch=watcher.watch, execution=execution)
+        )
     if not torchrun.first():
         return
+    if failed is not None and not runs:
+        raise failed
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
         shared.print_json({"runs": [scored(run) for run in runs], **extra})
+        _raise(failed)
         return
     print(leaderboard_text(runs))
     for sentence in charged(runs):
@@ -118,6 +127,23 @@ def run(
     if profiled is not None:
         print(f"\n{profiled.text()}")
     print(f"\nFor a report with curves: streamgauge report {folder}")
+    _raise(failed)
+
+
+def _collect(runs: Iterator[Run]) -> tuple[list[Run], StreamgaugeError | None]:
+    """All runs that ended, and the error of those that failed."""
+    ended: list[Run] = []
+    try:
+        ended.extend(runs)
+    except StreamgaugeError as error:
+        return ended, error
+    return ended, None
+
+
+def _raise(error: StreamgaugeError | None) -> None:
+    """After the results of the other runs are shown."""
+    if error is not None:
+        raise error
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli.options import AsJson, ExecutionOptions, StreamName, expand_options
+from streamgauge.cli.options import (
+    AsJson,
+    ExecutionOptions,
+    StreamName,
+    expand_options,
+    learner_settings,
+)
 from streamgauge.errors import StreamgaugeError
 
 
@@ -91,7 +97,8 @@ def tune(
         if not as_json:
             print(sentence, flush=True)
 
-    intervals = {"search": tuple(search.search or ()), "settings": dict(context.obj)}
+    settings = learner_settings(context, [search.learner], search.stream)
+    intervals = {"search": tuple(search.search or ()), "settings": settings}
     ask = Ask(**vars(search) | intervals)
     execution = options.execution(log=log)
     summary = search_for(ask, out=out, storage=storage, study=study, execution=execution)

@@ -27,6 +27,8 @@ from streamgauge.drift.models import InputReader, scores_blind, scores_with_inpu
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.intervals import interval
 from streamgauge.streams import Stream
+from streamgauge.streams.gate import scaled_columns
+from streamgauge.streams.scaling import location_and_spread
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -281,7 +283,14 @@ def stream_drift(stream: Stream, **options: Any) -> Drift:
     ordered_times = None if times is None else times[order]
     if ordered_times is not None and bool(np.any(ordered_times[1:] < ordered_times[:-1])):
         ordered_times = None  # the stream is not in order of time
-    x = None if no_inputs else lambda position: source.read(order[position])
+    # In columns that are standardised online, NaN is a missing value.
+    fill = location_and_spread(source.read(order))[0] if scaled_columns(source) else None
+
+    def read(position: Ints) -> Any:
+        x = source.read(order[position])
+        return x if fill is None else np.where(np.isfinite(x), x, fill)
+
+    x = None if no_inputs else read
     return find_drift(source.label[order], x, time=ordered_times, name=stream.name, **options)
 
 

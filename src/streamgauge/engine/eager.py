@@ -15,6 +15,12 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Learner
 
+NOT_FINITE = (
+    "The learner's scores hold a NaN, or for some sample no finite value at all. If its training"
+    " has diverged: lower the learning rate (--LEARNER.lr), or standardise inputs that are not"
+    " (--stream.scale online for tables and arrays)."
+)
+
 
 class Answers(NamedTuple):
     """The answers to some samples. Prediction and confidence may still be on the device."""
@@ -49,10 +55,7 @@ class Eager:
         prediction = table.argmax(axis=1)  # the first of equal ones
         confidences = confidence(table, prediction)
         if np.isnan(confidences).any():
-            raise StreamgaugeError(
-                "The learner's scores hold a NaN, or for some sample no finite value at all:"
-                " if its training has diverged, try a lower learning rate."
-            )
+            raise StreamgaugeError(NOT_FINITE)
         return Answers(scores, prediction, confidences)
 
     def scores(self, x: Tensor) -> Tensor:
@@ -80,6 +83,11 @@ def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
     if isinstance(scores, np.ndarray):
         scores = torch.from_numpy(scores).to(x.device)
     wanted = (len(x), classes)
+    if not hasattr(scores, "shape"):
+        raise StreamgaugeError(
+            f"predict must return a tensor or array of scores of shape {wanted}, one column per"
+            f" class, not {scores if scores is None else 'a ' + type(scores).__name__}."
+        )
     if tuple(scores.shape) != wanted:
         raise StreamgaugeError(
             f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgauge.cost.flops import counting
 from streamgauge.engine.counting import right
-from streamgauge.engine.eager import Answers, Eager, ask
+from streamgauge.engine.eager import NOT_FINITE, Answers, Eager, ask
 from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
@@ -136,9 +136,7 @@ class Graph(Eager):
         self._right.zero_()
         self._asked = 0
         if bool(self._has_nan):
-            raise StreamgaugeError(
-                "The learner's scores hold a NaN, or for some sample no finite value at all."
-            )
+            raise StreamgaugeError(NOT_FINITE)
         return right, asked
 
 

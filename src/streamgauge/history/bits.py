@@ -232,14 +232,16 @@ def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes
     else:
         missing = np.array([v is None or v != v for v in values.tolist()], np.bool_)
     if names is None:
-        numbers = np.where(missing, -1, values).astype(np.float64)
-        known = (numbers >= 0) & (numbers < classes) & (numbers == np.floor(numbers))
-        codes = np.where(known, numbers, -1)
-    else:
-        filled = np.where(missing, names[0], values).astype(names.dtype)
-        at = np.minimum(np.searchsorted(names, filled), names.size - 1)
-        codes = np.where(names[at] == filled, at, -1)
-    return np.where(missing, -2, codes).astype(np.int32)
+        names = np.arange(classes)
+    filled = np.where(missing, names[0], values)
+    try:
+        filled = filled.astype(str if names.dtype.kind in "US" else np.float64)
+    except ValueError:
+        raise StreamgaugeError(
+            "predictions are text but labels are numbers: give both in the same form"
+        ) from None
+    at = np.minimum(np.searchsorted(names, filled), names.size - 1)
+    return np.where(missing, -2, np.where(names[at] == filled, at, -1)).astype(np.int32)
 
 
 def _checked(values: Any, count: int, name: str) -> Any:

@@ -40,6 +40,7 @@ class LearnerAdapter:
         self.tell: Callable[..., None] | None = optional("tell")
         # Inputs
         self.sees_input: bool = optional("sees_input", True)
+        self.rescale: Callable[..., None] | None = optional("rescale")
         # Storage
         self.store: Callable[[Batch], None] | None = optional("store")
         self.skipped: Callable[[Batch], None] | None = optional("skipped")

@@ -66,6 +66,10 @@ class Inputs(Protocol):
 
     sees_input: bool  # default True; with False it gets inputs of width 0
 
+    def rescale(self, factor: Tensor, offset: Tensor) -> None:
+        """Called before `learn` when inputs that are standardised online have new statistics: an
+        input that was x is factor x + offset from now on. For learners that store inputs."""
+
 
 class Storage(Protocol):
     """Optional: what the learner stores besides its weights."""

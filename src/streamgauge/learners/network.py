@@ -89,6 +89,7 @@ class Network(Checkpointed, HasPublishedVariant):
                 f"passes must be at least 1 and recall at least 0, not {config.passes} and "
                 f"{config.recall}."
             )
+        models.refuse_unused_normalisation(config, spec.input_shape)
         self.config, self.source, self.seed, self.device = config, source, seed, device
         self.model = self.build_model(spec, seed).to(device)
         models.suit(self.model, device, config.precision)
@@ -129,7 +130,8 @@ class Network(Checkpointed, HasPublishedVariant):
         config = self.config
         model = models.build(config.model, spec.input_shape, spec.classes, seed, head=config.head)
         if config.weights:
-            file = weights_file(config.weights, config.model, self.source)
+            name = models.model_name(config.model, spec.input_shape)
+            file = weights_file(config.weights, name, self.source)
             models.load_weights(model, file, mean=config.mean, std=config.std)
         return model
 

@@ -57,6 +57,7 @@ def serve(
     answers: BinaryIO | None = None,
     batch: int = 10,
     inputs: Literal["float32", "uint8"] = "float32",
+    scale: Literal["none", "online"] = "none",
     class_names: Sequence[str] | None = None,
     users: bool = False,
     shifts: tuple[int, ...] = (),
@@ -79,23 +80,27 @@ def serve(
     """Answer samples that arrive over HTTP (with a `port`; 0 is any free port) or as JSON lines,
     train on their labels, and return the run when the input ends, on a signal, or on `stop`.
 
-    Inputs have the shape of `spec` and are `float32` or bytes (`uint8`). `batch` labels are one
-    step and one batch to train on. At most `waiting` samples are kept without a label. `spool` is
-    the number of slots on disk; by default as many as the learner's memory needs, plus `waiting`,
-    plus some more. A trainer that works on one batch for more than `hang` seconds is killed and
-    restarted. With `users` every sample must have a user. `ready` is called with the port. The same
-    call resumes an earlier run, with all messages that it had acknowledged. `log` gets messages;
-    by default they go to stderr, since a client may read stdout.
+    Inputs have the shape of `spec` and are `float32` or bytes (`uint8`). With `scale` online,
+    vectors are standardised with statistics of the samples that were trained. `batch` labels are
+    one step and one batch to train on. At most `waiting` samples are kept without a label. `spool`
+    is the number of slots on disk; by default as many as the learner's memory needs, plus
+    `waiting`, plus some more. A trainer that works on one batch for more than `hang` seconds is
+    killed and restarted. With `users` every sample must have a user. `ready` is called with the
+    port. The same call resumes an earlier run, with all messages that it had acknowledged. `log`
+    gets messages; by default they go to stderr, since a client may read stdout.
     """
     log = log or partial(print, file=sys.stderr, flush=True)
     require_local_host(host, anywhere)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
-    _check(spec, recipe, batch, waiting, connections, class_names)
+    recipe = recipe.for_inputs(spec.input_shape)
+    _check(spec, recipe, batch, waiting, connections, class_names, scale)
     torch_device = device_named(device)
-    asked = {
+    asked: dict[str, Any] = {
         "batch": batch, "inputs": inputs, "users": users, "trainer": trainer, "threads": threads,
         "snapshots": snapshots if shifts else 0, "waiting": waiting,
     }  # fmt: skip
+    if scale == "online":
+        asked["scale"] = scale
     with stored_stream.torch_threads(threads):
         header = _header(name, spec, recipe, shifts, seed, torch_device, class_names, asked)
     path = Path(out) / f"{name}-{recipe.name}-s{seed}-{header['id'][:8]}"
@@ -108,7 +113,8 @@ def serve(
         closing(Journal(recorder, absent, checkpoint)) as journal,
     ):
         slots, slack = _slots(recipe, spec, inputs, torch_device, waiting, spool)
-        store = Spool(path / "spool", spec, inputs, slots, len(shifts))
+        scaled = spec.input_shape[0] if scale == "online" else 0
+        store = Spool(path / "spool", spec, inputs, slots, len(shifts), scaled)
         log(f"The spool has {slots} slots and takes up to {store.nbytes / 1e6:.0f} MB on disk.")
         setup = trainers.Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
         state = recorder.state
@@ -215,7 +221,13 @@ def _check(
     waiting: int,
     connections: int,
     class_names: Sequence[str] | None,
+    scale: str,
 ) -> None:
+    if scale == "online" and len(spec.input_shape) != 1:
+        raise StreamgaugeError(
+            f"Only vectors are standardised online, and inputs have the shape {spec.input_shape}:"
+            " set scale to none."
+        )
     for name, value in (("batch", batch), ("waiting", waiting), ("connections", connections)):
         if value < 1:
             raise StreamgaugeError(f"{name} must be at least 1, not {value}.")
@@ -268,7 +280,9 @@ def _header(
     asked: dict[str, Any],
 ) -> dict[str, Any]:
     protocol = as_plain(Protocol(shifts=shifts, evaluate="never"))
-    settings = {k: asked[k] for k in ("batch", "inputs", "users")}
+    settings: dict[str, Any] = {
+        k: asked[k] for k in ("batch", "inputs", "users", "scale") if k in asked
+    }
     described = recipe.describe()
     learner = {k: v for k, v in described.items() if k in ("settings", "needs", "code")}
     run_id = stored_stream.hash_identity(

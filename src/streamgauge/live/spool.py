@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
 from streamgauge.live.dispatcher import Ints
-from streamgauge.streams.gate import fetch, fetch_labels
+from streamgauge.streams.gate import fetch, fetch_labels, scaled_columns
 from streamgauge.streams.source import Array, IntArray, Spec
 
 if TYPE_CHECKING:
@@ -56,7 +56,16 @@ def facts_type(shifts: int) -> np.dtype[Any]:
 class Spool:
     """Slots on disk, for the process that answers; trainers read a `SpoolSource`."""
 
-    def __init__(self, folder: Path, spec: Spec, dtype: str, slots: int, shifts: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: Spec,
+        dtype: str,
+        slots: int,
+        shifts: int = 0,
+        scaled: int = 0,
+    ) -> None:
+        self.scaled = scaled  # columns that are standardised online
         self.folder, self.spec, self.dtype, self.slots = folder, spec, np.dtype(dtype), slots
         self._kind = facts_type(shifts)
         layout = {"input_shape": list(spec.input_shape), "dtype": dtype, "slots": slots,
@@ -159,7 +168,7 @@ class SpoolSource:
     fingerprint = "live"
 
     def __init__(self, spool: Spool, follow: bool = False) -> None:
-        self.spec, self.dtype = spool.spec, spool.dtype
+        self.spec, self.dtype, self.scaled = spool.spec, spool.dtype, spool.scaled
         self._folder, self._slots, self._kind = spool.folder, spool.slots, spool.facts.dtype
         self._open()
         if follow:
@@ -228,7 +237,7 @@ class SpoolGate:
 
     def __init__(self, source: SpoolSource, device: torch.device) -> None:
         self._source, self._device = source, device
-        self.spec = source.spec
+        self.spec, self.scaled = source.spec, scaled_columns(source)
 
     def reveal(self, index: IntArray) -> None:
         """Nothing to do: a sample that has not arrived is not in the spool."""

@@ -248,6 +248,7 @@ def live(
     if not rate > 0:
         raise StreamgaugeError(f"A rate is a number of samples per second above 0, not {rate}.")
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    recipe = recipe.for_inputs(stream.spec.input_shape)
     torch_device = device_named(device)
     stream = beginning(stream, None if seconds is None else rate * seconds)
     kept = Snapshots(shifts, snapshots)

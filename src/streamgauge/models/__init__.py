@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from streamgauge.models.base import UNSEEN, CosineHead, Head, LinearHead, Model, to_float
-from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, suit
+from streamgauge.models.base import (
+    UNSEEN,
+    CosineHead,
+    Head,
+    LinearHead,
+    Model,
+    refuse_unused_normalisation,
+    to_float,
+)
+from streamgauge.models.build import BACKBONES, HEADS, build, has_bfloat16, model_name, suit
 from streamgauge.models.small import closed_form, slopes
 from streamgauge.models.weights import Loaded, load_weights
 
@@ -20,6 +28,8 @@ __all__ = [
     "closed_form",
     "has_bfloat16",
     "load_weights",
+    "model_name",
+    "refuse_unused_normalisation",
     "slopes",
     "suit",
     "to_float",

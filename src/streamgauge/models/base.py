@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,18 @@ def at_hand(x: Tensor) -> bool:
     operations are being observed (to count FLOPs, to record a step)."""
     watching = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     return x.is_cpu and not watching
+
+
+def refuse_unused_normalisation(config: Any, input_shape: Sequence[int]) -> None:
+    """Mean and std are those of pixels: where inputs are vectors, they would have no effect."""
+    if len(input_shape) > 1:
+        return
+    for field in fields(config):
+        if field.name in ("mean", "std") and getattr(config, field.name) != field.default:
+            raise StreamgaugeError(
+                f"'{field.name}' is for images, and these inputs are vectors, which it would not"
+                " change: leave it out. To standardise vectors, set --stream.scale online."
+            )
 
 
 def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> Tensor:

@@ -32,6 +32,11 @@ HEADS: dict[str, Callable[..., LinearHead | CosineHead]] = {
 TAKES_ANY_SHAPE = ("linear", "mlp")
 
 
+def model_name(name: str, input_shape: Sequence[int]) -> str:
+    """The network that a setting `model` names; auto is cnn4 for images and mlp for vectors."""
+    return name if name != "auto" else "cnn4" if len(input_shape) == 3 else "mlp"
+
+
 def build(
     name: str,
     input_shape: Sequence[int],
@@ -52,6 +57,7 @@ def build(
     >>> model.feature_size, model(torch.zeros(5, 1, 8, 8)).shape
     (32, torch.Size([5, 10]))
     """
+    name = model_name(name, input_shape)
     if name not in BACKBONES:
         raise StreamgaugeError(f"there is no model '{name}': {nearest(name, BACKBONES)}")
     if head not in HEADS:

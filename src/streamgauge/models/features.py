@@ -68,6 +68,7 @@ class Backbone:
                 "An embedding is learnt and needs a file: give `weights`, which `streamgauge "
                 "pretrain` makes, or set `embedding` to 0."
             )
+        models.refuse_unused_normalisation(config, spec.input_shape)
         model = models.build(config.model, spec.input_shape, 1, seed)
         if config.embedding:
             add_embedding(model, config.embedding, seed)
@@ -117,6 +118,7 @@ def weights_file(weights: str | Path, model: str, source: Gate | None) -> Path:
 
 def preparation_hash(source: Gate) -> str:
     """A hash of the inputs and labels of the preparation samples, in their order."""
+    source = getattr(source, "unscaled", source)
     digest = hashlib.blake2b(f"{source.spec}".encode(), digest_size=4)
     for start in range(0, len(source.preparation), 4096):
         index = source.preparation[start : start + 4096]

@@ -26,6 +26,8 @@ from streamgauge.models.features import (
 )
 from streamgauge.settings import as_plain, configure
 from streamgauge.streams import Gate, Stream
+from streamgauge.streams.gate import scaled_columns
+from streamgauge.streams.scaling import OnlineScaler
 
 FORMAT = 1  # part of a file's hash; raise it if the meaning of the settings changes
 
@@ -99,6 +101,10 @@ def _train(
 ) -> tuple[models.Model, dict[str, float]]:
     model = _model(stream, config).to(device)
     x, y = stream.source.read(index), torch.from_numpy(stream.source.label[index].astype(np.int64))
+    if scaled := scaled_columns(stream.source):  # as a learner reads the preparation part
+        scaler = OnlineScaler(x.shape[1], scaled)
+        scaler.update(x)
+        x = scaler(x)
     mean, std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
     model.head.see(y.to(device))
     trained = [p for p in model.parameters() if p.requires_grad]

@@ -12,6 +12,9 @@
       case "band":
         return { ...trace, mode: "lines", fill: "toself", fillcolor: paint + "2e",
           line: { width: 0 }, hoverinfo: "skip" };
+      case "bar":
+        return { ...trace, marker: { color: paint },
+          error_x: trace.error_x && { ...trace.error_x, color: theme.ink, width: 4 } };
       case "level":
         return { ...trace, line: { color: theme.soft, dash: "dash", width: 1.75 },
           textposition: "middle right", textfont: { color: theme.soft, size: 12 },

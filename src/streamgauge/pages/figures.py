@@ -1,7 +1,7 @@
 """Plot functions of every page: traces and layouts for plotly.js.
 
 They hold no colours, which follow the reader's light or dark theme. `meta` of a trace tells draw.js
-how to style it: `role` is line, band, level, front, point, outlines or dots, and `colour` is a
+how to style it: `role` is line, band, bar, level, front, point, outlines or dots; `colour` is a
 number of the palette. Names may hold anything and are escaped here, since plotly reads HTML tags in
 texts.
 """
@@ -135,10 +135,28 @@ def markers(name: str, x: ArrayLike, y: ArrayLike, errors: ArrayLike, colour: in
     return trace | {"error_y": {"array": rounded(errors), "thickness": 1.5, "width": 4}}
 
 
-def bars(name: str, x: ArrayLike, y: ArrayLike, width: ArrayLike, hover: str) -> Trace:
-    """Bars of given widths, centred at `x`; none where `y` is NaN."""
-    trace = _trace(name, "line", 0, x, y)
-    return trace | {"type": "bar", "width": rounded(width), "hovertemplate": hover}
+def part_of_bar(
+    name: str, row: str, value: float, low: float, high: float, colour: int, unit: str
+) -> Trace:
+    """A horizontal bar with the interval of its length; bars of one row are stacked."""
+    trace = _trace(name, "bar", colour, [value], [0]) | {"type": "bar", "orientation": "h"}
+    trace["y"] = [escape(row)]
+    hover = f"{escape(name)}: {value:.3f} {escape(unit)}"
+    if not math.isnan(low):
+        ends = {"array": [high - value], "arrayminus": [value - low], "symmetric": False}
+        trace["error_x"] = ends | {"thickness": 1.5}
+        hover += f" [{low:.3f}, {high:.3f}]"
+    return trace | {"hovertemplate": f"{hover}<extra></extra>"}
+
+
+def layer(name: str, x: ArrayLike, y: ArrayLike, colour: int) -> Trace:
+    """One layer of shares that are stacked to 100 %."""
+    return line(name, x, y, colour, width=0.5) | {"stackgroup": "shares"}
+
+
+def horizontal(y: float) -> dict[str, Any]:
+    """A dotted horizontal line, for `shapes` of a layout."""
+    return {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}
 
 
 def vertical(x: Any) -> dict[str, Any]:

@@ -230,9 +230,9 @@ class ActiveRun:
 
     def _build(self, gate: Gate, ranks: Ranks | None = None) -> Learner:
         try:
+            share = None if ranks is None else ranks.share
             with determinism.explain_refusals():
-                learner = self.recipe.build(self.stream.spec, gate, self.seed, self.device)
-            return learner if ranks is None else ranks.share(learner)
+                return self.recipe.build(self.stream.spec, gate, self.seed, self.device, share)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             raise StreamgaugeError(

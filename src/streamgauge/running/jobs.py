@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgauge.cost.flops import Meter
+from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch, Learner
 from streamgauge.streams import Source, Stream
@@ -34,7 +35,13 @@ def blank(count: int, device: torch.device) -> Tensor:
 def train(learner: Learner, meter: Meter, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
     """One training job; returns the scalars that `learn` returned."""
     with meter.job("learn", len(batch.index), predicted is None):
-        return dict(learner.learn(batch, predicted) or {})
+        scalars = learner.learn(batch, predicted)
+    if scalars is not None and not isinstance(scalars, Mapping):
+        raise StreamgaugeError(
+            "learn must return a dictionary of numbers to log, such as {'loss': 0.5}, or nothing;"
+            f" it returned a {type(scalars).__name__}."
+        )
+    return dict(scalars or {})
 
 
 def prepare(learner: LearnerAdapter, meter: Meter) -> bool:

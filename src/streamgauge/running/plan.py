@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,11 @@ def plan(experiment: Experiment, out: str | Path | None = None) -> list[PlannedR
     may have stored a measured cost."""
     if experiment.seeds < 1:
         raise StreamgaugeError(f"seeds must be at least 1, not {experiment.seeds}.")
+    stream, path = catalogue.own_data(experiment.stream)
+    experiment = replace(experiment, stream=stream)
     recipes = _recipes(experiment)
     groups = _grouped(experiment, {name: recipe for name, (_, recipe) in recipes.items()})
-    stream_settings = dict(groups["stream"])
+    stream_settings = path | groups["stream"]
     if groups["features"]:
         stream_settings["features"] = groups["features"]
     request = costs.CostRequest(
@@ -180,8 +182,10 @@ def _recipes(experiment: Experiment) -> dict[str, tuple[str, Recipe]]:
 
 
 def origin(stream: str) -> str:
-    """A stream's name, or the absolute path of its file: found from any folder."""
-    return str(Path(stream).resolve()) if stream.endswith(".py") else stream
+    """A stream's name, or the absolute path of its file or data: found from any folder."""
+    if stream.endswith(".py"):
+        return str(Path(stream).resolve())
+    return str(catalogue.own_data(stream)[1].get("path", stream))
 
 
 def check_seed(seed: Any, name: str) -> int:

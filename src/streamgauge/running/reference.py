@@ -23,6 +23,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.adaptive import er_cosine
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er
+from streamgauge.learners.scaled import build_scaled
 from streamgauge.models.features import device_named
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
@@ -67,14 +68,16 @@ def offline(
     gate.reveal(stream.order)
     gate.label_due(stream.order)
     shared = {f.name: getattr(config, f.name) for f in fields(er.Config)}
-    learner: er.ER
-    if config.schedule == "cosine":
-        learner = er_cosine.ERCosine(
-            stream.spec, gate, seed, torch_device, er_cosine.Config(**shared)
-        )
+
+    def make(gate: Gate) -> er.ER:
+        given = (stream.spec, gate, seed, torch_device)
+        if config.schedule == "constant":
+            return er.ER(*given, er.Config(**shared))
+        learner = er_cosine.ERCosine(*given, er_cosine.Config(**shared))
         learner.tell(horizon=config.epochs * -(-stream.samples // config.batch))
-    else:
-        learner = er.ER(stream.spec, gate, seed, torch_device, er.Config(**shared))
+        return learner
+
+    learner = build_scaled(make, gate)
     rng = np.random.default_rng(seed)
     losses, steps = [], 0
     for _ in range(config.epochs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
@@ -23,6 +23,7 @@ from streamgauge.running.plan import Experiment, PlannedRun, plan
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
+from streamgauge.streams.permuted import permuted_inputs
 from streamgauge.versions import renamed
 
 # Entries of a run's configuration that are not notes.
@@ -125,23 +126,89 @@ def resume(
     return runs
 
 
+def placebo(
+    path: str | Path,
+    *,
+    permutation: int = 0,
+    watch: Callable[[Run], Progress | None] | None = None,
+    execution: Execution | None = None,
+    **options: Unpack[ExecutionOptions],
+) -> Run:
+    """Run the learner of a complete run again with inputs permuted against labels.
+
+    Settings, seed and protocol are those of the run; the new run folder is stored next to it, and
+    its stream is named NAME-placebo. `permutation` is the seed of the permutation.
+    """
+    execution = execution_of(execution, options)
+    stored = Run(path)
+    if not stored.done:
+        raise StreamgaugeError(f"{path} is not complete: finish it with `streamgauge resume`.")
+    if "placebo_of" in stored.header["config"]:
+        raise StreamgaugeError(f"{path} is a placebo run already: give the run that it belongs to.")
+    again = _same_run(stored, execution, "run again")
+    with user_threads(execution.threads):
+        active = ActiveRun(
+            permuted_inputs(again.stream, permutation),
+            again.recipe,
+            again.execution,
+            protocol=again.protocol,
+            seed=stored.seed,
+            out=stored.path.parent,
+            notes={"placebo_of": stored.id},
+            progress=None if watch is None else watch(stored),
+        )
+        run_to_completion(active)
+    return Run(active.path)
+
+
 def _reopened(stored: Run, execution: Execution, progress: Progress | None) -> ActiveRun:
     """An interrupted run as it was configured, checked to be the same run today."""
+    config = stored.header["config"]
+    if "placebo_of" in config:
+        raise StreamgaugeError(
+            f"{stored.path} is a placebo run: `streamgauge audit --placebo` goes on with it."
+        )
+    again = _same_run(stored, execution, "resumed")
+    return ActiveRun(
+        again.stream,
+        again.recipe,
+        again.execution,
+        protocol=again.protocol,
+        seed=config["seed"],
+        path=stored.path,
+        origin=config["stream"]["origin"],
+        notes={name: value for name, value in config.items() if name not in CONFIG_ENTRIES},
+        progress=progress,
+    )
+
+
+class _SameRun(NamedTuple):
+    """What a stored run was made from, built again."""
+
+    stream: Stream
+    recipe: Recipe
+    protocol: Protocol
+    execution: Execution
+
+
+def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
+    """Stream, learner and protocol of a stored run, checked to be the same today."""
     config, device = stored.header["config"], execution.device
     if "live" in config:
-        raise StreamgaugeError(f"{stored.path} is a live run: time that has passed cannot resume.")
+        raise StreamgaugeError(f"{stored.path} is a live run: it cannot be {verb}.")
     if "trial" in config:
         raise StreamgaugeError(
-            f"{stored.path} is a trial: the `streamgauge tune` that began it goes on with it."
+            f"{stored.path} is a trial of `streamgauge tune`, which goes on with it: it cannot be "
+            f"{verb} alone."
         )
     if device != "auto" and device.partition(":")[0] != config["device"]:
         raise StreamgaugeError(
-            f"{stored.path} was begun on {config['device']} and can only be finished there."
+            f"{stored.path} was begun on {config['device']} and can only be {verb} there."
         )
     if config["stream"]["origin"] is None:
         raise StreamgaugeError(
-            f"{stored.path} was made from arrays in Python: call run() again with the same "
-            f"arrays and settings, and it goes on from step {stored.step}."
+            f"{stored.path} was made from arrays in Python and cannot be {verb} from its folder: "
+            "call run() with the same arrays and settings."
         )
     stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
     learner = current_learner(config["learner"])
@@ -161,24 +228,19 @@ def _reopened(stored: Run, execution: Execution, progress: Progress | None) -> A
     if identity(now, stream_now) != identity(before, stream_before):
         changed = _changed(stored, described, stream)
         raise StreamgaugeError(
-            f"{stored.path} cannot be resumed: {changed} changed since it was started."
+            f"{stored.path} cannot be {verb}: {changed} changed since it was started."
         )
     engine = config.get("engine", {})
-    return ActiveRun(
+    return _SameRun(
         stream,
         recipe,
+        protocol,
         replace(
             execution,
             device=config["device"] if device == "auto" else device,
             engine=engine.get("name", "eager"),
             precision=engine.get("precision", "fp16"),
         ),
-        protocol=protocol,
-        seed=config["seed"],
-        path=stored.path,
-        origin=config["stream"]["origin"],
-        notes={name: value for name, value in config.items() if name not in CONFIG_ENTRIES},
-        progress=progress,
     )
 
 

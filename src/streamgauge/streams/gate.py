@@ -75,6 +75,7 @@ class Gate:
         self._state = np.zeros(len(source), np.uint8)  # one byte per sample: 39 MB for CLOC
         self._state[preparation] = LABELLED
         self.spec: Spec = source.spec
+        self.scaled = scaled_columns(source)
         self.preparation = preparation
 
     def reveal(self, index: IntArray) -> None:
@@ -113,6 +114,11 @@ class Gate:
             raise Leak(
                 f"The learner asked for {what} of sample {address}, which is not {when} yet."
             )
+
+
+def scaled_columns(source: Source) -> int:
+    """How many columns of the inputs, the first ones, are standardised online."""
+    return int(getattr(source, "scaled", 0))
 
 
 def fetch(source: Source, index: IntArray, device: torch.device) -> Tensor:

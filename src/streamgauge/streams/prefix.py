@@ -204,7 +204,7 @@ class SourcePart(SourceView):
 
     def __getattr__(self, name: str) -> Any:
         """Optional members of a source: `in_memory`, and those of encoded images for workers."""
-        if name in ("in_memory", "encoded_images"):
+        if name in ("in_memory", "encoded_images", "scaled"):
             return getattr(self._source, name)
         if name == "encoded":
             whole = self._source.encoded  # type: ignore[attr-defined]

@@ -94,6 +94,7 @@ class ArraySource:
     """
 
     in_memory = True  # reading costs nothing but a copy
+    scaled = 0  # columns that are standardised online
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class ArraySource:
         if len(y) and len(x) != len(y):
             raise StreamgaugeError(f"There are {len(x)} inputs but {len(y)} labels.")
         self.label, self.class_names, classes = as_labels(y, classes, class_names)
-        self._x = _as_inputs(x)
+        self._x = _as_inputs(x, self.scaled)
         # A verified checksum of the inputs may replace them in the fingerprint.
         self.x_hash: str | None = None
         self.spec = Spec(tuple(x.shape[1:]), classes)
@@ -128,10 +129,21 @@ class ArraySource:
         """A hash of everything in the source. With an `x_hash` the inputs are not read for it."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.classes, self.class_names)).encode())
+        if self.scaled:
+            digest.update(f"scaled {self.scaled}".encode())
         parts = {"x": self._x, "y": self.label} | dict(sorted(self.columns.items()))
         for name, part in parts.items():
             hash_array(digest, name, part, self.x_hash if name == "x" else None)
         return digest.hexdigest()
+
+
+class VectorSource(ArraySource):
+    """Vectors whose first `scaled` columns are standardised online when a learner reads them; a
+    NaN in such a column is a missing value. `read` itself gives the values as they are."""
+
+    def __init__(self, x: Array, y: Array, scaled: int, **options: Any) -> None:
+        self.scaled = scaled
+        super().__init__(x, y, **options)
 
 
 def hash_array(digest: Any, name: str, array: Array, known: str | None = None) -> None:
@@ -215,7 +227,7 @@ def _numbers_and_names(
     return y.astype(np.int8) if y.dtype.kind == "b" else y, class_names
 
 
-def _as_inputs(x: Array) -> Array:
+def _as_inputs(x: Array, scaled: int = 0) -> Array:
     if x.dtype.kind not in "fiub":
         raise StreamgaugeError(
             f"Inputs must be numbers of one shape for all samples, not of type {x.dtype}."
@@ -225,12 +237,18 @@ def _as_inputs(x: Array) -> Array:
             f"Inputs of shape {x.shape} have no axis of features: where each sample is one"
             " number, give x.reshape(-1, 1)."
         )
+    if scaled and x.ndim != 2:
+        raise StreamgaugeError(
+            f"Inputs of shape {x.shape[1:]} are no vectors, and only vectors are standardised"
+            " online: set scale to none."
+        )
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind == "f":
         for start in range(0, len(x), 65536):
             with np.errstate(over="ignore"):  # too large values become infinite and are reported
                 block = x[start : start + 65536].astype(np.float32, copy=False)
+            block = block[:, scaled:] if scaled else block  # NaN is a missing value in the others
             if not np.isfinite(block).all():
                 flat = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
                 bad = start + int(np.flatnonzero(~flat)[0])

@@ -115,7 +115,11 @@ def open_bytes(data: Path | bytes) -> BinaryIO:
     compression = COMPRESSIONS.get(data.suffix.lower())
     if compression == "zip":
         archive = zipfile.ZipFile(data)
-        members = [member for member in archive.namelist() if not member.endswith("/")]
+        members = [
+            member
+            for member in archive.namelist()
+            if not member.endswith("/") and not member.startswith("__MACOSX/")
+        ]
         if len(members) != 1:
             raise StreamgaugeError(f"{data} holds {len(members)} files: unpack the one to read")
         return archive.open(members[0])  # type: ignore[return-value]

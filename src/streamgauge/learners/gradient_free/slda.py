@@ -62,6 +62,12 @@ class SLDA(ClassSums):
             self.solve()
         return {}
 
+    def rescale(self, factor: Tensor, offset: Tensor) -> None:
+        super().rescale(factor, offset)
+        if self.config.model == "linear":
+            self.scatter *= factor[:, None] * factor
+            self.waiting = self.config.refresh  # solve again at once
+
     def deviation(self, away: Tensor, before: Tensor) -> Tensor:
         """None of the first sample of a class."""
         return away * (before > 0)[:, None]

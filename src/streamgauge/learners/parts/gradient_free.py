@@ -41,6 +41,11 @@ class ClassSums(Checkpointed, HasPublishedVariant):
         self.sums.index_add_(0, y, x)
         self.counts.index_add_(0, y, torch.ones_like(y, dtype=torch.float64))
 
+    def rescale(self, factor: Tensor, offset: Tensor) -> None:
+        """Inputs are standardised in another way from now on: x becomes factor x + offset."""
+        if self.config.model == "linear":  # the features are the inputs
+            self.sums = self.sums * factor + self.counts[:, None] * offset
+
     def means(self) -> Tensor:
         """[C, D]; 0 for a class without samples."""
         return self.sums / self.counts.clamp(min=1)[:, None]

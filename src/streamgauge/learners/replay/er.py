@@ -36,7 +36,7 @@ class Config:
     wait: bool = False  # recall nothing until so many are stored (the survey's loaders)
     augment: Augmentation = "none"
     padding: int = 4  # pixels of zeros on each side before `crop_flip` crops
-    model: str = "cnn4"
+    model: str = "auto"  # mlp for vectors, cnn4 for images
     weights: str = ""  # initial weights: a file, or a folder made by `pretrain`; empty: random
     head: Literal["linear", "cosine"] = "linear"
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1: one for all channels, or one per channel

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from streamgauge.errors import Failures
 from streamgauge.record import Run
-from streamgauge.running.active_run import ActiveRun, FolderStore, StepwiseRun, run_to_completion
+from streamgauge.running.active_run import ActiveRun, FolderStore, StepwiseRun
 from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, Logger
 from streamgauge.running.loop import Progress
@@ -29,7 +30,7 @@ from streamgauge.streams import Stream
 TRIAL_STEPS = 8  # steps of the first run after which its memory is measured
 FREE_SHARE = 0.85  # of the free memory that runs may take
 MOST = 32  # queues that a GPU works through at the same time
-END = object()  # of the steps of a run
+END, FAILED = object(), object()  # of the steps of a run
 
 # Called before each run; returns a callback for its steps, or None.
 Watch = Callable[[PlannedRun, Stream], Progress | None]
@@ -77,11 +78,17 @@ def activate(
 
 
 def one_by_one(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
-    """Runs one after another in this process."""
-    with user_threads(execution.threads):
+    """Runs one after another in this process. A run that fails after its start does not keep the
+    others from running; its error is raised at the end."""
+    with user_threads(execution.threads), Failures() as failures:
         for planned_run, run in active:
-            run_to_completion(run)
-            yield planned_run, Run(run.path)
+            with closing(run):
+                run.open()
+                with failures.of(run.path.name):
+                    for _ in run.steps():
+                        pass
+            if (stored := Run(run.path)).done:
+                yield planned_run, stored
 
 
 def interleaved(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
@@ -110,7 +117,7 @@ def run_interleaved(
         return
     memory = DeviceMemory(device)
     before, slots, measured = memory.reserved(), 1, False
-    with ExitStack() as stack:
+    with Failures() as failures, ExitStack() as stack:
         while waiting or active:
             while waiting and len(active) < slots:
                 run = waiting.popleft()
@@ -119,9 +126,13 @@ def run_interleaved(
                 active.append((run, run.steps()))
             still_active = []
             for run, steps in active:
-                if next(steps, END) is END:
+                step: object = FAILED
+                with failures.of(getattr(run, "path", Path()).name):
+                    step = next(steps, END)
+                if step in (END, FAILED):
                     run.close()
-                    yield run
+                    if step is END:
+                        yield run
                     continue
                 still_active.append((run, steps))
                 if waiting and not measured and run.loop and run.loop.step >= TRIAL_STEPS:

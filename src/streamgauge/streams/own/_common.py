@@ -138,6 +138,8 @@ def finish(
         total = sum(left_out.values())
         announce(f"{rows.table}: {total:,} of {len(rows.good):,} left out: {counted(left_out)}.")
     settings = dict(vars(config))
+    if settings.get("scale") == "none":  # as in runs of versions that had no such setting
+        del settings["scale"]
     for where in ("path", "root", "names"):  # so that a run can be resumed from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
             settings[where] = str(Path(settings[where]).expanduser().resolve())

@@ -11,14 +11,14 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.source import Array, ArraySource
+from streamgauge.streams.source import Array, VectorSource
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.columns import announce, choose, describe
 from streamgauge.tables.rows import Rows
@@ -43,6 +43,7 @@ class Config(Arrangement):
     train: str = ""
     test: str = ""
     channels: Literal["auto", "first", "last"] = "auto"  # where an image's colours stand
+    scale: Literal["none", "online"] = "none"  # standardise vectors by what was trained
     classes: int = 0  # how many may come; 0: as many as there are
 
 
@@ -79,10 +80,14 @@ def build(config: Config) -> Stream:
         inputs, label = inputs[kept], label[kept]
         columns = {role: values[kept] for role, values in columns.items()}
     is_test = split.is_test[kept]
-    announce(f"{where}: {describe(chosen, given, left)}{remark}{split.line}")
     if label.ndim == 2 and label.shape[1] == 1:  # as some archives have it
         label = label[:, 0]
-    source = ArraySource(inputs, label, classes=config.classes or None, **columns)  # type: ignore[arg-type]
+    scaled = inputs.shape[1] if config.scale == "online" and inputs.ndim > 1 else 0
+    if scaled:
+        remark += " Inputs are standardised online."
+    announce(f"{where}: {describe(chosen, given, left)}{remark}{split.line}")
+    options: dict[str, Any] = {"classes": config.classes or None, **columns}
+    source = VectorSource(inputs, label, scaled, **options)
     _own.refuse_backwards(source.columns, config, rows, kept, is_test)
     return _own.finish("arrays", config, source, is_test, rows, {"columns": chosen})
 

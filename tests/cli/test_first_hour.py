@@ -1,0 +1,159 @@
+"""What a new user types first: own files, short options, mistakes in each."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import streamgauge as sg
+
+
+def write_table(path: Path, rows: int = 120) -> None:
+    """Two inputs that tell three classes apart, by name."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 3, rows)
+    x = rng.normal(size=(rows, 2)) + 3 * np.eye(3)[label][:, :2]
+    names = ["low", "mid", "high"]
+    lines = [f"{a:.3f},{b:.3f},{names[c]}" for (a, b), c in zip(x, label, strict=True)]
+    path.write_text("\n".join(["a,b,class", *lines]) + "\n")
+
+
+def header_of(folder: Path) -> dict[str, Any]:
+    (file,) = folder.glob("runs/*/run.json")
+    return dict(json.loads(file.read_text()))
+
+
+def test_a_file_is_a_stream_and_vectors_get_an_mlp(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    code, out, err = call("run", "--stream", "mine.csv", "--learner", "er")
+    assert code == 0
+    assert "--stream tabular" in err
+    assert "label = 'class'" in err
+    config = header_of(tmp_path)["config"]
+    assert config["learner"]["settings"]["model"] == "mlp"
+    assert config["stream"]["origin"] == "tabular"  # so that `resume` finds it from any folder
+    assert config["stream"]["settings"]["path"] == str(tmp_path / "mine.csv")
+    code, out, err = call("run", "--stream", "mine.csv", "--learner", "er")
+    assert "complete already" in out
+
+
+def test_images_get_a_cnn_and_a_name_still_means_the_built_in_stream(
+    call: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "albums").mkdir()
+    words = ("run", "--stream", "albums", "--stream.length", "100", "--learner", "er")
+    assert call(*words)[0] == 0
+    assert header_of(tmp_path)["config"]["learner"]["settings"]["model"] == "cnn4"
+
+
+def test_each_kind_of_data_finds_its_stream(tmp_path: Path) -> None:
+    from streamgauge.streams.own._guess import stream_for
+
+    photos = tmp_path / "photos" / "cat"
+    photos.mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(photos / "1.png")
+    assert stream_for(tmp_path / "photos") == "folder"
+    (tmp_path / "list.csv").write_text("path,label\nphotos/cat/1.png,cat\n")
+    assert stream_for(tmp_path / "list.csv") == "manifest"
+    (tmp_path / "file_sizes.csv").write_text("file,size,label\n1,2,cat\n2,3,dog\n")
+    assert stream_for(tmp_path / "file_sizes.csv") == "tabular"
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.arange(3))
+    assert stream_for(tmp_path / "a.npz") == "arrays"
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "train-0.tar").write_bytes(b"")
+    assert stream_for(tmp_path / "shards") == "webdataset"
+    (tmp_path / "notes.docx").write_bytes(b"x")
+    with pytest.raises(sg.StreamgaugeError, match="No stream reads"):
+        stream_for(tmp_path / "notes.docx")
+
+
+def test_a_file_that_is_not_there_is_a_sentence(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    code, _, err = call("run", "--stream", "mein.csv", "--learner", "er")
+    assert (code, "did you mean 'mine.csv'?" in err) == (2, True)
+    code, _, err = call("run", "--stream", "someone/photos", "--learner", "er")
+    assert (code, "--stream huggingface --stream.path someone/photos" in err) == (2, True)
+
+
+def test_a_zipped_table_is_the_same_stream(tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    with zipfile.ZipFile(tmp_path / "mine.csv.zip", "w") as archive:
+        archive.write(tmp_path / "mine.csv", "mine.csv")
+        archive.writestr("__MACOSX/._mine.csv", b"\0\5")  # as one system adds
+    plain, zipped = (sg.stream(str(tmp_path / name)) for name in ("mine.csv", "mine.csv.zip"))
+    assert plain.source.fingerprint == zipped.source.fingerprint
+
+
+SMALL = ("--stream", "albums", "--stream.length", "100")
+
+
+def test_a_short_setting_is_that_of_the_only_learner(call: Any, tmp_path: Path) -> None:
+    code, _, _ = call("run", *SMALL, "--learner", "a=er", "--lr", "0.125", "--weight-decay=0.5")
+    settings = header_of(tmp_path)["config"]["learner"]["settings"]
+    assert (code, settings["lr"], settings["weight_decay"]) == (0, 0.125, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--learner", "er", "--learner", "mir", "--lr", "1"), "write --er.lr or --mir.lr, or"),
+        (("--learner", "er", "--lr"), "--lr needs a value"),
+        (("--learner", "er", "--seed", "1"), "did you mean --stream.seed or --er.seed?"),
+        (("--learner", "er", "--batch", "5"), "did you mean --stream.batch?"),
+        (("--learner", "er", "--basleines"), "Did you mean --baselines? The options are --addr"),
+        (("--learner", "er", "--er.lrr", "5"), "did you mean 'er.lr'?"),
+    ],
+)
+def test_a_wrong_option_says_what_there_is(call: Any, words: Any, sentence: str) -> None:
+    code, _, err = call("run", *SMALL, *words)
+    assert code == 2
+    assert sentence in err
+
+
+def test_a_wrong_option_of_another_command_lists_its_options(call: Any) -> None:
+    code, _, err = call("score", "--jsn")
+    assert code == 2
+    assert "The options of `streamgauge score` are --help, --json." in err
+
+
+LEARNER = """
+import torch
+
+class Mine:
+    def __init__(self, spec, source, seed, device):
+        self.classes = spec.classes
+    def predict(self, x):
+        return {predict}
+    def learn(self, batch, predicted):
+        return {learn}
+    def state_dict(self):
+        return {{}}
+    def load_state_dict(self, state):
+        pass
+"""
+GOOD = "torch.zeros(len(x), self.classes)"
+
+
+@pytest.mark.parametrize(
+    ("predict", "learn", "code", "sentence"),
+    [
+        ("None", "{}", 2, "one column per class, not None."),
+        ("[0] * len(x)", "{}", 2, "one column per class, not a list."),
+        (GOOD, "0.5", 2, "learn must return a dictionary"),
+        (GOOD, "{'loss': 1 / 0}", 3, "mine.py, line 10, in learn: ZeroDivisionError"),
+    ],
+)
+def test_mistakes_in_a_learner_are_sentences(
+    call: Any, tmp_path: Path, predict: str, learn: str, code: int, sentence: str
+) -> None:
+    (tmp_path / "mine.py").write_text(LEARNER.format(predict=predict, learn=learn))
+    found, _, err = call("run", *SMALL, "--learner", "mine.py")
+    assert found == code
+    assert sentence in err

@@ -1,0 +1,187 @@
+"""Inputs of one's own tables: scales, text, missing cells, ids; and what is said about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamgauge as sg
+from streamgauge.streams.own.tabular import SLOTS
+
+
+def accuracy(stream: sg.Stream, learner: str, out: Path, **settings: Any) -> float:
+    run = sg.run(stream, sg.learner(learner, **settings), out=out, device="cpu")
+    rows = run.predictions
+    return float((rows["label"] == rows["prediction"]).mean())
+
+
+def write_csv(path: Path, x: np.ndarray, y: np.ndarray) -> str:
+    names = [f"f{number}" for number in range(x.shape[1])]
+    lines = [
+        ",".join([*map(repr, row.tolist()), str(label)]) for row, label in zip(x, y, strict=True)
+    ]
+    path.write_text("\n".join([",".join([*names, "label"]), *lines]))
+    return str(path)
+
+
+def measurements(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Generated tables like the well-known ones of cell nuclei and of wines: positive columns that
+    differ in size by a factor of thousands, two or three classes that overlap a little."""
+    rng = np.random.default_rng(7)
+    rows, columns, classes = {"cells": (569, 30, 2), "wines": (178, 13, 3)}[kind]
+    y = rng.integers(0, classes, rows)
+    centre = rng.normal(0, 1.6 if kind == "wines" else 0.7, (classes, columns))
+    latent = rng.normal(size=(rows, columns)) + centre[y]
+    size = 10 ** rng.uniform(-2.5, 3, columns)
+    return size * np.exp(0.3 * latent), y
+
+
+@pytest.mark.parametrize(("kind", "batch"), [("cells", 10), ("wines", 1), ("wines", 10)])
+@pytest.mark.parametrize("learner", ["er", "finetune"])
+def test_a_raw_table_reaches_the_accuracy_of_a_standardised_copy(
+    kind: str, learner: str, batch: int, tmp_path: Path
+) -> None:
+    x, y = measurements(kind)
+    raw = write_csv(tmp_path / "raw.csv", x, y)
+    standardised = write_csv(tmp_path / "std.csv", (x - x.mean(0)) / x.std(0), y)
+    how: dict[str, Any] = {"batch": batch}
+    online = accuracy(sg.stream("tabular", path=raw, **how), learner, tmp_path, model="mlp")
+    copy = sg.stream("tabular", path=standardised, scale="none", **how)
+    assert online > accuracy(copy, learner, tmp_path, model="mlp") - 0.02
+    if learner == "er":  # with the other, training diverges
+        as_given = sg.stream("tabular", path=raw, scale="none", **how)
+        assert online > accuracy(as_given, learner, tmp_path, model="mlp") + 0.15
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "wine"])
+def test_the_tables_of_scikit_learn(name: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    table = getattr(datasets, f"load_{name}")()
+    shuffled = np.random.default_rng(0).permutation(len(table.target))
+    x, y = table.data[shuffled], table.target[shuffled]
+    path = write_csv(tmp_path / "t.csv", x, y)
+    stream = sg.stream("tabular", path=path, batch=10)
+    least = {"breast_cancer": 0.933, "wine": 0.730}[name]
+    assert accuracy(stream, "er", tmp_path, model="mlp") > least - 0.02
+
+
+def test_shifted_and_stretched_columns_change_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, 600)
+    x = rng.normal(size=(600, 6)) + 0.8 * y[:, None] * np.linspace(-1, 1, 6)
+    plain = sg.stream("tabular", path=write_csv(tmp_path / "a.csv", x, y))
+    moved = sg.stream("tabular", path=write_csv(tmp_path / "b.csv", x * 15 + 50, y))
+    figures = [accuracy(stream, "er", tmp_path, model="mlp") for stream in (plain, moved)]
+    assert abs(figures[0] - figures[1]) < 0.01
+    assert min(figures) > accuracy(moved, "blind", tmp_path) + 0.1
+
+
+def test_text_becomes_columns_that_do_not_depend_on_later_rows(tmp_path: Path) -> None:
+    colours = ["red", "blue", "", "red", "green"]
+    later = [f"colour{number}" for number in range(40)]
+    lines = [f"{n},{c},{n % 2}" for n, c in enumerate([*colours, *later])]
+    whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+    whole.write_text("\n".join(["a,colour,label", *lines]))
+    part.write_text("\n".join(["a,colour,label", *lines[:5]]))
+    streams = [sg.stream("tabular", path=str(path)) for path in (whole, part)]
+    x, early = (stream.source.read(np.arange(5)) for stream in streams)
+    assert x.tolist() == early.tolist()
+    assert x.shape == (5, 1 + SLOTS)
+    assert x[0, 1:].tolist() == x[3, 1:].tolist() == np.eye(SLOTS)[0].tolist()
+    assert x[1, 1:].tolist() == np.eye(SLOTS)[1].tolist()
+    assert x[2, 1:].tolist() == [0] * SLOTS
+    assert streams[0].source.scaled == 1
+
+
+def test_missing_cells_are_filled_and_flagged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,label\n1,10,x\n,20,y\n3,30,x\n5,NA,x\n")
+    stream = sg.stream("tabular", path=str(path))
+    assert stream.spec.input_shape == (4,)
+    x = stream.source.read(np.arange(4))
+    assert x[:, 2].tolist() == [0, 1, 0, 0]
+    assert x[:, 3].tolist() == [0, 0, 0, 1]
+    assert np.isnan(x[1, 0])
+    said = capsys.readouterr().err
+    assert "filled with the median so far and flagged by a 0/1 column each: a (1 cells)" in said
+    run = sg.run(stream, "ncm", out=tmp_path)
+    assert np.isfinite(run.predictions["confidence"]).all()
+    assert run.stream["notes"]["inputs"]["missing"] == {"a": 1, "b": 1}
+    assert run.stream["settings"]["scale"] == "online"
+    with pytest.raises(sg.StreamgaugeError, match=r"Line 3 of 't\.csv' has no value in column 'a'"):
+        sg.stream("tabular", path=str(path), scale="none")
+
+
+def test_ids_row_numbers_and_times_are_no_silent_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {
+        "index": pa.array(range(200)),
+        "id": pa.array(np.random.default_rng(0).permutation(200)),
+        "note": pa.array([f"note {number}" for number in range(200)]),
+        "seen": pa.array(range(200), pa.timestamp("s")),
+        "ts": pa.array(range(200)),
+        "a": pa.array(np.random.default_rng(1).normal(size=200)),
+        "label": pa.array([number % 2 for number in range(200)]),
+    }
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path)
+    stream = sg.stream("tabular", path=str(path))
+    said = capsys.readouterr().err
+    assert stream.spec.input_shape == (2,)
+    for words in ("inputs: ts, a", "'index' (row numbers)", "'id' (ids)", "'seen' (times)",
+                  "'note' (text that differs in most rows)", "An input like any other: ts",
+                  "Numbers are standardised online", "Samples come one by one"):  # fmt: skip
+        assert words in said
+    kept = sg.stream("tabular", path=str(path), id="none", drop=("note", "ts"))
+    assert kept.spec.input_shape == (3,)
+    assert sg.stream("tabular", path=str(path), id="a").spec.input_shape == (1,)
+
+
+def test_samples_come_one_by_one_unless_said_otherwise(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", np.arange(30.0).reshape(15, 2), np.arange(15) % 2)
+    assert len(sg.stream("tabular", path=path)) == 15
+    assert len(sg.stream("tabular", path=path, batch=5)) == 3
+
+
+def test_arrays_are_scaled_where_asked(tmp_path: Path) -> None:
+    x, y = measurements("wines")
+    np.savez(tmp_path / "a.npz", x=x.astype(np.float32), y=y)
+    path = str(tmp_path / "a.npz")
+    plain, online = (sg.stream("arrays", path=path, **s) for s in ({}, {"scale": "online"}))
+    assert "scale" not in plain.settings  # as in runs of earlier versions
+    assert plain.source.fingerprint != online.source.fingerprint
+    figures = [accuracy(stream, "er", tmp_path, model="mlp") for stream in (plain, online)]
+    assert figures[1] > figures[0] + 0.15
+
+
+def test_only_a_run_that_diverges_fails(call: Any, tmp_path: Path) -> None:
+    """Two numbers are far too large for a network: its learner fails, those after it run."""
+    x, y = measurements("wines")
+    write_csv(tmp_path / "t.csv", x * 1e6, y)
+    words = "run --stream tabular --stream.path t.csv --learner finetune --finetune.model mlp"
+    code, out, complaint = call(*words.split(), "--learner", "majority", "--stream.scale", "none")
+    assert code == 2
+    assert "majority" in out
+    assert "finetune" not in out
+    assert "tabular-finetune-s0" in complaint
+    assert "scores hold a NaN" in complaint
+    assert "--stream.scale online" in complaint
+    code, out, _ = call(*words.split(), "--learner", "majority")
+    assert code == 0
+    assert "finetune" in out
+
+
+@pytest.mark.parametrize("learner", ["er", "ncm"])
+def test_mean_and_std_of_vectors_are_refused(learner: str, tmp_path: Path) -> None:
+    stream = sg.stream(np.zeros((20, 3)), np.arange(20) % 2)
+    settings = {"model": "mlp"} if learner == "er" else {}
+    with pytest.raises(sg.StreamgaugeError, match="'std' is for images"):
+        sg.run(stream, sg.learner(learner, std=(2.0,), **settings), out=tmp_path)
