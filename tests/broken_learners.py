@@ -1,7 +1,9 @@
-"""Learners that each break one promise; `streamgauge check` must say which."""
+"""Learners that each break one promise, of which `streamgauge check` must say which, and learners
+of arrays, pickles and modules that keep all."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -136,3 +138,111 @@ class KnowsLength(Sound):
         weight = 1 - self.counts.sum() / len(self.source._state)
         self.sums.index_add_(0, batch.y, weight * batch.x.flatten(1).float())
         self.counts.index_add_(0, batch.y, torch.ones_like(batch.y, dtype=torch.float32))
+
+
+class KeepsObject(Sound):
+    """Has an object in its state that a checkpoint cannot hold."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "object": self.source}
+
+
+class Perceptron:
+    """NumPy weights and NumPy scores."""
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+        self.weights = np.zeros((int(np.prod(spec.input_shape)), spec.classes))
+
+    def predict(self, x: torch.Tensor) -> Any:
+        return x.flatten(1).double().numpy() @ self.weights
+
+    def learn(self, batch: Any, predicted: Any) -> None:
+        for x, y in zip(batch.x.flatten(1).double().numpy(), batch.y.tolist(), strict=True):
+            wrong = int(np.argmax(x @ self.weights))
+            self.weights[:, y] += x
+            self.weights[:, wrong] -= x
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.weights = state["weights"]
+
+
+class _Node:
+    """A tree that splits in the middle of its first input and counts how often it was asked."""
+
+    def __init__(self, classes: int, depth: int = 0) -> None:
+        self.counts, self.depth, self.asked = np.ones(classes), depth, 0
+        self.sum = 0.0
+        self.children: list[_Node] = []
+
+    def leaf(self, x: Any) -> _Node:
+        self.asked += 1
+        if not self.children:
+            return self
+        at = self.sum / (self.counts.sum() - len(self.counts))
+        return self.children[int(x[self.depth] > at)].leaf(x)
+
+    def learn(self, x: Any, y: int) -> None:
+        leaf = self.leaf(x)
+        leaf.counts[y] += 1
+        leaf.sum += float(x[leaf.depth])
+        if leaf.counts.sum() > 40 and leaf.depth < 3:
+            leaf.children = [_Node(len(leaf.counts), leaf.depth + 1) for _ in range(2)]
+
+
+class CountingTree:
+    """Its pickle changes with every answer, and its answers do not."""
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+        self.root = _Node(spec.classes)
+
+    def predict(self, x: torch.Tensor) -> Any:
+        return np.log([self.root.leaf(row).counts for row in x.flatten(1).numpy()])
+
+    def learn(self, batch: Any, predicted: Any) -> None:
+        for x, y in zip(batch.x.flatten(1).numpy(), batch.y.tolist(), strict=True):
+            self.root.learn(x, y)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"root": pickle.dumps(self.root)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.root = pickle.loads(state["root"])
+
+
+class Module:
+    """A torch module with its optimiser."""
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+        torch.manual_seed(seed)
+        self.model = torch.nn.Linear(int(np.prod(spec.input_shape)), spec.classes).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.model(self.inputs(x))
+
+    def learn(self, batch: Any, predicted: Any) -> None:
+        self.optimizer.zero_grad()
+        scores = self.model(self.inputs(batch.x))
+        torch.nn.functional.cross_entropy(scores, batch.y).backward()
+        self.optimizer.step()
+
+    def inputs(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1).float()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+class Rows(Module):
+    """Takes vectors only."""
+
+    def inputs(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()

@@ -28,7 +28,7 @@ from streamgauge.learners.parts import gradients as _gradients
 from streamgauge.learners.parts.losses import ace_mask
 from streamgauge.learners.replay import rwalk
 from streamgauge.running import reference
-from streamgauge.running.conformance import _CHECKS
+from streamgauge.running.conformance import _CHECKS, _Case, images
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
 from streamgauge.suites import load
@@ -1054,7 +1054,7 @@ def test_the_contract_holds_when_everything_happens(name: str) -> None:
         "same seed, same result",
         "nothing used that `needs` does not declare",
     ):
-        _CHECKS[check](recipe, CPU)
+        _CHECKS[check](_Case(recipe, CPU, images()))
 
 
 KEEPERS = {

@@ -312,11 +312,10 @@ def test_accuracy_over_compute(tmp_path: Path) -> None:
     found = compute(board)
     assert found is not None
     assert [p.relative for p in found.points] == [1, 3]
-    assert found.missing == ("waste",)
-    assert "Without FLOPs in their logs, and so not shown: waste." in compute_text(
-        leaderboard(again)
-    )
-    assert "not shown: waste" in figures(board).accuracy[-1].caption
+    assert list(found.missing) == ["waste"]
+    assert re.search(r"FLOPs unknown, .* not shown .*: waste \([\d.]+ s\)\.", found.sentence)
+    assert found.sentence in compute_text(leaderboard(again))
+    assert found.sentence in figures(board).accuracy[-1].caption
     assert "×" in figures(board).accuracy[-1].data[-1]["hovertemplate"]
 
 
@@ -326,9 +325,57 @@ def test_a_wide_range_of_compute_is_drawn_on_a_logarithmic_axis(tmp_path: Path) 
     (board,) = leaderboard(made)
     figure = figures(board).accuracy[-1]
     assert figure.layout["xaxis"]["type"] == "log"
-    assert "since they take none: a." in figure.caption
     assert {t["name"] for t in figure.data} == {"b", "c"}
+    assert re.search(r"not shown \(seconds of learning per run\): a \(", figure.caption)
     assert compute(leaderboard(made[:1])[0]) is None
+
+
+def test_flops_that_nobody_counted_are_unknown_and_on_no_front(tmp_path: Path) -> None:
+    """A learner in NumPy was on the Pareto front with 0 FLOPs."""
+    stream = sg.stream(
+        np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3, batch=5
+    )
+    names = (Arrays, "blind", "finetune", "ncm")
+    made = [
+        sg.run(stream, catalogue.learner(n, **({"model": "mlp"} if n == "finetune" else {})),
+               out=tmp_path, log=_quiet)
+        for n in names
+    ]  # fmt: skip
+    arrays, blind, torch_run, _ = made
+    assert np.isnan(arrays.jobs["flops"]).all()
+    assert (blind.jobs["flops"] == 0).all()  # as ever in its log
+    assert (torch_run.jobs["flops"] > 0).all()
+    assert "training_flops" not in sg.score(arrays) | sg.score(blind)
+    assert sg.score(torch_run)["training_flops"] > 0
+    text = scores_text(made)
+    assert re.search(r"training_flops .*unknown.*unknown", text)
+    assert re.search(r"learning_seconds +\d", text)
+    assert compute_text(leaderboard(made)) == ""  # one point is no comparison
+    other = sg.run(stream, catalogue.learner("er", model="mlp"), out=tmp_path, log=_quiet)
+    found = compute(leaderboard([*made, other])[0])
+    assert found is not None
+    assert {p.learner for p in found.points} == {"finetune", "er"}
+    assert set(found.missing) == {"Arrays", "blind", "ncm"}
+
+
+class Arrays:
+    """Class means in NumPy."""
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: Any) -> None:
+        self.sums, self.counts = np.zeros((spec.classes, 4)), np.ones(spec.classes)
+
+    def predict(self, x: torch.Tensor) -> Any:
+        return x.numpy() @ (self.sums / self.counts[:, None]).T
+
+    def learn(self, batch: Any, predicted: Any) -> None:
+        np.add.at(self.sums, batch.y.numpy(), batch.x.numpy())
+        np.add.at(self.counts, batch.y.numpy(), 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": self.sums, "counts": self.counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums, self.counts = state["sums"], state["counts"]
 
 
 def _rewrite(run: Run, change: Any) -> None:

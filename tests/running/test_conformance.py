@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from streamgauge import catalogue
-from streamgauge.running.conformance import check_learner
+from streamgauge import catalogue, cli
+from streamgauge.running.conformance import check_learner, samples_of
 
 BROKEN = Path(__file__).parents[1] / "broken_learners.py"
 
@@ -59,14 +61,14 @@ def check(name: str, settings: dict[str, Any]) -> None:
 
 
 def test_a_sound_learner_passes() -> None:
-    results = check_learner(catalogue.learner(f"{BROKEN}:Sound"))
+    results = list(check_learner(catalogue.learner(f"{BROKEN}:Sound")))
     assert [r for r in results if r.passed is False] == []
     assert len(results) == 11
 
 
 @pytest.mark.parametrize("name", REASONS)
 def test_a_broken_learner_fails_for_the_right_reason(name: str) -> None:
-    results = check_learner(catalogue.learner(f"{BROKEN}:{name}"))
+    results = list(check_learner(catalogue.learner(f"{BROKEN}:{name}")))
     check, why = REASONS[name]
     (result,) = [r for r in results if r.name == check]
     assert result.passed is False
@@ -78,3 +80,105 @@ def test_declaring_it_makes_it_pass() -> None:
     honest = type("Honest", (recipe.kind,), {"unbounded": True})  # type: ignore[arg-type]
     results = check_learner(catalogue.learner(honest))
     assert all(r.passed is not False for r in results)
+
+
+# Learners that are right, whatever they are made of.
+PLAIN = ("Perceptron", "CountingTree", "Module", "Rows")
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_learner_of_arrays_trees_or_modules_passes(name: str) -> None:
+    """NumPy scores were refused, and a state that is pickled differently after predict."""
+    results = list(check_learner(catalogue.learner(f"{BROKEN}:{name}")))
+    assert [(r.name, r.why) for r in results if r.passed is False] == []
+    assert len(results) == 11
+    if name == "Rows":
+        assert results[0].why.startswith("on vectors; on images it raised RuntimeError")
+        assert "at line" in results[0].why
+
+
+@pytest.mark.parametrize(("library", "name"), [("sklearn", "sgd"), ("river", "tree")])
+def test_models_of_other_libraries_pass(library: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip(library)
+    (tmp_path / "wrapped.py").write_text(WRAPPED[name])
+    results = list(check_learner(catalogue.learner(f"{tmp_path / 'wrapped.py'}:Wrapped")))
+    assert [(r.name, r.why) for r in results if r.passed is False] == []
+
+
+WRAPPED = {
+    "sgd": """
+import pickle
+import numpy as np
+from sklearn.linear_model import SGDClassifier
+
+class Wrapped:
+    def __init__(self, spec, source, seed, device):
+        self.model = SGDClassifier(random_state=seed)
+        self.seen = np.zeros(spec.classes, bool)
+
+    def predict(self, x):
+        if not self.seen.any():
+            return np.zeros((len(x), len(self.seen)))
+        return np.where(self.seen, self.model.decision_function(x.flatten(1).numpy()), -1e6)
+
+    def learn(self, batch, predicted):
+        y = batch.y.numpy()
+        self.model.partial_fit(batch.x.flatten(1).numpy(), y, np.arange(len(self.seen)))
+        self.seen[y] = True
+
+    def state_dict(self):
+        return {"model": pickle.dumps((self.model, self.seen))}
+
+    def load_state_dict(self, state):
+        self.model, self.seen = pickle.loads(state["model"])
+""",
+    "tree": """
+import pickle
+import numpy as np
+from river.tree import HoeffdingTreeClassifier
+
+class Wrapped:
+    def __init__(self, spec, source, seed, device):
+        self.model, self.classes = HoeffdingTreeClassifier(grace_period=50), spec.classes
+
+    def predict(self, x):
+        scores = np.full((len(x), self.classes), -1e6)
+        for row, values in zip(scores, x.flatten(1).tolist()):
+            for label, share in self.model.predict_proba_one(dict(enumerate(values))).items():
+                row[label] = np.log(share + 1e-9)
+        return scores
+
+    def learn(self, batch, predicted):
+        for values, label in zip(batch.x.flatten(1).tolist(), batch.y.tolist()):
+            self.model.learn_one(dict(enumerate(values)), label)
+
+    def state_dict(self):
+        return {"model": pickle.dumps(self.model)}
+
+    def load_state_dict(self, state):
+        self.model = pickle.loads(state["model"])
+""",
+}
+
+
+def test_results_come_one_by_one_and_a_stream_can_be_given() -> None:
+    stream = catalogue.stream("blobs")
+    results = check_learner(catalogue.learner(f"{BROKEN}:KeepsObject"), samples=samples_of(stream))
+    assert next(results).passed  # before any other check is made
+    failed = {r.name: r.why for r in results if r.passed is False}
+    assert "pickle.dumps" in failed["state survives a round trip"]
+
+
+def test_the_command_takes_a_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "mine.csv"
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.3f},{b:.3f},{'ab'[int(a > b)]}" for a, b in rng.normal(size=(120, 2))]
+    table.write_text("\n".join(["u,v,label", *rows]))
+    words = ["streamgauge", "check", f"{BROKEN}:Perceptron", "--stream", str(table)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.count("pass  ") >= 9

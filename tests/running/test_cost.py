@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +25,9 @@ def test_relative_flops_are_within_three_per_cent(name: str) -> None:
     known = catalogue.learner(name).config
     settings = {k: v for k, v in asked.items() if hasattr(known, k)}
     # Small images keep it quick; the ratio of passes is that of the network, not of its input.
-    (found,) = cost.measure([catalogue.learner(name, **settings)], input_shape=(3, 16, 16), jobs=1)
+    (found,) = cost.measure(
+        [catalogue.learner(name, **settings)], input_shape=(3, 16, 16), jobs=1, timed=False
+    )
     assert found.relative_flops == pytest.approx(EXPECTED[name], rel=0.03)
 
 
@@ -39,14 +44,16 @@ def test_relative_flops_of_two_gradient_steps(name: str) -> None:
              "passes": 2, "select": "batch"}  # fmt: skip
     known = catalogue.learner(name).config
     settings = {k: v for k, v in asked.items() if hasattr(known, k)}
-    (found,) = cost.measure([catalogue.learner(name, **settings)], input_shape=(3, 8, 8), jobs=1)
+    (found,) = cost.measure(
+        [catalogue.learner(name, **settings)], input_shape=(3, 8, 8), jobs=1, timed=False
+    )
     assert found.relative_flops == pytest.approx(TWO_STEPS[name], rel=0.03)
 
 
 def test_whole_cycles_are_measured() -> None:
     def relative(name: str, **settings: object) -> float:
         recipe = catalogue.learner(name, model="cnn4", memory=20, recall=10, **settings)
-        (found,) = cost.measure([recipe], input_shape=(3, 8, 8), jobs=1)
+        (found,) = cost.measure([recipe], input_shape=(3, 8, 8), jobs=1, timed=False)
         return found.relative_flops
 
     assert relative("er_plus", steps="4/3") == pytest.approx(4 / 3)
@@ -130,7 +137,7 @@ def test_head_only_training_costs_about_a_third_of_training_all() -> None:
         catalogue.learner(f"{train}=replay_only", model="slim_resnet18", recall=10, train=train)
         for train in ("head", "all")
     ]
-    head, whole = cost.measure(recipes, input_shape=(3, 16, 16), jobs=1)
+    head, whole = cost.measure(recipes, input_shape=(3, 16, 16), jobs=1, timed=False)
     assert 0.32 < head.flops / whole.flops < 0.35
 
 
@@ -158,3 +165,30 @@ def test_a_preset_is_measured_with_what_it_recalls(
         cli.main()
     agem, er = json.loads(capsys.readouterr().out)["costs"]
     assert agem["flops"] / er["flops"] == pytest.approx(3 * 210 / 20)
+
+
+def test_times_are_those_of_turns_and_unknown_flops_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine whose speed changes by 16 from one job to the next, er is 1 of er."""
+    load = itertools.cycle([1.0, 16.0, 3.0, 9.0, 2.0])
+    pair: list[float] = []
+
+    def seconds(self: cost.JobBenchmark) -> float:
+        if not pair:
+            pair[:] = [next(load)] * 2
+        return pair.pop() * (2.0 if hasattr(self.learner, "sums") else 1.0)
+
+    monkeypatch.setattr(cost.JobBenchmark, "time_job", seconds)
+    monkeypatch.setattr(cost.JobBenchmark, "repeat_job", lambda self: None)
+    sound = catalogue.learner(f"{Path(__file__).parents[1] / 'broken_learners.py'}:Sound")
+    recipes = [catalogue.learner("er", model="mlp", memory=20, recall=10), sound]
+    er, twice = cost.measure(recipes, input_shape=(3, 8, 8), jobs=1)
+    assert (er.relative_seconds, er.relative_seconds_low, er.relative_seconds_high) == (1, 1, 1)
+    assert (twice.relative_seconds, twice.seconds) == (2, 2)
+    assert er.busy
+    assert er.reference_seconds == (1, 16)
+    assert math.isnan(twice.flops)
+    text = cost.cost_text([er, twice])
+    assert re.search(r"Sound +unknown +2\.00x +2\.00 to 2\.00 +unknown", text)
+    assert "too busy to tell the time of er, Sound: a job of er took 1e+03 to 1.6e+04 ms" in text

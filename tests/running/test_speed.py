@@ -240,6 +240,16 @@ def test_what_recalls_nothing_is_measured_beside_an_er_that_does() -> None:
     assert costs(planned) == {"finetune": "1/2", "er": "1"}
 
 
+def test_a_cost_in_flops_that_cannot_be_counted_is_refused_and_of_no_training_is_0() -> None:
+    settings = {"protocol.cost": "measured"}
+    with pytest.raises(StreamgaugeError, match=r"FLOPs of Sound are unknown.*--Sound\.cost"):
+        plan(experiment(f"{Path(__file__).parents[1] / 'broken_learners.py'}:Sound",
+                        settings=settings))  # fmt: skip
+    (one,) = plan(experiment("blind", settings=settings))
+    assert one.relative is not None
+    assert one.relative.cost == 0
+
+
 def test_kinds_of_jobs_are_measured_and_stored_by_kind(tmp_path: Path) -> None:
     (tmp_path / "kinds.py").write_text(KINDS)
     asked = experiment(f"{tmp_path / 'kinds.py'}:Sometimes", speed="faster",

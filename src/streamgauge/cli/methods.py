@@ -64,33 +64,49 @@ def list_(
 def check(
     context: typer.Context,
     learner: Annotated[str, typer.Argument(help="FILE.py:Class, or the name of a learner.")],
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            help="Stream whose samples are used, or images, or vectors (both generated) [images; "
+            "vectors if the learner does not use torch or cannot take images]."
+        ),
+    ] = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Test a learner against the contract that every learner here keeps.
 
-    Exit code 1 and a sentence for each broken promise.
+    Prints each result as it comes. Exit code 1 if a check fails; each failure says what to change.
 
-    Example:
+    Examples:
 
         streamgauge check my_file.py:MyLearner --MyLearner.lr 0.1
+
+        streamgauge check my_file.py:MyLearner --stream blobs --stream.classes 5
     """
     from streamgauge import catalogue
     from streamgauge.models.features import device_named
-    from streamgauge.running.conformance import check_learner
+    from streamgauge.running import conformance
 
     name = catalogue.learner(learner).name
     given = learner_settings(context, [learner])
-    settings = settings_of(context, name, given=given)[name]
-    results = check_learner(catalogue.learner(learner, **settings), str(device_named(device)))
+    settings = settings_of(context, name, "stream", given=given)
+    recipe = catalogue.learner(learner, **settings[name])
+    samples = None
+    if stream in ("images", "vectors"):
+        samples = conformance.images() if stream == "images" else conformance.vectors()
+    elif stream is not None:
+        samples = conformance.samples_of(catalogue.stream(stream, **settings["stream"]))
+    results = []
+    for result in conformance.check_learner(recipe, str(device_named(device)), samples):
+        results.append(result)
+        if not as_json:
+            mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
+            print(f"{mark}  {result.name}" + (f": {result.why}" if result.why else ""), flush=True)
     passed = all(result.passed is not False for result in results)
     if as_json:
         checks = [result._asdict() for result in results]
         print_json({"learner": name, "passed": passed, "checks": checks})
-    else:
-        for result in results:
-            mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
-            print(f"{mark}  {result.name}" + (f": {result.why}" if result.why else ""))
     raise typer.Exit(0 if passed else 1)
 
 

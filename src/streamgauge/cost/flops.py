@@ -19,6 +19,9 @@ number, above 0, are a family. Once three counts lie exactly on a line, FLOPs of
 computed from it; the first, second, fourth, eighth ... of these is counted nevertheless. A count
 that is not on the line ends its use for good. Numbers that are not marked are never interpolated,
 since FLOPs need not be affine in them (a batch that waits until it is full takes none before).
+
+Work outside torch cannot be counted. The FLOPs of a job are unknown (NaN) while nothing was counted
+for the learner and none of its attributes is of torch: NumPy, scikit-learn, river.
 """
 
 from __future__ import annotations
@@ -73,8 +76,14 @@ class Meter:
     replayed = False  # jobs are replays of recordings
     total: Callable[[float], float] | None = None  # sums over processes that share a job
 
-    def __init__(self, work: Callable[[], Any] | None = None, sees_input: bool = True) -> None:
+    def __init__(
+        self,
+        work: Callable[[], Any] | None = None,
+        sees_input: bool = True,
+        uses_torch: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._work = work
+        self._uses_torch = uses_torch
         # Without inputs there are no products to count, and the first use of the counter imports a
         # large part of torch, which takes a second.
         self._nothing = not sees_input
@@ -115,6 +124,8 @@ class Meter:
                 own = self._own if self.total is None else self.total(self._own)
                 self._store(self._key, own)
         self.flops = self.known.get(self._key, float("nan")) + self._apart
+        if not self.flops and not (self._nothing or any(self.known.values()) or self._uses_torch()):
+            self.flops = float("nan")
 
     def _resume(self) -> None:
         self._counter = _counter()

@@ -77,8 +77,11 @@ class Eager:
 
 
 def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
-    """The learner's scores, refused unless there is one for each class that may come."""
+    """The learner's scores, as a tensor also where they come as a NumPy array; refused unless there
+    is one for each class that may come."""
     scores = learner.predict(x)
+    if isinstance(scores, np.ndarray):
+        scores = torch.from_numpy(scores).to(x.device)
     wanted = (len(x), classes)
     if not hasattr(scores, "shape"):
         raise StreamgaugeError(

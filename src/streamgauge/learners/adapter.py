@@ -78,6 +78,13 @@ class LearnerAdapter:
         """Bytes stored besides the weights; NaN if the learner does not say."""
         return float("nan") if self._memory_bytes is None else float(self._memory_bytes())
 
+    def uses_torch(self) -> bool:
+        """Whether an attribute of the learner is a module, an optimiser or a tensor, or a
+        dictionary or list of them. Elsewhere there is nothing whose FLOPs could be counted.
+        Learners of this package count as such: 0 FLOPs in their logs stay 0."""
+        ours = any(kind.__module__.startswith("streamgauge.") for kind in type(self.learner).mro())
+        return ours or _has_torch(getattr(self.learner, "__dict__", {}))
+
     def replace_method(self, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace one method of this learner object by `wrap(method)`, if it has the method. The
         profiler times methods with it, and torchrun distributes them over processes."""
@@ -146,6 +153,16 @@ def _warn_of_overrides(kind: Any) -> None:
                 DeprecationWarning,
                 stacklevel=2,
             )
+
+
+def _has_torch(value: Any) -> bool:
+    import torch
+
+    if isinstance(value, dict):
+        return any(map(_has_torch, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_torch, value[:100]))
+    return isinstance(value, (torch.nn.Module, torch.optim.Optimizer, torch.Tensor))
 
 
 def _depth(kind: type, name: str) -> int:

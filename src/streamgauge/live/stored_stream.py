@@ -391,7 +391,7 @@ def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:
     if not evaluator.due(player.step):
         return
     with journal.timed("evaluate"):
-        meter = Meter(adapter.work, adapter.sees_input)
+        meter = Meter(adapter.work, adapter.sees_input, adapter.uses_torch)
         if jobs.prepare(adapter, meter):
             step, version, unknown = player.step - 1, player.version, np.nan
             append_job(journal.rows, step, version, "prepare", meter.flops, unknown, unknown)

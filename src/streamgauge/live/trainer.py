@@ -98,7 +98,7 @@ class LocalTrainer:
         self.gate = gate_for(setup.source, setup.preparation, self.device)
         self.adapter = setup.build(recipe, self.gate)
         self.learner = self.adapter.learner
-        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input, self.adapter.uses_torch)
         if state is not None:
             self.gate.label_due(known)
             self.learner.load_state_dict(state)
@@ -156,7 +156,7 @@ def warm_up(recipe: Recipe, setup: Setup, times: int = 3) -> None:
     # A learner that fails on zeros starts cold; the data of the stream may well suit it.
     with contextlib.suppress(Exception):
         adapter = setup.build(recipe, gate)
-        meter = Meter(adapter.work, adapter.sees_input)
+        meter = Meter(adapter.work, adapter.sees_input, adapter.uses_torch)
         for number in range(times):
             index = np.arange(setup.batch) + number * setup.batch
             batch = _batch(source, index, adapter, device)

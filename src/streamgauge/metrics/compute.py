@@ -13,7 +13,8 @@ def training_flops(log: RunLog) -> float:
     """The FLOPs of all jobs of a run: training, storing, and preparing for evaluations.
 
     Sum of ``jobs.flops``. Predictions and evaluations are not included, as in Ghunaim et al. 2023.
-    NaN if the FLOPs of one job are unknown, or if no jobs were logged.
+    NaN if the FLOPs of one job are unknown, if no jobs were logged, or if nothing was counted in
+    any of them: a learner that does not train with torch has unknown FLOPs, not 0.
 
     >>> from streamgauge.metrics._example import LOG
     >>> training_flops(LOG)
@@ -21,9 +22,8 @@ def training_flops(log: RunLog) -> float:
     """
     # float64, since int64 would overflow: a GPU makes about 10^19 FLOPs per day.
     flops = table_of(log, "jobs").get("flops")
-    return (
-        float("nan") if flops is None or not len(flops) else float(np.sum(flops, dtype=np.float64))
-    )
+    total = 0.0 if flops is None else float(np.sum(flops, dtype=np.float64))
+    return total or float("nan")
 
 
 def pareto_front(cost: ArrayLike, value: ArrayLike) -> NDArray[np.bool_]:

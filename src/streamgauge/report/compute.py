@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from streamgauge.metrics import Spread, pareto_front, training_flops
+from streamgauge.metrics import Spread, pareto_front, spread, training_flops
 from streamgauge.pages.figures import Figure, Trace, figure, front, point
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import Board, Row
@@ -34,7 +34,7 @@ class Compute:
 
     points: tuple[Point, ...]
     accuracy: str  # title of the accuracy that is drawn over FLOPs
-    missing: tuple[str, ...]  # learners whose logs have no FLOPs
+    missing: Mapping[str, float]  # learners of unknown FLOPs, and the seconds they learnt
     reference: str  # the ER that FLOPs are relative to, or ""
     tuning: tuple[str, ...] = ()  # sentences on the cost of tuning, which the points leave out
 
@@ -43,26 +43,31 @@ class Compute:
         """Sentences on everything that the points leave out."""
         sentences = list(self.tuning)
         if self.missing:
-            names = ", ".join(self.missing)
-            sentences.append(f"Without FLOPs in their logs, and so not shown: {names}.")
+            names = ", ".join(f"{name} ({_short(s)} s)" for name, s in self.missing.items())
+            sentences.append(
+                "FLOPs unknown, since they do not train with torch or their logs have none, and so "
+                f"not shown (seconds of learning per run): {names}."
+            )
         return " ".join(sentences)
 
 
 def compute(board: Board) -> Compute | None:
-    """None if fewer than two learners can be shown, or none of them used any FLOPs."""
+    """None if the FLOPs of fewer than two learners are known."""
     order = next((c.score for c in board.columns if c.title == board.ordered_by), "")
     rows = [(i, row) for i, row in enumerate(r for r in board.rows if r.runs)]
     known = [(i, row) for i, row in rows if _known(row, FLOPS) and _known(row, order)]
-    missing = tuple(row.learner for _, row in rows if not _known(row, FLOPS))
+    missing = {
+        row.learner: learning_seconds(row.runs).mean for _, row in rows if not _known(row, FLOPS)
+    }
     flops = [row.scores[FLOPS].mean for _, row in known]
-    if len(known) < 2 or not any(flops):
+    if len(known) < 2:
         return None
     front = pareto_front(flops, [row.scores[order].mean for _, row in known])
     er = next((row for _, row in known if _is_er(row)), None)
     unit = math.nan if er is None else er.scores[FLOPS].mean
     points = [
         Point(row.learner, i, row.scores[FLOPS], row.scores[order],
-              row.scores[FLOPS].mean / unit if unit else math.nan, bool(on))
+              row.scores[FLOPS].mean / unit, bool(on))
         for (i, row), on in zip(known, front, strict=True)
     ]  # fmt: skip
     points.sort(key=lambda point: (point.flops.mean, -point.accuracy.mean))
@@ -94,15 +99,20 @@ def _known(row: Row, name: str) -> bool:
     return name in row.scores and not math.isnan(row.scores[name].mean)
 
 
+def learning_seconds(runs: Iterable[Run]) -> Spread:
+    timings = [run.timing for run in runs]
+    return spread([float(np.sum(t["seconds"][t["part"] == "learn"])) for t in timings])
+
+
 def _is_er(row: Row) -> bool:
     return bool(row.runs[0].header["config"]["learner"]["where"] == "er")
 
 
 def compute_figure(computed: Compute) -> Figure:
     """Accuracy over the FLOPs of training, a point for each learner. Where FLOPs differ by more
-    than `WIDE` the axis is logarithmic, and learners without any FLOPs are left out."""
-    logarithmic = _logarithmic(computed)
-    shown = [p for p in computed.points if p.flops.mean > 0 or not logarithmic]
+    than `WIDE` the axis is logarithmic."""
+    shown = computed.points
+    ratio = max(p.flops.mean for p in shown) / min(p.flops.mean for p in shown)
     best = [p for p in shown if p.front]
     traces: list[Trace] = []
     if len(best) > 1:
@@ -122,9 +132,9 @@ def compute_figure(computed: Compute) -> Figure:
             )
         )
     x: dict[str, Any] = {"exponentformat": "SI"}
-    if logarithmic:
+    if ratio > WIDE:
         low, high = (f(math.log10(p.flops.mean) for p in shown) for f in (min, max))
-        x |= {"type": "log", "dtick": "D1" if _ratio(computed) < 100 else 1}
+        x |= {"type": "log", "dtick": "D1" if ratio < 100 else 1}
         x["range"] = [low - 0.15, high + 0.15]
     else:
         most = max(p.flops.mean for p in shown)
@@ -145,31 +155,21 @@ def compute_figure(computed: Compute) -> Figure:
 
 
 def _caption(computed: Compute) -> str:
-    zero = [p.learner for p in computed.points if p.flops.mean == 0]
     text = (
         f"{computed.accuracy.capitalize()}, over the FLOPs of all training: matrix products and "
         "convolutions, forward and backward; answers are not counted. Full markers, joined by a "
         "line, are the Pareto front: no other learner is as accurate for as few FLOPs."
     )
-    if zero and _logarithmic(computed):
-        text += f" Not on this axis, since they take none: {', '.join(zero)}."
     return f"{text} {computed.sentence}".strip()
-
-
-def _ratio(computed: Compute) -> float:
-    positive = [p.flops.mean for p in computed.points if p.flops.mean > 0]
-    return float(max(positive) / min(positive))
-
-
-def _logarithmic(computed: Compute) -> bool:
-    return _ratio(computed) > WIDE
 
 
 def scaled(flops: float) -> str:
     """
-    >>> scaled(1.234e12), scaled(56), scaled(0)
-    ('1.23 T', '56', '0')
+    >>> scaled(1.234e12), scaled(56), scaled(math.nan)
+    ('1.23 T', '56', 'unknown')
     """
+    if math.isnan(flops):
+        return "unknown"
     for unit in ("", " k", " M", " G", " T", " P", " E"):
         if flops < 999.5:
             return f"{_short(flops)}{unit}"

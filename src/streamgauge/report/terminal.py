@@ -17,7 +17,7 @@ from rich.text import Text
 
 from streamgauge.metrics import Spread, score
 from streamgauge.record import Run
-from streamgauge.report.compute import FLOPS, Compute, compute, scaled
+from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
 
 if TYPE_CHECKING:
@@ -116,18 +116,28 @@ def scores_text(runs: Iterable[Run]) -> str:
 
 
 def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
-    """Title, seeds and scores: of the means first, then of each incomplete run so far."""
-    means = [(row.learner, row.seeds, row.scores) for row in board.rows if row.runs]
-    partial = [
+    """Title, seeds and scores: of the means first, then of each incomplete run so far. Where the
+    FLOPs of one are unknown, all have their seconds."""
+    columns: list[tuple[str, str, Mapping[str, Spread], Iterable[Run]]] = [
+        (row.learner, row.seeds, row.scores, row.runs) for row in board.rows if row.runs
+    ]
+    columns += [
         (
             f"{row.learner}, incomplete",
             f"seed {run.seed}, step {run.step}",
             {name: Spread(value, math.nan, 1) for name, value in score(Run(run.path)).items()},
+            [run],
         )
         for row in board.rows
         for run in row.incomplete
     ]
-    return [*means, *partial]
+    unknown = {FLOPS: Spread(math.nan, math.nan, 0)}
+    if all(FLOPS in scores for _, _, scores, _ in columns):
+        return [(title, seeds, scores) for title, seeds, scores, _ in columns]
+    return [
+        (title, seeds, {**unknown, **scores, "learning_seconds": learning_seconds(runs)})
+        for title, seeds, scores, runs in columns
+    ]
 
 
 def _score(name: str, value: Spread | None) -> str:

@@ -15,6 +15,7 @@ what the clock goes by:
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -24,6 +25,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import Cost, as_cost, updates_within
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.learners.adapter import class_sees_input
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import setting_types
@@ -227,10 +229,16 @@ def measured(recipe: Recipe, stream: Stream) -> Relative:
         same = {s: getattr(like.config, s) for s in ("model", "head", "augment")
                 if hasattr(like.config, s)}  # fmt: skip
         recipes.append(catalogue.learner("er", memory=FILLED * batch, recall=batch, **same))
-    cost, *er = measure(recipes, input_shape=shape, classes=spec.classes, batch=batch)
-    unit = 1.0
-    if er and cost.flops:
-        unit = er[0].flops * cost.relative_flops / cost.flops
+    cost, *er = measure(recipes, input_shape=shape, classes=spec.classes, batch=batch, timed=False)
+    if math.isnan(cost.flops):
+        if not class_sees_input(recipe.kind):
+            return Relative(Fraction(0), measured=True)
+        raise StreamgaugeError(
+            f"The FLOPs of {recipe.name} are unknown, since only torch's can be counted; give its "
+            f"cost as a number (--{recipe.name}.cost 0.5). `streamgauge cost` gives its seconds "
+            "relative to er."
+        )
+    unit = er[0].flops * cost.relative_flops / cost.flops if er else 1.0
     kinds = cost.by_kind if len(cost.by_kind) > 1 else {}
     return Relative(
         as_cost(cost.relative_flops / unit, zero=True),

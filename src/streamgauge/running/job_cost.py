@@ -3,12 +3,14 @@
 FLOPs are those of matrix products and convolutions, forward and backward, as
 `torch.utils.flop_counter` sees them at the level of operators: copies of a model, functional calls
 and frozen layers are counted as what they do. Element-wise work (penalties, optimisers, batch norm)
-counts as none, which is why seconds and bytes are given too.
+counts as none, which is why seconds and bytes are given too; where nothing is counted, because a
+learner works outside torch, its FLOPs are unknown. Seconds are timed in turns with ER's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -18,10 +20,13 @@ import numpy as np
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.cost.energy import of_job
+from streamgauge.cost.energy import Energy, of_job
+from streamgauge.cost.turns import Turns, most_pairs, time_in_turns
+from streamgauge.engine.eager import ask
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
+from streamgauge.running.determinism import suitable_threads, threads
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
 
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     import torch
 
 MOST_CYCLE = 100  # jobs; a longer cycle is measured in part
-TIMED = 8  # jobs that are timed at least
 WARM_UP = 2  # jobs before any is counted
 MOST_FILLED = 20_000  # samples of a memory that is filled to measure a job
 # Settings that a method shares with the ER it is measured against.
@@ -43,10 +47,14 @@ class Cost:
     """Of one training job with the memory full, on average over the measured jobs."""
 
     learner: str
-    flops: float
+    flops: float  # NaN: unknown, as nothing was counted
     relative_flops: float
-    seconds: float
-    relative_seconds: float
+    seconds: float  # the least: whatever else the machine does only adds
+    relative_seconds: float  # median over pairs that were timed in turns
+    relative_seconds_low: float  # 95 % confidence interval of the median
+    relative_seconds_high: float
+    reference_seconds: tuple[float, float]  # ER's shortest and longest job
+    busy: bool  # the machine was too busy to tell the relative seconds
     memory_bytes: float  # indices and side arrays that the learner holds
     sample_bytes: float  # what the remembered samples themselves would take
     joules: float | None  # of a job, with what the devices take anyway
@@ -63,33 +71,18 @@ def measure(
     batch: int = 10,
     jobs: int = 4,
     device: str = "cpu",
+    timed: bool = True,
 ) -> list[Cost]:
     """The cost of each learner's job, and of the ER with the same network and memory as 1. The
     memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles of a
-    learner whose jobs take turns (`cycle`), and the least of their times taken."""
+    learner whose jobs take turns (`cycle`). With `timed`, jobs are timed in turns with ER's."""
     from streamgauge.models.features import device_named
 
     for what, number in (("batch", batch), ("jobs", jobs)):
         if number < 1:
             raise StreamgaugeError(f"{what} must be at least 1, not {number}.")
     conditions = (input_shape, classes, batch, device_named(device))
-    costs = []
-    references: dict[str, Cost] = {}
-    for recipe in recipes:
-        reference = _reference(recipe)
-        key = repr(reference.config)
-        if key not in references:
-            references[key] = _measure(reference, conditions, jobs)
-        er, mine = references[key], _measure(recipe, conditions, jobs)
-        costs.append(
-            dataclasses.replace(
-                mine,
-                relative_flops=mine.flops / er.flops,
-                relative_seconds=mine.seconds / er.seconds,
-                by_kind={kind: flops / er.flops for kind, flops in mine.by_kind.items()},
-            )
-        )
-    return costs
+    return [_measure(recipe, conditions, jobs, timed) for recipe in recipes]
 
 
 def _reference(recipe: Recipe) -> Recipe:
@@ -123,6 +116,9 @@ class JobBenchmark:
         self._tasks = np.array_split(np.arange(classes), 2)
         self.learner = recipe.build(self._stream.spec, self._gate, 0, device)
         self.adapter = LearnerAdapter(self.learner)
+        self._threads = suitable_threads(
+            lambda gate: recipe.build(self._stream.spec, gate, 0, device), self._stream, device
+        )
         if "boundaries" in self._needs:
             self.adapter.tell_facts(boundary=0, classes=self._tasks[0])
         if "horizon" in self._needs:
@@ -145,14 +141,14 @@ class JobBenchmark:
             if step < self._filling and store is not None:
                 store(batch)
             else:
-                self.learner.learn(batch, self.learner.predict(batch.x))
+                self.learner.learn(batch, self._answer(batch.x))
         if "boundaries" in self._needs:
             self.adapter.tell_facts(boundary=1, classes=self._tasks[1])
 
     def count_job(self) -> tuple[str, float, float]:
         """Kind and FLOPs of the next job, and FLOPs of answering one sample."""
         batch = self._next_batch()
-        answer_flops, scores = _counted(lambda: self.learner.predict(batch.x))
+        answer_flops, scores = _counted(lambda: self._answer(batch.x))
         kind = self.adapter.job_kind()
         flops, _ = _counted(lambda: self.learner.learn(batch, scores))
         return kind, flops, answer_flops / len(batch.index)
@@ -160,7 +156,7 @@ class JobBenchmark:
     def time_job(self) -> float:
         """Seconds of the next job."""
         batch = self._next_batch()
-        self._scores = self.learner.predict(batch.x)
+        self._scores = self._answer(batch.x)
         return self._seconds(self.repeat_job)
 
     def repeat_job(self) -> None:
@@ -172,24 +168,28 @@ class JobBenchmark:
         """Seconds per sample of an answer to so many samples or a few more."""
         x = self._batch.x
         x = x.repeat(-(-samples // len(x)), *[1] * (x.dim() - 1))
-        return self._seconds(lambda: self.learner.predict(x)) / len(x)
+        return self._seconds(lambda: self._answer(x)) / len(x)
 
     def prepare(self) -> tuple[float, float]:
         """FLOPs and seconds of the work before an evaluation; 0 where a learner has none."""
         prepare = self.adapter.prepare
         if prepare is None:
             return 0.0, 0.0
-        start = time.perf_counter()
-        flops, _ = _counted(prepare)
-        _wait(self._device)
-        return flops, time.perf_counter() - start
+        counted: list[float] = []
+        seconds = self._seconds(lambda: counted.append(_counted(prepare)[0]))
+        return counted[0], seconds
+
+    def _answer(self, x: torch.Tensor) -> torch.Tensor:
+        return ask(self.learner, x, self._stream.spec.classes)
 
     def _seconds(self, work: Callable[[], Any]) -> float:
-        _wait(self._device)
-        start = time.perf_counter()
-        work()
-        _wait(self._device)
-        return time.perf_counter() - start
+        """With as many threads as a run would take."""
+        with threads(self._threads):
+            _wait(self._device)
+            start = time.perf_counter()
+            work()
+            _wait(self._device)
+            return time.perf_counter() - start
 
 
 def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -201,36 +201,43 @@ def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
     return float(counter.get_total_flops()), result
 
 
-def _measure(recipe: Recipe, conditions: Conditions, jobs: int) -> Cost:
-    """The cost of a job by itself: relative to a job of 1 FLOP and 1 second."""
+def _measure(recipe: Recipe, conditions: Conditions, jobs: int, timed: bool) -> Cost:
     input_shape, *_, device = conditions
     cycle = _cycle(recipe, *conditions)
     jobs = -(-jobs // cycle) * cycle
-    timed = max(jobs, -(-TIMED // cycle) * cycle)
-    bench = JobBenchmark(recipe, *conditions, jobs + timed)
-    bench.fill()
+    most = jobs + (cycle * most_pairs(cycle) if timed else 0)
+    bench, er = (JobBenchmark(r, *conditions, most) for r in (recipe, _reference(recipe)))
     kinds: dict[str, list[float]] = {}
+    bench.fill()
+    er.fill()
+    _, unit, _ = er.count_job()
     for _ in range(jobs):
         kind, flops, _ = bench.count_job()
         kinds.setdefault(kind, []).append(flops)
-    times = [bench.time_job() for _ in range(timed)]
+    turns = Turns((math.nan,), (math.nan,))
+    energy = Energy(None, None, "not measured")
+    if timed:
+        turns = time_in_turns(bench.time_job, er.time_job, cycle)
+        energy = of_job(bench.repeat_job, device)
     memory = bench.adapter.memory
-    flops = statistics.fmean(f for of_kind in kinds.values() for f in of_kind)
-    # The least: whatever else the machine does only adds.
-    seconds = min(statistics.fmean(times[i : i + cycle]) for i in range(0, timed, cycle))
-    energy = of_job(bench.repeat_job, device)
+    flops = statistics.fmean(f for of_kind in kinds.values() for f in of_kind) or math.nan
+    low, high = turns.interval
     return Cost(
         learner=recipe.name,
         flops=flops,
-        relative_flops=flops,
-        seconds=seconds,
-        relative_seconds=seconds,
+        relative_flops=flops / unit,
+        seconds=min(turns.own),
+        relative_seconds=turns.ratio,
+        relative_seconds_low=low,
+        relative_seconds_high=high,
+        reference_seconds=(min(turns.reference), max(turns.reference)),
+        busy=turns.busy,
         memory_bytes=bench.adapter.memory_bytes(),
         sample_bytes=float(len(memory) * np.prod(input_shape)) if memory is not None else 0.0,
         joules=energy.joules,
         joules_above_idle=energy.above_idle,
         energy_source=energy.source,
-        by_kind={kind: statistics.fmean(of_kind) for kind, of_kind in kinds.items()},
+        by_kind={kind: statistics.fmean(of_kind) / unit for kind, of_kind in kinds.items()},
     )
 
 
@@ -266,18 +273,40 @@ def as_dict(cost: Cost) -> dict[str, Any]:
 def cost_text(costs: list[Cost]) -> str:
     """A table for the terminal, and what could not be measured."""
     width = max([14, *(len(cost.learner) + 1 for cost in costs)])
-    lines = [f"{'learner':<{width}}{'FLOPs':>10}{'time':>9}{'GFLOP per job':>15}{'ms per job':>12}"
-             f"{'memory held':>14}{'samples':>12}"]  # fmt: skip
+    lines = [
+        f"{'learner':<{width}}{'FLOPs':>10}{'time':>9}{'95 % interval':>16}{'GFLOP per job':>15}"
+        f"{'ms per job':>12}{'memory held':>14}{'samples':>12}"
+    ]
     for cost in costs:
+        known = not math.isnan(cost.flops)
+        relative = f"{cost.relative_flops:.3f}x" if known else "unknown"
+        interval = f"{cost.relative_seconds_low:.2f} to {cost.relative_seconds_high:.2f}"
         lines.append(
-            f"{cost.learner:<{width}}{cost.relative_flops:>9.3f}x{cost.relative_seconds:>8.2f}x"
-            f"{cost.flops / 1e9:>15.3f}{1e3 * cost.seconds:>12.1f}"
+            f"{cost.learner:<{width}}{relative:>10}{cost.relative_seconds:>8.2f}x{interval:>16}"
+            f"{f'{cost.flops / 1e9:.3f}' if known else 'unknown':>15}{1e3 * cost.seconds:>12.1f}"
             f"{bytes_text(cost.memory_bytes):>14}{bytes_text(cost.sample_bytes):>12}"
         )
         if len(cost.by_kind) > 1:
             kinds = ", ".join(f"{kind} {ratio:.3f}x" for kind, ratio in cost.by_kind.items())
             lines.append(f"{'':<{width}}by kind of job: {kinds}")
-    lines.append("FLOPs and time relative to er with the same network, batch and memory.")
+    lines.append(
+        "FLOPs and time relative to er with the same network, batch and memory. Time: jobs of both "
+        "in turns, median over pairs; ms per job: the least."
+    )
+    if any(math.isnan(cost.flops) for cost in costs):
+        lines.append("FLOPs are unknown where none were counted: only torch's can be.")
+    busy = [cost for cost in costs if cost.busy]
+    if busy:
+        # Of the learner with the greatest spread: each has an er of its own.
+        short, long = max(
+            (c.reference_seconds for c in busy), key=lambda times: times[1] / times[0]
+        )
+        names = ", ".join(cost.learner for cost in busy)
+        lines.append(
+            f"The machine was too busy to tell the time of {names}: a job of er took "
+            f"{1e3 * short:.3g} to {1e3 * long:.3g} ms. FLOPs hold; for times, measure again when "
+            "nothing else runs."
+        )
     for cost in costs:
         if cost.joules is not None and cost.joules_above_idle is not None:
             lines.append(

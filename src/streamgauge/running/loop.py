@@ -57,7 +57,7 @@ class Loop:
             self.sees_input = self.adapter.sees_input
             self._resident = self._order_on_device()
         self.engine.adopt(self.adapter, stream.spec.classes)
-        self.meter = Meter(self.adapter.work, self.adapter.sees_input)
+        self.meter = Meter(self.adapter.work, self.adapter.sees_input, self.adapter.uses_torch)
         self.meter.replayed = self.engine.name == "graph" and not self.engine.reason
         self.adapter.check_needs()
         self.version = 0

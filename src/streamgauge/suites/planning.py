@@ -3,29 +3,33 @@
 FLOPs of a training job and of an answer are counted on a few samples (convolutions and matrix
 products; nothing else counts), times are measured on this machine, and both are multiplied by the
 number of jobs and answers. Reading data, writing the log and a memory that is still filling are not
-in it, and a machine that is busy with something else is slower.
+in it. Times are those of an idle machine: each is measured in turns with a matrix product that
+lasts about as long, and multiplied by the shortest time of that product.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.clock import as_cost
+from streamgauge.cost.turns import most_pairs, time_in_turns
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import class_prepares
 from streamgauge.models.features import device_named
+from streamgauge.running.determinism import threads
 from streamgauge.running.evaluation import Due, Heldout
 from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
@@ -35,7 +39,7 @@ from streamgauge.suites.spec import Row
 
 FILL = 64  # samples in memory while measuring, or twice what a job draws if that is more
 MOST = 10  # samples of a batch while measuring; the rest is proportion
-TIMED = 3  # jobs that are timed
+PAIRS, SECONDS = 3, 0.5  # at least so many are timed, and no more after so many seconds
 BLOCK = 64  # samples answered at once while measuring; a run answers up to 512
 SIDE = 64  # pixels a side while measuring networks that average over any size
 
@@ -61,6 +65,41 @@ class Price:
     answer: NDArray[np.float64]
     prepare: NDArray[np.float64]
     held_bytes: float
+    slowdown: float = 1.0  # of this machine while it was measured, by what else it did
+
+
+class Pace:
+    """A matrix product on a device as the unit of time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self._matrix = device, torch.full((192, 192), 1 / 192, device=device)
+        self._products, self._spent, self._least = 0, 0.0, math.inf
+        for _ in range(20):
+            self._time(1)
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer products took than when nothing else ran."""
+        return self._spent / (self._products * self._least)
+
+    def seconds(self, work: Callable[[], float]) -> float:
+        """Seconds on an idle machine of a job that returns its seconds."""
+        count = min(max(1, round(work() / self._least)), 10_000)
+        turns = time_in_turns(work, lambda: self._time(count), least=PAIRS, seconds=SECONDS)
+        return min(turns.ratio * self._least, *turns.own)  # other processes only add
+
+    def _time(self, count: int) -> float:
+        """Seconds of a product, mean over so many."""
+        with threads(1):
+            start = time.perf_counter()
+            for _ in range(count):
+                self._matrix = self._matrix @ self._matrix
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            spent = time.perf_counter() - start
+        self._products, self._spent = self._products + count, self._spent + spent
+        self._least = min(self._least, spent / count)
+        return spent / count
 
 
 @dataclass(frozen=True)
@@ -93,7 +132,7 @@ class Estimate:
             return math.nan, math.nan
         answers = (work.answered + work.evaluated) * price.answer
         flops, seconds = work.jobs * price.job + answers + work.trainings * price.prepare
-        return float(flops), float(seconds)
+        return float(flops) or math.nan, float(seconds)  # nothing counted: unknown
 
     @property
     def memory(self) -> float:
@@ -112,6 +151,7 @@ class Estimate:
             "answers": self.work.answered + self.work.evaluated,
             "flops_a_run": self.flops,
             "seconds_a_run": self.seconds,
+            "slowdown": 1.0 if self.price is None else self.price.slowdown,
             "bytes": self.memory,
             "basis": self.work.basis,
         }
@@ -122,6 +162,7 @@ def estimate(
 ) -> list[Estimate]:
     """One per row; the same network in the same stream is measured once."""
     prices: dict[str, Price | str] = {}
+    pace = Pace(device_named(device)) if measure else None
     streams: dict[str, Stream | None] = {}
     by_row: dict[tuple[str, str], dict[int, PlannedRow]] = {}
     for planned_row in planned:
@@ -143,11 +184,11 @@ def estimate(
         if not class_prepares(recipe.kind):
             work = dataclasses.replace(work, trainings=0)
         price: Price | str = "not measured"
-        if measure:
+        if pace is not None:
             shape, classes, batch = _measures(row, stream)
             name = repr((recipe.where, recipe.config, shape, classes, batch))
             if name not in prices:
-                prices[name] = _price(recipe, shape, classes, batch, device)
+                prices[name] = _price(recipe, shape, classes, batch, pace)
             price = prices[name]
         known = price if isinstance(price, Price) else None
         why = price if isinstance(price, str) else ""
@@ -188,8 +229,6 @@ def _work(row: Row, stream: Stream | None, protocol: Protocol) -> Work:
 
 def _evaluated(stream: Stream, protocol: Protocol) -> tuple[int, int]:
     """Held-out samples answered over all evaluations, and the number of these."""
-    import torch
-
     due = Due(stream, protocol, torch.device("cpu"))
     splits = [Heldout(stream, split) for split in stream.splits.values()]
     total = evaluations = 0
@@ -216,7 +255,7 @@ def _measures(row: Row, stream: Stream | None) -> tuple[tuple[int, ...], int, in
 
 
 def _price(
-    recipe: Recipe, shape: tuple[int, ...], classes: int, batch: int, device: str
+    recipe: Recipe, shape: tuple[int, ...], classes: int, batch: int, pace: Pace
 ) -> Price | str:
     """Counted and timed with a small memory, a small batch and, where the network takes any size,
     small images; then in proportion to the number of samples and pixels."""
@@ -227,14 +266,14 @@ def _price(
         shape = (shape[0], SIDE, SIDE)
     small_batch = max(2, round(batch / scale))
     try:
-        bench = JobBenchmark(small, shape, classes, small_batch, device_named(device), TIMED + 1)
+        bench = JobBenchmark(small, shape, classes, small_batch, pace.device, most_pairs(1) + 2)
         bench.fill()
-        timed = [(bench.time_answer(BLOCK), bench.time_job()) for _ in range(TIMED)]
         _, job_flops, answer_flops = bench.count_job()
+        job_seconds = pace.seconds(bench.time_job)
+        answer_seconds = pace.seconds(lambda: bench.time_answer(BLOCK))
         prepare = np.array(bench.prepare())
     except (StreamgaugeError, RuntimeError, ValueError) as problem:
         return f"cannot be measured: {str(problem).splitlines()[0]}"
-    answer_seconds, job_seconds = (statistics.median(times) for times in zip(*timed, strict=True))
     capacity = int(getattr(recipe.config, "memory", 0) or 0)
     small_capacity = max(1, int(getattr(small.config, "memory", 0) or 0))
     epochs = float(getattr(recipe.config, "epochs", 1) or 1)
@@ -243,6 +282,7 @@ def _price(
         answer=area * np.array([answer_flops, answer_seconds]),
         prepare=area * epochs * capacity / small_capacity * prepare,
         held_bytes=capacity * (math.prod(shape) * area + 8.0),
+        slowdown=pace.slowdown,
     )
 
 

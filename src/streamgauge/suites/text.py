@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Column
 
+from streamgauge.cost.turns import UNEVEN
 from streamgauge.report.compute import scaled
 from streamgauge.report.terminal import folding, right, text_table
 from streamgauge.running.job_cost import bytes_text
@@ -55,29 +56,36 @@ def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> 
         for estimate in estimates
     ]
     missing = sum(estimate.to_run for estimate in estimates)
-    flops = math.fsum(e.to_run * e.flops for e in estimates if e.to_run)
+    known = [e.to_run * e.flops for e in estimates if e.to_run and not math.isnan(e.flops)]
     seconds = math.fsum(e.to_run * e.seconds for e in estimates if e.to_run)
     shared = sum(estimate.shared for estimate in estimates)
     table = _wide_table(["row", *map(right, numbers)], rows)
     lines = [f"{suite.title}. {suite.what}", "", table]
     if not missing:
         lines.append("All runs are complete: nothing to run.")
-    elif math.isnan(flops):
+    elif math.isnan(seconds):
         lines.append(f"To run: {missing} runs. How long they take was not measured.")
     else:
         lines.append(
-            f"To run: {missing} runs, about {flop(flops)} and {duration(seconds)} "
+            f"To run: {missing} runs, about {flop(math.fsum(known))} and {duration(seconds)} "
             f"one after the other on {device}."
         )
     if shared:
         lines.append(f"{shared} more are the same as one of another row, and are not run twice.")
     bases = " and ".join(dict.fromkeys(estimate.work.basis for estimate in estimates))
     lines.append(
-        f"An estimate. Steps: {bases}. FLOPs: counted on a few samples. Time: measured here on "
-        f"{device} on a few samples and multiplied, without reading data or the linear probe;"
-        f" a run on another device takes another time. Memory: data, "
-        f"samples held and their indices, without the network's activations."
+        f"An estimate. Steps: {bases}. FLOPs: counted on a few samples; ? where none were, as only "
+        f"torch's can be. Time: measured here on {device} on a few samples and multiplied, as if "
+        "nothing else ran, without reading data or the linear probe; a run on another device takes "
+        "another time. Memory: data, samples held and their indices, without the network's "
+        "activations."
     )
+    slowdown = max((e.price.slowdown for e in estimates if e.price is not None), default=1.0)
+    if slowdown > UNEVEN:
+        lines.append(
+            f"The machine was busy while this was measured: work took up to {slowdown:.2g} times "
+            "as long as when it was idle. Runs will too, while it is."
+        )
     lines += [f"{e.row.title}: {e.why}" for e in estimates if e.why and e.why != "not measured"]
     return "\n".join([*lines, *suite.notes])
 
