@@ -77,6 +77,7 @@ class Slow:
         self.classes = classes
         self.groups, self.lasting = groups, lasting
         self.seen: list[int] = []
+        self.newer: list[int] = []  # labels that arrived before those of all later samples
         self.at: dict[int, int] = {}  # label by sample
         self.after: dict[Any, list[int]] = {}
         self.tried: dict[Any, list[tuple[set[int], int]]] = {}
@@ -97,14 +98,14 @@ class Slow:
         return age, "other" if (name, value) in self.after else "new"
 
     def contexts(self, sample: int, now: Any) -> dict[str, Any]:
-        back = [*reversed(self.seen), -1, -1, -1][:3]
+        back = [*reversed(self.newer), -1, -1, -1][:3]
         keys: dict[str, Any] = {f"order {k}": ("order", now, *back[:k]) for k in (1, 2, 3)}
         keys |= {name: (name, value) for name, value in self.groups[sample].items()}
         return keys | {f"phase {p}": (p, sample % p) for p in self.periods}
 
     def candidates(self, sample: int, keys: dict[str, Any]) -> dict[str, set[int]]:
         counts = Counter(self.seen)
-        last = set(self.seen[-1:])
+        last = set(self.newer[-1:])
         chosen = dict.fromkeys(("last", "last late", "class", "class late"), last)
         for k in (1, 2):
             seen = self.after.get(keys[f"order {k}"])
@@ -114,7 +115,8 @@ class Slow:
         few = {c for c in counts if counts[c] == min(counts.values())}
         chosen["few"] = few if oldest in few and len(few) < len(counts) else set()
         for name in self.lasting:
-            chosen[f"last {name}"] = set(self.after.get(keys[name], [])[-1:])
+            same = [i for i in self.at if self.groups[i][name] == self.groups[sample][name]]
+            chosen[f"last {name}"] = {self.at[max(same)]} if same else set()
         for p in self.periods:
             steps = range(sample - p, -1, -p)
             chosen[f"back {p}"] = set([self.at[i] for i in steps if i in self.at][:1])
@@ -177,8 +179,10 @@ class Slow:
         for key in row.contexts.values():
             self.after.setdefault(key, []).append(y)
         self.seen.append(y)
+        if row.sample > max(self.at, default=-1):
+            self.newer.append(y)
+            self.newest = self.groups[row.sample]
         self.at[row.sample] = y
-        self.newest = self.groups[row.sample]
 
     def search(self) -> None:
         newest = max(self.at)

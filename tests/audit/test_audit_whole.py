@@ -96,7 +96,7 @@ def test_kappas_and_levels_are_on_the_answered_samples():
     majority = np.mean([np.bincount(labels[:j]).argmax() == labels[j] for j in at])
     shares = [np.bincount(x[at].astype(int), minlength=4) / at.size for x in (labels, model)]
     chance = shares[0] @ shares[1]
-    assert found.predictions == at.size
+    assert found.predictions == np.count_nonzero(~np.isnan(model))
     assert found.online_scored == pytest.approx(p0)
     assert found.last_label == pytest.approx(last)
     assert found.levels.majority == pytest.approx(majority, abs=0.002)  # ties
@@ -495,3 +495,66 @@ def test_what_is_not_known_is_not_a_number():
     # A hundred answers without a mistake do not prove that there will be none.
     assert found.online.value == 1
     assert math.isnan(found.online.low)
+
+
+def honest(labels, right, seed):
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(labels.size) < right, labels, rng.integers(0, 10, labels.size))
+
+
+@pytest.mark.parametrize(("first", "step"), [(48, 1), (0, 1), (50, 10)])
+def test_rows_at_a_shift_are_matched_with_their_samples(first, step):
+    """They begin with sample S, with the next step, or with the first sample."""
+    labels = sticky(3000, 0.9, 10, 0)
+    answers, later = honest(labels, 0.7, 1), honest(labels, 0.7, 2)
+    log = {
+        "label": np.concatenate([labels, labels[first:]]),
+        "prediction": np.concatenate([answers, later[first:]]),
+        "shift": np.repeat([0, 48], [labels.size, labels.size - first]),
+    }
+    found = audit(log, step=step)
+    assert dict(found.bits_at)[48].added.value > 1.4
+    thinned = np.concatenate([np.arange(3000), np.arange(3000, 6000 - first, 2)])
+    part = audit({name: column[thinned] for name, column in log.items()}, step=step)
+    assert not part.bits_at
+    assert any("rows at shift 48 are not consecutive" in note for note in part.notes)
+
+
+def test_log_probabilities_of_the_answers_are_refused():
+    labels = sticky(2000, 0.9, 10, 0)
+    log = {"label": labels, "prediction": np.roll(labels, 1), "logp": np.full(2000, -0.1)}
+    with pytest.raises(StreamgaugeError, match="log-probability of the true label"):
+        audit(log)
+    right = log["prediction"] == labels
+    assert audit(log | {"logp": np.where(right, -0.1, np.log(0.09 / 9))}).answer != "yes"
+
+
+def test_log_probabilities_alone_are_answers():
+    labels = np.random.default_rng(0).integers(0, 4, 2000)
+    found = audit({"label": labels, "logp": np.full(2000, np.log(0.9))})
+    assert found.answer == "yes"
+    assert not any("no predictions" in words for words in found.words)
+
+
+def test_predictions_in_the_first_fifth_only():
+    labels = sticky(4000, 0.9, 10, 0)
+    answers = honest(labels, 0.7, 1).astype(float)
+    answers[600:] = np.nan
+    found = audit({"label": labels, "prediction": answers})
+    assert found.predictions == 600
+    assert math.isnan(found.values["majority"])
+    text = " ".join(found.words)
+    assert "no predictions" not in text
+    assert "It gave no answer after the first fifth" in text
+
+
+def test_predicted_classes_that_are_no_label_are_named():
+    labels = np.random.default_rng(0).choice(["ok", "bad"], 1000)
+    found = audit({"label": labels, "prediction": np.where(labels == "ok", "OK", "bad")})
+    assert any("only in upper and lower case ('OK')" in note for note in found.notes)
+
+
+def test_too_many_windows_are_refused():
+    labels = sticky(2000, 0.9, 10, 0)
+    with pytest.raises(StreamgaugeError, match="59 windows are too many"):
+        audit({"label": labels}, windows=[*range(1, 59)])

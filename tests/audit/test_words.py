@@ -187,7 +187,8 @@ def plain(**values):
         ((0.2, 0.1, 0.3), {"permuted_bits": (0.0, -0.1, 0.01)}, "yes"),
         ((0.2, 0.1, 0.3), {"tolerance_bits": 0.1}, "cannot tell: wide interval"),
         ((nan, nan, nan), {}, "cannot tell: no bits"),
-        ((0.2, 0.1, 0.3), {"predictions": 0}, "no predictions"),
+        ((nan, nan, nan), {"predictions": 0}, "no predictions"),
+        ((0.2, 0.1, 0.3), {"predictions": 0}, "yes"),  # log-probabilities alone
     ],
 )
 def test_the_rule_of_the_answer(added, more, name):

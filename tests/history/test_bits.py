@@ -430,3 +430,37 @@ def test_points_are_the_same_with_and_without_the_mixture() -> None:
     forecast(labels, 7, Regular(2), right=full)
     lower = (np.uint64(1) << np.uint64(len(names))) - np.uint64(1)
     np.testing.assert_array_equal(right & lower, full & lower)
+
+
+def test_missing_answers_are_not_scored_whatever_the_class_numbers() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 4, 2000)
+    answers = np.where(rng.random(2000) < 0.8, labels, rng.integers(0, 4, 2000))
+    answered = rng.random(2000) < 0.5
+    plain = explain(labels, np.where(answered, answers, -1))
+    for gaps in (explain(3 * labels, np.where(answered, 3 * answers, -1)),
+                 explain(3 * labels, np.where(answered, 3.0 * answers, np.nan))):  # fmt: skip
+        assert gaps.scored == plain.scored == np.count_nonzero(answered[200:])
+        assert gaps.added == plain.added
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+def test_the_label_of_the_newest_sample_is_history_if_labels_arrive_out_of_order(
+    by_user: bool,
+) -> None:
+    rng = np.random.default_rng(6)
+    count, times = 3000, 60.0 * np.arange(3000)
+    users = rng.integers(0, 8, count) if by_user else np.zeros(count, int)
+    label_times = times + rng.exponential(60 * (40 if by_user else 10), count)
+    labels, answers = np.zeros(count, int), np.zeros(count, int)
+    state = np.zeros(8, int)
+    for j in range(count):
+        if rng.random() < 0.05:
+            state[users[j]] = rng.integers(10)
+        labels[j] = state[users[j]]
+        known = np.flatnonzero((users[:j] == users[j]) & (label_times[:j] < times[j]))
+        answers[j] = labels[known[-1]] if known.size else 0
+    found = explain(labels, answers, times=times, label_times=label_times,
+                    users=users if by_user else None)  # fmt: skip
+    # 0.2 bits and more if "the last label" were the one that arrived last.
+    assert found.added.value < 0.02 < 0.5 < found.history.low

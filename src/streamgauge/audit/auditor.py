@@ -80,7 +80,7 @@ class Audit:
     bits_at: list[tuple[int, Explanation]] = field(default_factory=list)
     """The same at every logged shift or age."""
     predictions: int = 0
-    """Scored samples with a prediction."""
+    """Samples with a prediction."""
     answer_shift: float = 0.0
     """Mean shift or age of the answers, at which blind is compared with them."""
     late_labels: float = 0.0

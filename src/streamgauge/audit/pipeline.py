@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamgauge.audit.blind import levels_from_counts
 from streamgauge.audit.counting import block_size, window_name
-from streamgauge.audit.log import PredictionLog, take
+from streamgauge.audit.log import Piece, PredictionLog, take
 from streamgauge.audit.repeats import (
     UNKNOWN_LEVEL,
     Level,
@@ -216,7 +216,7 @@ class Pipeline:
         """Results from the labels alone, on the samples that were answered."""
         scored = self.own.on(self._answered())
         picked, majority, tries = scored.scored
-        total = max(1.0, float(tries.sum()))
+        total = float(tries.sum()) or math.nan
         level = level_from_blocks(picked, tries, self._run_length(scored))
         by_last = math.nan
         if LAST in scored.names:
@@ -278,7 +278,7 @@ class Pipeline:
         picked, majority, tries = scored.scored
         at_shift = dict(self.tally.at_shift)
         self.result |= {
-            "predictions": int(behind[1].sum()),
+            "predictions": int(model.tries.sum()),
             "online_scored": level_from_blocks(*behind, run).value,
             "share": share_of((picked, tries), behind, run),
             "over_time": self._time_course(
@@ -376,14 +376,31 @@ class Pipeline:
         if shift == own or not self.complete:
             return getattr(self.rows, column) if self.complete else None
         assert others is not None
-        values = getattr(others, column)
-        if values is None:
+        values, first = getattr(others, column), self._first_at(shift)
+        if values is None or first is None:
             return None
-        given = values[others.shift == shift][: self.length - (shift - own)]
+        given = values[others.shift == shift]
         result = np.full(self.length, missing, values.dtype)
-        # Rows of a shift are in stream order; the first of them is sample number ``shift``.
-        result[shift - own : shift - own + given.size] = given
+        result[first : first + given.size] = given
         return result
+
+    def _first_at(self, shift: int) -> int | None:
+        """The sample of the first row at a logged shift, by the labels of its rows: ``shift``, up
+        to a step more if steps are answered as a whole, or 0; None if no labels agree."""
+        others = self.scanned.others
+        assert others is not None
+        labels = others.label[others.shift == shift]
+        gap = shift - self.scanned.shift
+        step = max(self.scanned.largest_step, self.size or 1)
+        for first in (*range(gap, gap + step), 0):
+            if np.array_equal(self.rows.label[first : first + labels.size], labels):
+                return int(first)
+        note = (
+            f"The rows at shift {shift:,} are not consecutive samples of the stream, so bits are "
+            "left out there, and blind accuracy is that of all samples."
+        )
+        self.notes += [] if note in self.notes else [note]
+        return None
 
     def _bit_results(self) -> None:
         """What history explains in bits, and what the answers add: at the shift or age of the log,
@@ -396,6 +413,7 @@ class Pipeline:
         by_age = rows.age is not None and bool(self.tally.at_age)
         shift: Any = np.maximum(np.asarray(rows.age), 0) if by_age else own
         own_columns: dict[str, Any] = {"logp": rows.logp, "confidence": rows.confidence}
+        check_logp(self.log, rows)
         result = explain(rows.label, rows.prediction, shift=shift, **own_columns, **known)
         at = []
         for future in self.result.get("futures", []):
@@ -408,6 +426,8 @@ class Pipeline:
             else:
                 columns = {n: self._at_shift(future.shift, n, math.nan) for n in own_columns}
                 answers = self._at_shift(future.shift, "prediction", -1)
+                if answers is None:
+                    continue
                 found = explain(rows.label, answers, shift=future.shift, **columns, **known)
             at.append((future.shift, found))
         self.result |= {"bits": result, "bits_at": at}
@@ -519,9 +539,42 @@ def row_notes(log: PredictionLog, scanned: Scan) -> list[str]:
             f"{scanned.early:,} labels were known before their answer was given, by the times in "
             f"column '{log.roles['label_time']}'."
         )
+    notes += foreign_answers(log, scanned)
     if -1 in log.classes.numbers and 0 in log.classes.numbers:
         notes.append("-1 is counted as a class: drop its rows if it stands for an unknown label.")
     return notes
+
+
+def foreign_answers(log: PredictionLog, scanned: Scan) -> list[str]:
+    """A note on predicted classes that are no label: often the same class, written otherwise."""
+    labels = np.flatnonzero(scanned.counts).tolist()
+    foreign = np.setdiff1d(np.flatnonzero(scanned.predicted), labels).tolist()
+    if not foreign:
+        return []
+    names = list(log.classes.texts.values())
+    alike = {names[code].casefold() for code in labels}
+    case = [code for code in foreign if names[code].casefold() in alike]
+    some = ", ".join(f"'{names[code]}'" for code in (case or foreign)[:4])
+    why = ", and differ from a label only in upper and lower case" if case else ""
+    return [
+        f"{len(case or foreign):,} predicted classes are no label of the log{why} ({some}): these "
+        "answers count as wrong."
+    ]
+
+
+def check_logp(log: PredictionLog, rows: Piece) -> None:
+    """An error if the log-probabilities are those of the answers instead of the labels: a label of
+    more than 1/2 would have been the answer."""
+    if rows.logp is None or rows.prediction is None:
+        return
+    wrong = (rows.prediction >= 0) & (rows.prediction != rows.label) & np.isfinite(rows.logp)
+    above = int(np.count_nonzero(rows.logp[wrong] > math.log(0.5) + 1e-6))
+    if above >= 20 and above > 0.1 * np.count_nonzero(wrong):
+        raise StreamgaugeError(
+            f"column '{log.roles['logp']}' gives the label more than 1/2 in {above:,} of "
+            f"{np.count_nonzero(wrong):,} wrong answers: it needs the log-probability of the true "
+            "label, not of the answer, so name another column, or leave it out with --logp none"
+        )
 
 
 def spaced_shifts(shifts: NDArray[Any], count: int) -> Ints:

@@ -48,6 +48,7 @@ from streamgauge.versions import renamed_parameter
 # No window of 2: with ties to the most recent it equals a window of 1.
 WINDOWS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 LEAST_LABELS = 200
+BITS = 64  # forecasters in one word per sample
 # Longer streams are examined at a few shifts only, and without the windows.
 LONG_STREAM = 1_000_000
 SHORT_STREAM = 5_000  # up to here, four shifts per octave; then two
@@ -296,6 +297,11 @@ class LabelStream:
         from streamgauge.audit import kernels
 
         counts = known.between(0, self.codes.size)
+        if len(names) + self.windows.size > BITS:
+            raise StreamgaugeError(
+                f"{self.windows.size} windows are too many: give at most {BITS - len(names)}, "
+                "the unlimited one included"
+            )
         modes = self._modes if known.order is None else self._running_modes(known.order)
         for window, guess in modes.items():
             if (name := window_name(window)) not in names:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 QUESTION = "whether the model uses its input beyond what past labels predict"
 RECORD = (
-    "record, for every prediction, its shift (how many samples old the newest label was that the "
-    "model had learnt) or the model's age, and the answers of models of several shifts"
+    "record, for every prediction, its shift or the model's age (how many of the newest earlier "
+    "labels the model had not learnt: 0 if it had learnt all), and the answers of models of "
+    "several shifts"
 )
 
 
@@ -42,7 +43,7 @@ class Sentence(NamedTuple):
 
 
 SENTENCES = (
-    Sentence("answer", "answer", "no predictions", "predictions == 0",
+    Sentence("answer", "answer", "no predictions", "predictions == 0 and unknown(added_bits)",
         "There are no predictions in this log, so it was audited as a stream of labels: read any "
         "accuracy on it against that of blind classifiers, {blind:%}."),
     Sentence("answer", "answer", "cannot tell: no bits", "unknown(added_bits)",

@@ -47,7 +47,6 @@ from streamgauge.history.forecasters import (
 from streamgauge.history.intervals import correlated_blocks, ratio_error, t_quantile
 from streamgauge.history.known import (
     Floats,
-    Ints,
     Known,
     Regular,
     as_seconds,
@@ -267,10 +266,9 @@ def _answers(predictions: ArrayLike, names: np.ndarray[Any, Any] | None, classes
         codes = np.where(values < classes, values, -1).astype(np.int32)
         codes[values < 0] = -2
         return codes
-    if values.dtype.kind in "iub":
-        missing = (values < 0) & (names is not None and names.dtype.kind in "iu")
-    elif values.dtype.kind == "f":
-        missing = np.isnan(values) | ((values < 0) & (names is None))
+    if values.dtype.kind in "iubf":
+        numbered = names is None or names.dtype.kind in "iub"  # such labels are never below 0
+        missing = np.isnan(values) | ((values < 0) & numbered)
     else:
         missing = np.array([v is None or v != v for v in values.tolist()], np.bool_)
     if names is None:
@@ -316,11 +314,9 @@ def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
     return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
-def _means(sums: Floats, first: Ints, samples: Floats) -> Floats:
-    """Means over parts of the stream that begin at these blocks; NaN in parts without samples."""
-    with np.errstate(invalid="ignore"):
-        means: Floats = np.add.reduceat(sums, first, axis=0) / samples
-    return means
+def _per_sample(sums: Floats, samples: Floats) -> Floats:
+    """Means; NaN where there are no samples."""
+    return np.divide(sums, samples, out=np.full_like(sums, np.nan), where=samples > 0)
 
 
 def _explanation(
@@ -340,11 +336,11 @@ def _explanation(
     }
     for name, sums in curves.items():
         unknown = not answered and name in ("added", "placebo")
-        part = _means(sums, first, samples) if tries.size else sums
+        part = _per_sample(np.add.reduceat(sums, first), samples) if tries.size else sums
         over_time[name] = [math.nan] * first.size if unknown else part.tolist()
     weights = done.weights
     if tries.size:
-        weights = _means(weights, first, samples[:, None])
+        weights = _per_sample(np.add.reduceat(weights, first, axis=0), samples[:, None])
     mean = done.weights.sum(axis=0) / max(1.0, tries.sum())
     experts = [
         Expert(done.names[e], float(mean[e]), [float(w[e]) for w in weights])

@@ -1,6 +1,7 @@
 """Forecasters that see past labels and no inputs, and their mixture.
 
-Each uses the labels that were known when a sample was answered, in the order of their arrival. In a
+Each uses the labels that were known when a sample was answered. Counts forget in the order of their
+arrival; the last labels, also of a user or album, are those of the newest samples. In a
 context n labels with d distinct classes were counted, the label y c times. All counts use one
 estimate,
 

@@ -96,7 +96,8 @@ Marks = NDArray[np.uint64]
 # State.numbers
 KNOWN, DISTINCT, NEWEST, SECOND, THIRD, OLDEST, LATEST, LAST_SAMPLE, MAJORITY = range(9)
 CONTEXTS, PAIRS, PERIODS, ANSWERED, LEAST, LEAST_CLASSES, NEWEST_GROUP = range(9, 16)
-# State.context: key, how often seen, distinct labels, most frequent label, its count, last label
+# State.context: key, how often seen, distinct labels, most frequent label, its count, and the label
+# of its newest sample (in the lower 32 bits, below the sample)
 KEY, SEEN, LABELS, TOP, BEST, LAST = range(6)
 # Columns of a row of State.whole (then keys and rows of contexts, candidate labels) and State.real
 LABEL, SAMPLE, SITUATION, FOUND, NEWEST_THEN, WHOLE = range(6)
@@ -335,7 +336,7 @@ def set_contexts(
         row[labels + FEWEST] = -1
     for g in range(last):
         c = row[ids + ORDERS + g]
-        row[labels + CANDIDATES + g] = s.context[c, LAST] if c >= 0 else -1
+        row[labels + CANDIDATES + g] = s.context[c, LAST] & 0xFFFFFFFF if c >= 0 else -1
     for i in range(s.numbers[PERIODS]):
         row[labels + CANDIDATES + last + i] = label_back(s, sample, int(s.periods[i]))
 
@@ -585,11 +586,10 @@ def see(s: State, y: int) -> None:
     count_decayed(s.decay, s.decayed[y], s.decay_top, y)
     if numbers[KNOWN] % 64 == 0:
         rescale(s.decay, s.decayed)
-    numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
 @lean
-def count_context(s: State, key: int, y: int, fill: float) -> None:
+def count_context(s: State, key: int, sample: int, y: int, fill: float) -> None:
     """Count a label after a context. A table that is ``fill`` full takes no new contexts or labels:
     a fifth for the last three labels, three tenths for the last two, then half for all."""
     context = s.context[find(s.context, key)]
@@ -598,7 +598,7 @@ def count_context(s: State, key: int, y: int, fill: float) -> None:
             return
         context[KEY] = key
         s.numbers[CONTEXTS] += 1
-    context[LAST] = y
+    context[LAST] = max(context[LAST], (sample << 32) | y)
     pair = s.pair[find(s.pair, pair_key(key, y))]
     if pair[0] == 0:
         if s.numbers[PAIRS] >= fill * s.pair.shape[0]:
@@ -673,14 +673,17 @@ def learn_counts(s: State, row: Ints, contexts: int) -> None:
     fetch_row(s.context, first_row(s.context, key_of(kind + 2, y, newest, second)))
     for x in range(contexts - s.periods.size + row[FOUND]):
         fill = 0.3 if x == 1 else 0.2 if x == 2 else 0.5
-        count_context(s, row[WHOLE + x], y, fill)
+        count_context(s, row[WHOLE + x], sample, y, fill)
     m = row[NEWEST_THEN]
     if m >= 0:
         count_stays(s.class_rate[row[SITUATION], m], y == m)
     see(s, y)
-    s.numbers[NEWEST_GROUP] = row[WHOLE + ORDERS]
     s.recent[sample & (s.recent.size - 1)] = y
-    s.numbers[LAST_SAMPLE] = max(s.numbers[LAST_SAMPLE], sample)
+    numbers = s.numbers
+    if sample > numbers[LAST_SAMPLE]:  # a label that comes after those of later samples is not new
+        numbers[LAST_SAMPLE] = sample
+        numbers[NEWEST_GROUP] = row[WHOLE + ORDERS]
+        numbers[THIRD], numbers[SECOND], numbers[NEWEST] = numbers[SECOND], numbers[NEWEST], y
 
 
 @lean
