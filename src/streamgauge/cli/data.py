@@ -174,7 +174,11 @@ def drift(
         shared.no_settings(context, ".")
         assert table is not None
         if feature is None and _has_inputs(table, label, time):
-            how = {"label": label or "", "time": time or "", "order": "time" if time else "given"}
+            how: dict[str, Any] = {
+                "label": label or "",
+                "time": time or "",
+                "order": "time" if time else "given",
+            }
             found = stream_drift(catalogue.stream(str(table), **how), **vars(options))
         else:
             columns = [name for name in feature or () if name != "none"]
