@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour
@@ -305,19 +305,24 @@ def names(room: str) -> list[str]:
 
 
 def summary(room: str, name: str) -> dict[str, Any]:
-    """First line of the docstring, and the declared settings, read without importing the file."""
+    """First line of the docstring, and the declared settings with the comments next to them, read
+    without importing the file."""
     if room == "protocol":
-        tree = ast.parse((_ROOMS / "running" / "protocol.py").read_text())
         what = "What is measured, and when; settings are given as --protocol.X"
-        return {"name": name, "what": what, "settings": _static_settings(tree, "Protocol")}
+        file, kind = _ROOMS / "running" / "protocol.py", "Protocol"
+    elif room == "streams" and name in splits():
+        what = splits()[name]["what"]
+        file, kind = _ROOMS / "streams" / "stream.py", "Arrangement"
+    else:
+        file, kind = _files(room)[name], "Config"
+        what = (ast.get_docstring(ast.parse(file.read_text())) or "").split("\n")[0]
+    declared = _static_settings(file, kind)
+    defaults = {setting: value.default for setting, value in declared.items()}
     if room == "streams" and name in splits():
-        split, tree = splits()[name], ast.parse((_ROOMS / "streams" / "stream.py").read_text())
-        defaults = {field: repr(value) for field, value in split["settings"].items()}
-        settings = _static_settings(tree, "Arrangement") | defaults
-        return {"name": name, "what": split["what"], "settings": settings}
-    tree = ast.parse(_files(room)[name].read_text())
-    facts: dict[str, Any] = {"name": name, "what": (ast.get_docstring(tree) or "").split("\n")[0]}
-    facts["settings"] = _static_settings(tree)
+        defaults |= {field: repr(value) for field, value in splits()[name]["settings"].items()}
+    notes = {setting: value.note for setting, value in declared.items() if value.note}
+    facts: dict[str, Any] = {"name": name, "what": what, "settings": defaults, "notes": notes}
+    tree = ast.parse(file.read_text())
     if room == "learners":
         facts["presets"] = sorted(presets().get(name, {}))
         facts |= about(name) or {"source": "-", "cost": "-"}
@@ -340,23 +345,30 @@ def about(learner: str) -> dict[str, str]:
     return known.get(learner, {})
 
 
-def _static_settings(tree: ast.Module, name: str = "Config") -> dict[str, str]:
-    """The fields of a dataclass and their defaults, read from the source text; first those of its
-    base: `Arrangement` of a stream, or the `Config` of another file."""
-    settings: dict[str, str] = {}
-    for part in tree.body:
+class Setting(NamedTuple):
+    default: str  # as it is written
+    note: str = ""  # the comment next to it
+
+
+def _static_settings(file: Path, name: str = "Config") -> dict[str, Setting]:
+    """The fields of a dataclass, read from the source text; first those of its base: `Arrangement`
+    of a stream, or the `Config` of another file."""
+    settings: dict[str, Setting] = {}
+    text = file.read_text()
+    lines = text.splitlines()
+    for part in ast.parse(text).body:
         if isinstance(part, ast.ClassDef) and part.name == name:
             for base in reversed([ast.unparse(base) for base in part.bases]):
-                file, _, above = base.rpartition(".")
-                if base == "Arrangement":
-                    file, above = "stream", base
-                if not file:  # of the same file
-                    settings |= _static_settings(tree, above)
-                for path in _ROOMS.rglob(f"{file}.py") if file else ():
-                    settings |= _static_settings(ast.parse(path.read_text()), above)
+                module, _, above = base.rpartition(".")
+                module = "stream" if base == "Arrangement" else module.replace("_own", "_common")
+                for path in _ROOMS.rglob(f"{module}.py") if module else [file]:
+                    settings |= _static_settings(path, above)
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
-                    settings[ast.unparse(node.target)] = ast.unparse(node.value)
+                    note = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :]
+                    default = ast.unparse(node.value)
+                    note = note.partition("#")[2].strip()
+                    settings[ast.unparse(node.target)] = Setting(default, note)
     return settings
 
 

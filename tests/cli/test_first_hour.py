@@ -173,3 +173,19 @@ def test_steps_ends_a_run_early_and_the_same_command_goes_on(call: Any, tmp_path
     assert sg.Run(folder).done
     code, _, err = call(*words, "--steps", "0")
     assert (code, "--steps must be at least 1" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("er", ["--er.memory 2000  samples stored", "docs/methods/er.md", "--learner er"]),
+        ("manifest", ["--stream.image ''  the column with paths", "--stream.path PATH"]),
+        ("split_cifar100", ["--stream.batch", "docs/streams.md"]),
+        ("demo", ["Why online accuracy alone misleads", "streamgauge suite run demo"]),
+        ("online_accuracy", ["docs/metrics.md"]),
+    ],
+)
+def test_list_explains_a_name(call: Any, name: str, expected: list[str]) -> None:
+    code, out, _ = call("list", name)
+    assert code == 0
+    assert all(text in out for text in expected), out

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,14 +21,22 @@ from streamgauge.errors import StreamgaugeError, nearest
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="streams, learners, protocol or all.")] = "all",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="streams, learners, protocol or all; or the name of a learner, stream, metric or"
+            " suite."
+        ),
+    ] = "all",
     as_json: AsJson = False,
 ) -> None:
-    """List the streams and learners there are, with their settings.
+    """List the streams and learners there are, or explain one by its name.
 
     Examples:
 
         streamgauge list
+
+        streamgauge list er
 
         streamgauge list learners --json
     """
@@ -35,7 +44,9 @@ def list_(
 
     rooms = ("streams", "learners", "protocol")
     if what not in (*rooms, "all"):
-        raise StreamgaugeError(f"There is no list of '{what}'; {nearest(what, (*rooms, 'all'))}")
+        facts = _explained(what)
+        print_json(facts) if as_json else print(_explanation(facts))
+        return
     summaries = {
         room: [summary(room, name) for name in names(room)]
         for room in rooms
@@ -59,6 +70,57 @@ def list_(
             if entry.get("needs"):
                 print(f"              needs: {', '.join(entry['needs'])}")
         print()
+
+
+def _explained(name: str) -> dict[str, Any]:
+    """What a learner, stream, metric or suite is, with an example and its page."""
+    from streamgauge import metrics
+    from streamgauge.catalogue import names, summary
+    from streamgauge.suites import spec as suites
+
+    plain = name.partition("@")[0]
+    if plain in names("learners"):
+        page = f"docs/methods/{plain}.md"
+        example = f"streamgauge run --stream albums --learner {name}"
+        return {"kind": "learner", **summary("learners", plain), "example": example, "page": page}
+    if name in names("streams"):
+        facts = summary("streams", name)
+        path = " --stream.path PATH" if "path" in facts["settings"] else ""
+        page = "docs/your_data.md" if path else "docs/streams.md"
+        example = f"streamgauge run --stream {name}{path} --learner er"
+        return {"kind": "stream", **facts, "example": example, "page": page}
+    if name in suites.names():
+        about = suites.read(name)
+        what = f"{about['title']}. {about.get('what', '')}".strip()
+        example = f"streamgauge suite run {name}"
+        return {"kind": "suite", "name": name, "what": what, "example": example,
+                "page": "docs/suites.md"}  # fmt: skip
+    measure = getattr(metrics, plain, None) if plain in metrics.__all__ else None
+    if measure is not None and inspect.isfunction(measure):
+        text = inspect.getdoc(measure) or ""
+        what = " ".join(text.partition(">>>")[0].split())
+        return {"kind": "metric", "name": name, "what": what,
+                "example": "streamgauge score runs/", "page": "docs/metrics.md"}  # fmt: skip
+    known = ["streams", "learners", "protocol", "all", *names("learners"), *names("streams")]
+    hint = nearest(name, [*known, *suites.names(), *metrics.__all__])
+    hint = hint if hint.startswith("did") else "`streamgauge list` shows all."
+    raise StreamgaugeError(f"There is no list of '{name}', nor anything of that name; {hint}")
+
+
+def _explanation(facts: dict[str, Any]) -> str:
+    owner = {"stream": "stream", "learner": facts["name"]}.get(facts["kind"], "")
+    lines = [f"{facts['name']} ({facts['kind']})", f"  {facts['what']}", ""]
+    if "source" in facts:
+        lines += [f"  from {facts['source']}; cost, er = 1: {facts['cost']}", ""]
+    notes = facts.get("notes", {})
+    for setting, default in facts.get("settings", {}).items():
+        note = f"  {notes[setting]}" if setting in notes else ""
+        lines.append(f"  --{owner}.{setting} {default}{note}")
+    lines += [""] * bool(facts.get("settings"))
+    if facts.get("presets"):
+        lines += [f"  presets: {', '.join(facts['name'] + '@' + p for p in facts['presets'])}"]
+    lines += [f"  example: {facts['example']}", f"  page:    {facts['page']}"]
+    return "\n".join(lines)
 
 
 def check(

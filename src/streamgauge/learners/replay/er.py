@@ -24,23 +24,23 @@ from streamgauge.models.augment import Augmentation
 
 @dataclass(frozen=True)
 class Config:
-    lr: float = 0.05
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    lr: float = 0.05  # learning rate of SGD
+    momentum: float = 0.0  # of SGD
+    weight_decay: float = 0.0  # L2 penalty of SGD
     passes: int = 1  # gradient steps per batch, each with a new recall and new random views
     memory: int = 2000  # samples stored; per class where the policy is `ring`
     policy: Literal["reservoir", "class_balanced", "fifo", "ring", "everything", "mixed"] = (
-        "reservoir"
+        "reservoir"  # which samples stay in memory
     )
     recall: int = 10  # samples recalled per gradient step
     wait: bool = False  # recall nothing until so many are stored (the survey's loaders)
-    augment: Augmentation = "none"
+    augment: Augmentation = "none"  # random views of new and recalled images
     padding: int = 4  # pixels of zeros on each side before `crop_flip` crops
     model: str = "auto"  # mlp for vectors, cnn4 for images
     weights: str = ""  # initial weights: a file, or a folder made by `pretrain`; empty: random
-    head: Literal["linear", "cosine"] = "linear"
+    head: Literal["linear", "cosine"] = "linear"  # the last layer
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1: one for all channels, or one per channel
-    std: tuple[float, ...] = (0.25,)
+    std: tuple[float, ...] = (0.25,)  # of pixels in 0..1, as `mean`
     precision: Literal["fp32", "bf16"] = "fp32"  # of the network's matrix products
 
 
