@@ -34,7 +34,10 @@ def short(path: Path) -> str:
 @pytest.mark.parametrize("path", FOLDERS, ids=short)
 def test_an_old_run_has_the_scores_that_it_had(path: Path) -> None:
     found = {name: value for name, value in sg.score(sg.Run(path)).items() if not math.isnan(value)}
-    expected = FOLDERS[path]["score"]
+    expected = dict(FOLDERS[path]["score"])
+    if expected.get("training_flops") == 0:  # nothing was counted: unknown since 0.2, decision 0014
+        assert "training_flops" not in found
+        del expected["training_flops"]
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
 
 
