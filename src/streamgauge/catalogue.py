@@ -222,7 +222,7 @@ def own_data(where: str) -> tuple[str, dict[str, Any]]:
             hint = f"; {hint}" if hint.startswith("did") else "."
             raise StreamgaugeError(f"There is no file or folder '{where}' to stream{hint}")
         return where, {}
-    from streamgauge.streams.own._guess import stream_for
+    from streamgauge.streams.own.guess import stream_for
 
     name = stream_for(path)
     announce(f"'{where}' is read as --stream {name} (settings: streamgauge list {name}).")

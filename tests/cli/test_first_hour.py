@@ -53,7 +53,7 @@ def test_images_get_a_cnn_and_a_name_still_means_the_built_in_stream(
 
 
 def test_each_kind_of_data_finds_its_stream(tmp_path: Path) -> None:
-    from streamgauge.streams.own._guess import stream_for
+    from streamgauge.streams.own.guess import stream_for
 
     photos = tmp_path / "photos" / "cat"
     photos.mkdir(parents=True)

@@ -198,7 +198,7 @@ def drift(
 def _has_inputs(table: Path, label: str | None, time: str | None) -> bool:
     """Whether a stream of the table has inputs: it is no log of predictions, no list of images, and
     has columns besides those of labels, times, users and ids."""
-    from streamgauge.streams.own._guess import stream_for
+    from streamgauge.streams.own.guess import stream_for
     from streamgauge.tables.columns import columns_named
     from streamgauge.tables.read import open_table
 
