@@ -101,15 +101,16 @@ def scores_text(runs: Iterable[Run]) -> str:
     for board in leaderboard(runs):
         columns = _score_columns(board)
         names = list(dict.fromkeys(name for *_, scores in columns for name in scores))
-        widest = max([12, *(len(title) for title, *_ in columns)])
+        cells = [[_score(name, scores.get(name)) for name in names] for *_, scores in columns]
+        texts = [title for title, *_ in columns] + [cell for column in cells for cell in column]
+        widest = max([12, *map(len, texts)])
         fitting = max(1, (_width() - max(map(len, names), default=0)) // (widest + 3))
         parts.append(board.title)
         for first in range(0, len(columns), fitting):
             group = columns[first : first + fitting]
             rows = [["seeds", *(seeds for _, seeds, _ in group)]]
-            rows += [
-                [name, *(_score(name, scores.get(name)) for *_, scores in group)] for name in names
-            ]
+            shown = cells[first : first + fitting]
+            rows += [[name, *row] for name, *row in zip(names, *shown, strict=True)]
             parts += [text_table(["", *(right(title) for title, *_ in group)], rows), ""]
         parts += [f"{NOTE} {UNITS}", *_warnings(board), ""]
     return "\n".join(parts).rstrip()
