@@ -161,3 +161,13 @@ def test_negative_labels_are_classes():
 def test_a_class_that_is_only_predicted_is_no_error():
     label = np.resize([0, 1], N)
     assert audit({"label": label, "prediction": np.resize([0, 7], N)}).values["online"] == 0.5
+
+
+def test_labels_known_before_their_answers_leave_the_question_open() -> None:
+    rng = np.random.default_rng(0)
+    label, time = rng.integers(0, 5, 4_000), np.arange(4_000) * 60
+    log = {"label": label, "prediction": label, "time": time, "label_time": time - 3_600}
+    found = audit(log)
+    assert found.early_labels == 1
+    assert found.answer == "cannot tell"
+    assert "known before their own sample was answered" in found.words[0]

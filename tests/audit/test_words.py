@@ -89,6 +89,7 @@ def findings(draw):
     values |= {"tolerance_bits": draw(st.sampled_from([0.02, 0.1])), "samples": 20_000,
                "blocks": draw(st.floats(2, 60)), "more_rows": draw(st.floats(1, 1e8)),
                "answer_shift": draw(st.sampled_from([0, 50])), "late_labels": draw(st.floats(0, 9)),
+               "early_labels": draw(st.sampled_from([0.0, 0.005, 0.5])),
                "unlabelled": draw(st.integers(0, 3)), "periods": draw(st.integers(0, 2)),
                "long_periods": draw(st.integers(0, 1)), "neighbour_window": 10}  # fmt: skip
     return Findings(values, WORDS)
@@ -163,6 +164,7 @@ def plain(**values):
     }
     rest = {"predictions": 100, "blocks": 50, "tolerance_bits": 0.02, "samples": 1_000, "shift": 0,
             "shift_samples": 0, "more_rows": 300, "answer_shift": 0, "late_labels": 0, "kappa": nan,
+            "early_labels": 0,
             "shift_largest": 50, "tolerance": 0.02, "excess": 0.0, "excess_high": nan,
             "last_excess": nan, "last_excess_shift": nan, "more_labels": nan, "shift_low": 0,
             "shift_estimate": 0, "shift_high": 0, "periods": 0, "long_periods": 0,

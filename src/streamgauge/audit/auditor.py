@@ -85,6 +85,8 @@ class Audit:
     """Mean shift or age of the answers, at which blind is compared with them."""
     late_labels: float = 0.0
     """Mean number of earlier samples whose label was late when a sample was answered."""
+    early_labels: float = 0.0
+    """Share of labels that were known before their own answer, by the times in the log."""
     unlabelled: int = 0
     """Rows whose label has not arrived."""
     permuted: Explanation | None = None

@@ -126,7 +126,11 @@ class Pipeline:
         self.long_bits = not whole and not irregular
         if not whole:
             self._note_long(rows.label_time is not None or bool(self.log.delay))
-        self.result = {"notes": self.notes, "unlabelled": scanned.unlabelled}
+        self.result = {
+            "notes": self.notes,
+            "unlabelled": scanned.unlabelled,
+            "early_labels": scanned.early / max(1, scanned.length),
+        }
 
     def _note_long(self, late: bool) -> None:
         left_out = ["accuracies by user", "inputs"]

@@ -28,6 +28,7 @@ def values_of(audit: Audit) -> dict[str, float]:
         "predictions": float(audit.predictions),
         "unlabelled": float(audit.unlabelled),
         "late_labels": audit.late_labels,
+        "early_labels": audit.early_labels,
         "answer_shift": audit.answer_shift,
         "online_scored": audit.online_scored,
         "blind_shifted": audit.blind_shifted,

@@ -52,6 +52,9 @@ SENTENCES = (
         f"Cannot tell {QUESTION}: past labels leave only {{remaining_bits:b}} per sample to "
         "explain, less than twice the tolerance of {tolerance_bits:g} bits. Record answers at a "
         "larger shift, where past labels predict less."),
+    Sentence("answer", "answer", "cannot tell: labels before answers", "early_labels > 1%",
+        f"Cannot tell {QUESTION}: by the times in the log, {{early_labels:%}} of the labels were "
+        "known before their own sample was answered. Check the columns of times."),
     Sentence("answer", "answer", "cannot tell: few blocks", "blocks < 20",
         f"Cannot tell {QUESTION}: the log has {{blocks:n}} independent blocks, and 20 are needed. "
         "Record about {more_rows:about} more rows."),

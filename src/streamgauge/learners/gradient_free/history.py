@@ -25,7 +25,7 @@ class History:
 
     answers_cheaply = True
     sees_input = False
-    unbounded = True  # counts per context grow with the stream, up to about 200 MB
+    unbounded = True  # counts per context grow with the stream, up to about 70 MB
 
     def __init__(self, spec: Spec, source: Gate, seed: int, device: torch.device) -> None:
         self.classes, self.device = spec.classes, device
