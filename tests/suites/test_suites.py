@@ -37,7 +37,7 @@ from streamgauge.suites.measured import (
     together,
     write,
 )
-from streamgauge.suites.planning import _price, estimate
+from streamgauge.suites.planning import Pace, _price, estimate
 from streamgauge.suites.published import Published
 from streamgauge.suites.running import (
     PlannedRow,
@@ -399,7 +399,9 @@ def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_o
     """MIR draws 128 candidates a pass and asks about them twice; training on a sample takes two to
     three times an answer."""
     settings = {"memory": 2000, "candidates": 128, "recall": 4, "passes": 3, "as_published": True}
-    found = _price(catalogue.learner("mir", **settings), (3, 8, 8), 100, 10, "cpu")
+    found = _price(
+        catalogue.learner("mir", **settings), (3, 8, 8), 100, 10, Pace(torch.device("cpu"))
+    )
     assert not isinstance(found, str)
     answers = found.job[0] / found.answer[0] / 3
     assert 2 * (10 + 4) + 2 * 128 < answers < 3 * (10 + 4) + 2 * 128
@@ -408,7 +410,13 @@ def test_a_small_memory_gives_a_job_all_the_candidates_it_would_draw_of_a_full_o
 def test_a_small_memory_gives_gss_all_the_parts_it_would_draw_of_a_full_one() -> None:
     """It trains on 20, and takes gradients of 20 parts and of the batch; and of each sample of the
     batch before, where that was unlike."""
-    found = _price(catalogue.learner("gss", memory=2000, subsets=20), (3, 8, 8), 100, 10, "cpu")
+    found = _price(
+        catalogue.learner("gss", memory=2000, subsets=20),
+        (3, 8, 8),
+        100,
+        10,
+        Pace(torch.device("cpu")),
+    )
     assert not isinstance(found, str)
     answers = found.job[0] / found.answer[0]
     assert 2 * (20 + 200 + 10) < answers < 3 * (20 + 200 + 10 + 10)

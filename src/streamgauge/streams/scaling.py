@@ -33,7 +33,7 @@ class OnlineScaler:
     first `update` values are only clipped.
 
     >>> scaler = OnlineScaler(width=2, scaled=1)
-    >>> scaler.update(np.array([[100.0, 1.0], [300.0, 0.0], [200.0, 0.0]]))
+    >>> changes = scaler.update(np.array([[100.0, 1.0], [300.0, 0.0], [200.0, 0.0]]))
     >>> scaler(np.array([[200.0, 1.0], [np.nan, 0.0], [1e30, 1.0]])).tolist()
     [[0.0, 1.0], [0.0, 0.0], [10.0, 1.0]]
     """

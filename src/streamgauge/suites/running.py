@@ -149,7 +149,7 @@ def configured(planned: PlannedRow) -> dict[str, Any]:
     settings = catalogue.full_stream_settings(planned.stream, dict(planned.stream_settings))
     if planned.part:
         settings["on"] = planned.part
-    recipe = planned.recipe
+    recipe = _with_network(planned)
     return {
         "stream": {"name": planned.stream, "settings": _without_files(settings)},
         "learner": {
@@ -160,6 +160,24 @@ def configured(planned: PlannedRow) -> dict[str, Any]:
         "protocol": as_plain(planned.protocol),
         "seed": planned.learner_seed,
     }
+
+
+def _with_network(planned: PlannedRow) -> catalogue.Recipe:
+    """The learner with the network that `auto` stands for, which stored runs name; as it is where
+    the data are not on this machine."""
+    if getattr(planned.recipe.config, "model", "") != "auto":
+        return planned.recipe
+    settings = json.dumps(dict(planned.stream_settings), sort_keys=True, default=str)
+    shape = _input_shape(planned.stream, settings)
+    return planned.recipe if shape is None else planned.recipe.for_inputs(shape)
+
+
+@cache
+def _input_shape(stream: str, settings: str) -> tuple[int, ...] | None:
+    try:
+        return tuple(catalogue.stream(stream, **json.loads(settings)).spec.input_shape)
+    except StreamgaugeError:
+        return None
 
 
 def distinct(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
