@@ -1215,6 +1215,7 @@ def test_as_published_goes_on_after_it_was_stored(name: str) -> None:
     check_resume(name, as_published=True, recall=4)
 
 
+@pytest.mark.long
 def test_methods_keep_what_finetuning_forgets(tmp_path: Path) -> None:
     stream = sg.stream("blobs", per_class=80)
     kept = {}

@@ -801,6 +801,7 @@ class Hanging(Majority):
 """
 
 
+@pytest.mark.long
 def test_a_process_that_hangs_is_killed_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "hanging.py"
     file.write_text(HANGING)

@@ -44,7 +44,36 @@ SMALL = {name: {"model": "mlp"} for name in SLOW} | {
 }
 
 
-@pytest.mark.parametrize("name", catalogue.names("learners"))
+# Checked by the long tests alone; CI checks one method of each kind.
+LONG = set(
+    [
+        "ace",
+        "adrep",
+        "agem",
+        "cosine_fc",
+        "er_ace",
+        "er_batch",
+        "er_cosine",
+        "er_lwf",
+        "gdumb",
+        "gss",
+        "lwf",
+        "mir",
+        "polrs",
+        "rar",
+        "rwalk",
+        "scr",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+        for name in catalogue.names("learners")
+    ],
+)
 def test_every_learner_here_keeps_the_contract(name: str) -> None:
     check(name, SMALL.get(name, {}))
 

@@ -452,6 +452,7 @@ def states(folder: Path) -> list[str]:
         return []
 
 
+@pytest.mark.long
 def test_a_killed_study_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     out = tmp_path / "killed" / "study"
     for wanted in (1, 2):

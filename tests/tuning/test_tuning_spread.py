@@ -161,6 +161,7 @@ def test_the_study_is_the_same_whatever_order_trials_end_in(
     assert heard == [f"6 trials of {tmp_path / 'er'} are there already; 0 to go."]
 
 
+@pytest.mark.long
 def test_with_room_for_one_a_learning_sampler_proposes_the_same(tmp_path: Path) -> None:
     ask = replace(RANDOM, sampler="tpe", trials=13, prefix="1 task", prune="median")
     tune(ask, out=tmp_path / "alone" / "er", log=quiet)
