@@ -45,26 +45,24 @@ SMALL = {name: {"model": "mlp"} for name in SLOW} | {
 
 
 # Checked by the long tests alone; CI checks one method of each kind.
-LONG = set(
-    [
-        "ace",
-        "adrep",
-        "agem",
-        "cosine_fc",
-        "er_ace",
-        "er_batch",
-        "er_cosine",
-        "er_lwf",
-        "gdumb",
-        "gss",
-        "lwf",
-        "mir",
-        "polrs",
-        "rar",
-        "rwalk",
-        "scr",
-    ]
-)
+LONG = {
+    "ace",
+    "adrep",
+    "agem",
+    "cosine_fc",
+    "er_ace",
+    "er_batch",
+    "er_cosine",
+    "er_lwf",
+    "gdumb",
+    "gss",
+    "lwf",
+    "mir",
+    "polrs",
+    "rar",
+    "rwalk",
+    "scr",
+}
 
 
 @pytest.mark.parametrize(
