@@ -21,14 +21,17 @@ from typer.testing import CliRunner
 from streamgauge import catalogue, metrics
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
+from streamgauge.learners.behaviour import method_code
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
 from streamgauge.running.execution import Execution
 from streamgauge.running.executors.dispatch import execute
+from streamgauge.settings import as_plain
 from streamgauge.suites import drawing, load, names, published, running
-from streamgauge.suites.comparing import Cell, judge, table
+from streamgauge.suites.comparing import Cell, statements, table
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
 from streamgauge.suites.measured import (
+    UNKNOWN_CODE,
     Measured,
     _remarks,
     command,
@@ -38,7 +41,6 @@ from streamgauge.suites.measured import (
     write,
 )
 from streamgauge.suites.planning import Pace, _price, estimate
-from streamgauge.suites.published import Published
 from streamgauge.suites.running import (
     PlannedRow,
     check_weights,
@@ -125,7 +127,10 @@ def test_published_numbers_know_how_they_were_printed() -> None:
     assert number is not None
     assert (number.value, number.deviation, number.seeds, number.digits) == (9.10, None, 1, 2)
     assert number.text == "9.10"
-    assert published.number("survey-table3", "MIR", "WC-Acc").text == "9.3 ± 7.7"  # type: ignore[union-attr]
+    assert number.shared_seed
+    misprint = published.number("survey-table3", "MIR", "WC-Acc")
+    assert misprint is not None
+    assert misprint.text == "9.3 ± 7.7 (misprint)"
     assert published.number("survey-table3", "GDumb", "AAA") is None
 
 
@@ -133,38 +138,16 @@ def test_the_random_classifier_of_the_metrics_paper_in_closed_form() -> None:
     """Tables 1 and 2 of Michel et al. 2023, computed by our metrics."""
     seen = np.arange(2, 12, 2)
     a = np.array([[1 / seen[k] if j <= k else np.nan for j in range(5)] for k in range(5)])
-    accuracy, forgetting = metrics.average_accuracy(a), metrics.average_forgetting(a)
-    for k in range(5):
-        number = published.number("rescaled-table1", "random", str(k + 1))
-        assert number is not None
-        assert abs(100 * accuracy[k] - number.value) <= 0.05
-        if k:
-            number = published.number("rescaled-table2", "random", str(k + 1))
-            assert number is not None
-            assert abs(100 * forgetting[k] - number.value) <= 0.005 + 1e-9
-
-
-def _number(value: float, deviation: float | None = None, digits: int = 1) -> Published:
-    return Published("P", "T", "R", "C", value, deviation, 5, digits)
-
-
-def test_the_verdict_is_what_its_rule_says() -> None:
-    values = [29.0, 31.0, 30.0]
-    verdict, why, difference, deviations = judge(_number(28.0, 1.0), values)
-    assert (verdict, why) == ("verified", "")
-    assert (difference, deviations) == (pytest.approx(2.0), pytest.approx(2.0))
-    verdict, why, _, deviations = judge(_number(28.0, 0.9), values)
-    assert verdict == "not verified"
-    assert "2.2 published deviations" in why
-    assert deviations == pytest.approx(2 / 0.9)
-    assert judge(_number(30.0, 1.0), values[:2])[:2] == ("not verified", "2 of 3 seeds")
-    assert judge(_number(30.0, 1.0), [])[:2] == ("not verified", "not run")
-    assert judge(_number(30.0, 1.0), [math.nan] * 3)[0] == "not verified"
-    # One published run: it could be one of ours if it lies within 2 s sqrt(1 + 1/n) of our mean.
-    reach = 2 * statistics.stdev(values) * math.sqrt(1 + 1 / 3)
-    assert judge(_number(30 - reach - 0.049), values)[0] == "verified"
-    assert judge(_number(30 - reach - 0.051), values)[0] == "not verified"
-    assert math.isnan(judge(_number(30.0), values)[3])
+    inner = metrics.forgetting_matrix(a)
+    for name, matrix, average in (
+        ("rescaled-table1", a, metrics.average_accuracy(a)),
+        ("rescaled-table2", inner, metrics.average_forgetting(a)),
+    ):
+        for (row, column), number in published.table(name).numbers.items():
+            k = int(row) - 1
+            ours = matrix[k, int(column[1:]) - 1] if column[0] == "T" else average[k]
+            # Printed digits are rounded or cut.
+            assert abs(100 * ours - number.value) < 10.0**-number.digits, (name, row, column)
 
 
 def _measured(row: str, values: dict[str, tuple[float, ...]], **more: Any) -> Measured:
@@ -184,26 +167,35 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     ]
     cells = {(cell.row, cell.column): cell for cell in table(suite, found)}
     er = cells["ER", "Acc"]
-    assert er.verdict == "verified"
+    assert er.verdict in ("consistent", "uninformative")
     assert er.ours is not None
     assert er.ours.mean == pytest.approx(29.0)
     assert er.ours.deviation == pytest.approx(1.0)
-    assert er.deviations == pytest.approx((29.0 - 28.2) / 1.2)
+    assert er.test is not None
+    # One row with three seeds beside one with five: nothing to pool, so Welch's by hand.
+    assert er.test.error == pytest.approx(math.sqrt(1.2**2 / 5 + 1 / 3 + 0.01 / 12))
+    assert er.test.adjusted == er.test.p  # the larger of two
+    aaa = cells["ER", "AAA"]
+    assert aaa.test is not None
+    assert aaa.test.difference == pytest.approx(50 - 36.6)
+    assert aaa.test.adjusted == pytest.approx(2 * aaa.test.p)
+    (statement,) = statements(cells.values())
+    assert statement.joint.cells == 2
     assert (er.command, er.runs) == ("command", ("a", "b"))
-    assert cells["ER", "AAA"].verdict == "not verified"
-    assert cells["ER", "WC-Acc"].why == "not run"
+    assert aaa.verdict == "differs"
+    assert (cells["ER", "WC-Acc"].verdict, cells["SCR", "AAA"].verdict) == ("not run", "not run")
     assert cells["ER-ACE", "Acc"].ours is None
     defined = cells[f"ER-ACE, {DEFINED}", "Acc"]
     assert (defined.verdict, defined.why) == ("", "as defined")
     assert defined.published == cells["ER-ACE", "Acc"].published
-    assert cells["SCR", "Acc"].verdict == "not verified"
-    assert cells["SCR", "Acc"].why == "earlier, runs not kept"
-    assert cells["SCR", "AAA"].why == "not run"
+    assert (cells["SCR", "Acc"].verdict, cells["SCR", "Acc"].why) == (
+        "not counted", "runs not kept"
+    )  # fmt: skip
     assert ("GDumb", "AAA") not in cells  # neither published nor measured
     published_cells = [cell for cell in cells.values() if cell.published and not cell.defined]
     assert len(published_cells) == 35
     shown = table_text(suite, list(cells.values()))
-    assert f"ER-ACE, {DEFINED}   Acc" in shown
+    assert re.search(rf"ER-ACE, {DEFINED}\n +Acc", shown)
     assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in shown
     assert "`streamgauge suite run survey-cifar100 --both` runs them." in shown
     assert shown.count(f"DER++, {DEFINED}") == 1
@@ -446,7 +438,7 @@ def test_results_are_written_and_read_as_they_were(tmp_path: Path) -> None:
     found = [
         Measured("fast", 'a "quoted" row', (0, 2), {"A": (1.25, 3.0), "B": (math.nan, 100.0)},
                  "c", ("r1", "r2"), "cpu", "v", "", ("said",)),
-        Measured("", "ER", (0,), {"A": (0.1234,)}, ""),
+        Measured("", "no row", (0,), {"A": (0.1234,)}, "", code=("abc",)),
     ]  # fmt: skip
     write("demo", found, tmp_path / "demo.toml")
     again = recorded("demo", tmp_path)
@@ -467,10 +459,48 @@ def test_the_ledger_follows_its_results(tmp_path: Path) -> None:
         tmp_path / "survey-cifar100.toml",
     )
     page = ledger_page(tmp_path)
-    assert "| ER | Acc | 28.2 ± 1.2 | 28.13 ± 0.32 | 3 | -0.07 = -0.1 dev. | verified |" in page
-    assert "| survey-cifar100 | 35 | 1 | 34 |" in page
-    assert "runs abc" in page
-    assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  | not verified: not run |" in page
+    assert "the behaviour of the code that ran it is not recorded" in page
+    assert "| survey-cifar100 | 35 | 0 | 0 | 0 | 0 | 1 | 34 |" in page
+    row = next(row for row in load("survey-cifar100").rows if row.name == "ER")
+    code = method_code("er", as_plain(plan_rows([row], [0])[0].recipe.config))
+    for stored, verdict in ((code, "consistent"), ("of last year", "not counted")):
+        write(
+            "survey-cifar100",
+            [_measured("ER", values, runs=("abc",), code=(stored,))],
+            tmp_path / "survey-cifar100.toml",
+        )
+        page = ledger_page(tmp_path)
+        assert re.search(r"\| ER \| Acc \| 28.2 ± 1.2 \| 28.13 ± 0.32 \| 3 \|.*" + verdict, page)
+        assert "runs abc" in page
+        assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  |  |  |  | not run |" in page
+
+
+def test_every_recorded_row_has_a_known_behaviour() -> None:
+    """By the hash that its runs stored, or by its commit in results/behaviour.toml."""
+    for name in SUITES:
+        for measured in recorded(name):
+            assert UNKNOWN_CODE not in measured.remarks, (name, measured.row, measured.versions)
+
+
+def test_seeds_of_a_suite_suffice_for_a_verdict() -> None:
+    """Also where one run is published: the rows of a table give its deviations together."""
+    rng = np.random.default_rng(0)
+    for name in SUITES:
+        suite = load(name)
+        measured = [
+            Measured(
+                row.part,
+                row.name,
+                tuple(range(row.seeds)),
+                {column: tuple(10 + rng.normal(size=row.seeds)) for column in row.columns},
+                "",
+            )
+            for row in suite.rows
+        ]
+        for cell in table(suite, measured):
+            if cell.published and not cell.defined:
+                assert cell.test is not None
+                assert not math.isnan(cell.test.p), (name, cell.title)
 
 
 def test_the_commands(demo: Path, tmp_path: Path) -> None:
@@ -481,7 +511,7 @@ def test_the_commands(demo: Path, tmp_path: Path) -> None:
 
     assert "survey-cifar100" in call("list")
     shown = call("table", "demo", "--generated", "--out", str(demo))
-    assert re.search(r"NCM +online +\d+\.\d\d ± \d+\.\d\d +2", shown)
+    assert re.search(r"NCM\n +online +\d+\.\d\d±\d+\.\d\d +2", shown)
     cells = json.loads(call("table", "demo", "--generated", "--out", str(demo), "--json"))
     assert {cell["row"] for cell in cells} == {"blind", "majority", "NCM"}
     assert all(cell["seeds"] == 2 and cell["verdict"] == "" for cell in cells)
@@ -491,6 +521,8 @@ def test_the_commands(demo: Path, tmp_path: Path) -> None:
     assert "streamgauge suite figures demo --generated" in shown
     shown = call("table", "survey-cifar100", "--out", str(tmp_path))
     assert "35 published numbers" in shown
+    first_table = shown.split("35 published")[0]
+    assert max(map(len, first_table.splitlines())) <= 80
     call("ledger", "--to", str(tmp_path / "ledger.md"))
     assert (tmp_path / "ledger.md").read_text() == ledger_page()
 
@@ -574,10 +606,11 @@ def test_a_difference_of_rows_that_are_no_check_is_none_either() -> None:
                   if (c.row, c.column, c.part) == ("ER++ - GSS", "1 step", "slow")]  # fmt: skip
         return one
 
-    assert cell(first, second).verdict == "verified"
+    both = cell(first, second)
+    assert both.test is not None
+    assert both.test.difference == pytest.approx(0.0)
     earlier = cell(first, dataclasses.replace(second, earlier="not kept", remarks=("hm",)))
-    assert earlier.verdict == "not verified"
-    assert "earlier, runs not kept" in earlier.why
+    assert (earlier.verdict, earlier.why) == ("not counted", "runs not kept")
     assert earlier.remarks == ("hm",)
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from streamgauge.metrics import Spread, spread
-from streamgauge.suites import published
-from streamgauge.suites.measured import Measured, command
+from streamgauge.suites import criterion, published
+from streamgauge.suites.criterion import MARGIN, Agreement, Joint, Side
+from streamgauge.suites.measured import NOT_CURRENT, Measured, command
 from streamgauge.suites.published import Published
 from streamgauge.suites.spec import Difference, Row, Suite
 
-ENOUGH = 3  # seeds that a verdict needs
-LIMIT = 2.0  # deviations
-EARLIER = "earlier, runs not kept"
-Verdict = Literal["verified", "not verified", "cannot be verified", ""]
+EARLIER = "runs not kept"
+NOT_COUNTED, NOT_RUN = "not counted", "not run"
+VERDICTS = ("equivalent", "consistent", "differs", "uninformative", NOT_COUNTED, NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,9 @@ class Cell:
     column: str
     defined: bool  # as the paper defines the method, where its code did something else
     published: Published | None
-    ours: Spread | None
-    difference: float  # ours - published
-    deviations: float  # the same, in published deviations; NaN where none is published
-    verdict: Verdict
+    values: Mapping[int, float]  # ours by seed
+    test: Agreement | None  # None where it is not judged
+    verdict: str  # one of VERDICTS, or empty where there is nothing to judge
     why: str
     command: str
     runs: tuple[str, ...]
@@ -40,6 +38,27 @@ class Cell:
     @property
     def title(self) -> str:
         return f"{self.part}: {self.row}" if self.part else self.row
+
+    @property
+    def ours(self) -> Spread | None:
+        return spread(list(self.values.values())) if self.values else None
+
+    @property
+    def difference(self) -> float:
+        """Ours - published."""
+        if self.published is None or self.ours is None:
+            return math.nan
+        return float(self.ours.mean - self.published.value)
+
+
+@dataclass(frozen=True)
+class TableStatement:
+    """All judged cells of one published table, taken together."""
+
+    source: str
+    joint: Joint
+    detectable: float  # points, with probability 80 % in a cell
+    unadjusted: int  # cells with p <= 5 % before Holm
 
 
 def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
@@ -50,80 +69,133 @@ def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
         measured = [by_row[row.key]] if row.key in by_row else []
         for column in row.columns:
             number = published.number(row.table, row.published, column) if row.table else None
-            values = [v for m in measured for v in m.values.get(column, ())]
-            if number is None and not any(v == v for v in values):
+            values = _by_seed(measured[0], column) if measured else {}
+            if number is None and not values:
                 continue
             made_by = measured[0].command if measured else command(suite, [row])
             cells.append(_cell(row, column, number, values, measured, made_by))
-    return cells + _differences(suite, by_row)
+    cells += _differences(suite, by_row)
+    verdicts = {id(old): new for family in families(cells) for old, new in _judged(family)}
+    return [verdicts.get(id(cell), cell) for cell in cells]
+
+
+def _by_seed(measured: Measured, column: str) -> dict[int, float]:
+    """The values that runs have."""
+    pairs = zip(measured.seeds, measured.values.get(column, ()), strict=False)
+    return {seed: value for seed, value in pairs if not math.isnan(value)}
 
 
 def _cell(
     of: Row | Difference,
     column: str,
     number: Published | None,
-    values: Sequence[float],
+    values: Mapping[int, float],
     measured: Sequence[Measured],
     command: str,
 ) -> Cell:
-    """A cell of a row or of a difference of rows; `measured` are the rows of its values."""
-    verdict, why, difference, deviations = judge(number, values)
+    """A cell of a row or of a difference of rows, not judged yet; `measured` are the rows of its
+    values."""
     defined = isinstance(of, Row) and of.defined
+    remarks = tuple(dict.fromkeys(remark for row in measured for remark in row.remarks))
+    verdict, why = "", ""
     if number is not None and defined:
-        # The published number is of the code, so only the row that does as the code did is checked.
-        verdict, why = "", "as defined" if values else "as defined, not run"
-    elif number is not None and values and any(row.earlier for row in measured):
-        verdict, why = "not verified", "; ".join(t for t in (why, EARLIER) if t)
+        # The published number is of the code, so only the row that does as the code did is judged.
+        why = "as defined" if values else f"as defined, {NOT_RUN}"
+    elif number is not None and not values:
+        verdict, why = NOT_RUN, "our runs do not have this number" if measured else ""
+    elif number is not None and any(row.earlier for row in measured):
+        verdict, why = NOT_COUNTED, EARLIER
+    elif number is not None and any(remark in NOT_CURRENT for remark in remarks):
+        verdict, why = NOT_COUNTED, next(remark for remark in remarks if remark in NOT_CURRENT)
+    elif number is None and not values:
+        why = NOT_RUN
+    runs = tuple(run for row in measured for run in row.runs)
     return Cell(
-        part=of.part,
-        row=of.name,
-        column=column,
-        defined=defined,
-        published=number,
-        ours=spread(values) if values else None,
-        difference=difference,
-        deviations=deviations,
-        verdict=verdict,
-        why=why,
-        command=command,
-        runs=tuple(run for row in measured for run in row.runs),
-        remarks=tuple(dict.fromkeys(remark for row in measured for remark in row.remarks)),
+        of.part,
+        of.name,
+        column,
+        defined,
+        number,
+        values,
+        None,
+        verdict,
+        why,
+        command,
+        runs,
+        remarks,
     )
 
 
-def judge(number: Published | None, values: Iterable[float]) -> tuple[Verdict, str, float, float]:
-    """Verdict, reason, ours - published, and the same in published deviations.
+def families(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """The cells to judge, by published table: those with a published number and values that
+    count."""
+    by_table: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        number = cell.published
+        if number is not None and cell.values and not cell.defined and cell.verdict != NOT_COUNTED:
+            by_table.setdefault((number.paper, number.table), []).append(cell)
+    return list(by_table.values())
 
-    Verified: at least 3 seeds, and our mean within 2 published deviations of the published one.
-    Where a paper has one run and no deviation, the question is whether that run could have been
-    one of ours: |difference| <= 2 s sqrt(1 + 1/n) + half a unit of its last digit, where s is the
-    deviation of our n seeds.
 
-    >>> number = published.number("survey-table2-cifar100", "ER", "Acc")
-    >>> judge(number, [29.0, 30.0, 28.0])[0]
-    'verified'
-    """
-    seeds = list(values)
-    nan = float("nan")
-    if number is None:
-        return "", "" if seeds else "not run", nan, nan
-    if not seeds:
-        return "not verified", "not run", nan, nan
-    ours = spread(seeds)
-    difference = ours.mean - number.value
-    deviations = difference / number.deviation if number.deviation else nan
-    if math.isnan(ours.mean):
-        return "not verified", "our runs do not have this number", nan, nan
-    if ours.seeds < ENOUGH:
-        return "not verified", f"{ours.seeds} of {ENOUGH} seeds", difference, deviations
-    if number.deviation:
-        close = abs(deviations) <= LIMIT
-        why = "" if close else f"{abs(deviations):.1f} published deviations away"
-    else:
-        reach = LIMIT * ours.deviation * math.sqrt(1 + 1 / ours.seeds)
-        close = abs(difference) <= reach + 0.5 * 10**-number.digits
-        why = "one published run" if close else f"one published run, more than {reach:.2g} away"
-    return ("verified" if close else "not verified"), why, difference, deviations
+def _judged(family: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Each cell of a table with its judged version."""
+    tested: list[tuple[Cell, Agreement]] = []
+    for column in dict.fromkeys(cell.column for cell in family):
+        cells = [cell for cell in family if cell.column == column]
+        tested += zip(cells, _tests(cells), strict=True)
+    tests = criterion.judged([test for _, test in tested])
+    return [
+        (cell, replace(cell, test=test, verdict=test.verdict, why=_why(cell, test)))
+        for (cell, _), test in zip(tested, tests, strict=True)
+    ]
+
+
+def _tests(cells: Sequence[Cell]) -> list[Agreement]:
+    """Of one column of a table."""
+    numbers = [cell.published for cell in cells if cell.published is not None]
+    theirs = [
+        Side(
+            number.value,
+            math.nan if number.deviation is None or number.misprint else number.deviation,
+            number.seeds or 1,
+            criterion.binomial_floor(number.value, number.samples),
+        )
+        for number in numbers
+    ]
+    ours = [cell.ours for cell in cells if cell.ours is not None]
+    mine = [
+        Side(own.mean, own.deviation, own.seeds, criterion.binomial_floor(own.mean, number.samples))
+        for own, number in zip(ours, numbers, strict=True)
+    ]
+    return criterion.compare_column(theirs, mine, [10.0**-number.digits for number in numbers])
+
+
+def _why(cell: Cell, test: Agreement) -> str:
+    if math.isnan(test.error):
+        return "one run on each side: no deviation"
+    if test.verdict == "differs" and test.equivalent:
+        return f"by less than {MARGIN:g}"
+    return "misprinted deviation not used" if cell.published and cell.published.misprint else ""
+
+
+def statements(cells: Iterable[Cell]) -> list[TableStatement]:
+    """One for each published table of these cells that has two judged cells or more."""
+    found = []
+    for family in families(cells):
+        known = [cell for cell in family if cell.test is not None and cell.test.error > 0]
+        tests = [cell.test for cell in known if cell.test is not None]
+        number = family[0].published
+        if len(tests) < 2 or number is None:
+            continue
+        found.append(
+            TableStatement(
+                f"{number.paper}, {number.table}",
+                criterion.joint(tests, [cell.values for cell in known], number.shared_seed),
+                criterion.detectable(tests),
+                sum(test.p <= criterion.LEVEL for test in tests),
+            )
+        )
+    return found
 
 
 def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[Cell]:
@@ -135,12 +207,10 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
             number = published.number(pairing.table, pairing.name, pairing.column)
         keys = [(pairing.part, pairing.of), (pairing.part, pairing.minus)]
         measured = [by_row[key] for key in keys if key in by_row]
-        values: list[float] = []
+        values: dict[int, float] = {}
         if len(measured) == 2:
-            first, second = (
-                dict(zip(m.seeds, m.values.get(pairing.column, ()), strict=False)) for m in measured
-            )
-            values = [first[seed] - second[seed] for seed in first if seed in second]
+            first, second = (_by_seed(row, pairing.column) for row in measured)
+            values = {seed: first[seed] - second[seed] for seed in first if seed in second}
         elif number is None:
             continue
         made_by = command(suite, [rows[key] for key in keys])
@@ -150,7 +220,7 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
 
 
 def as_dict(cell: Cell) -> dict[str, object]:
-    number, ours = cell.published, cell.ours
+    number, ours, test = cell.published, cell.ours, cell.test
     return {
         "part": cell.part,
         "row": cell.row,
@@ -159,12 +229,19 @@ def as_dict(cell: Cell) -> dict[str, object]:
         "published": None if number is None else number.value,
         "published_deviation": None if number is None else number.deviation,
         "published_seeds": None if number is None else number.seeds,
+        "misprint": None if number is None else number.misprint,
         "source": None if number is None else number.source,
         "mean": None if ours is None else ours.mean,
         "deviation": None if ours is None else ours.deviation,
         "seeds": 0 if ours is None else ours.seeds,
         "difference": cell.difference,
-        "difference_in_published_deviations": cell.deviations,
+        "interval": None
+        if test is None
+        else [test.difference - test.half, cell.difference + test.half],
+        "freedom": None if test is None else test.freedom,
+        "p": None if test is None else test.p,
+        "p_holm": None if test is None else test.adjusted,
+        "margin": None if test is None else MARGIN,
         "verdict": cell.verdict,
         "why": cell.why,
         "command": cell.command,
@@ -175,14 +252,15 @@ def as_dict(cell: Cell) -> dict[str, object]:
 
 def cell_texts(cell: Cell) -> dict[str, str]:
     """The cell as one row of a table with a verdict for each number."""
-    ours, difference = "–", ""
-    if cell.ours is not None and not math.isnan(cell.ours.mean):
+    ours, difference, test = "–", "", cell.test
+    if cell.ours is not None:
         deviation = cell.ours.deviation
         ours = f"{cell.ours.mean:.2f}" + ("" if deviation != deviation else f" ± {deviation:.2f}")
     if not math.isnan(cell.difference):
-        alone = math.isnan(cell.deviations)
-        unit = " points" if alone else f" = {cell.deviations:+.1f} dev."
-        difference = f"{cell.difference:+.2f}{unit}"
+        difference = f"{cell.difference:+.2f}"
+        if test is not None and math.isfinite(test.half):
+            difference += f" ± {test.half:.2f}"
+    known = test is not None and not math.isnan(test.p)
     return {
         "row": cell.row,
         "column": cell.column,
@@ -190,5 +268,16 @@ def cell_texts(cell: Cell) -> dict[str, str]:
         "ours": ours,
         "seeds": str(cell.ours.seeds) if cell.ours else "",
         "difference": difference,
+        "p": p_text(test.p) if known and test else "",
+        "p, Holm": p_text(test.adjusted) if known and test else "",
+        "margin": f"{MARGIN:g}" if known else "",
         "verdict": ": ".join(text for text in (cell.verdict, cell.why) if text),
     }
+
+
+def p_text(p: float) -> str:
+    """
+    >>> p_text(0.04321), p_text(0.00001), p_text(1.0)
+    ('0.043', '< 0.001', '1')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"

@@ -11,10 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from streamgauge import metrics
 from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_result
-from streamgauge.learners.behaviour import stored_code, table, variant_of
+from streamgauge.learners.behaviour import method_code, stored_code, table, variant_of
 from streamgauge.metrics import score
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
@@ -25,10 +28,17 @@ from streamgauge.suites.spec import Row, Suite, load
 RESULTS = Path(__file__).parent / "results"
 # Followed by a window: blind accuracy, sample by sample, from a run's labels, not its answers.
 LABELS = "label_accuracy@"
+# Followed by a score of each task: the slope of a line through its values over the tasks, per task.
+SLOPE = "slope:"
 SEEDS = "--seeds"
 OTHER_CODE = "run with another version of the learner's code than the one here"
+UNKNOWN_CODE = "the behaviour of the code that ran it is not recorded"
+SEVERAL_CODES = "seeds were run with different versions of the learner's code"
+NOT_CURRENT = (OTHER_CODE, UNKNOWN_CODE, SEVERAL_CODES)  # such values do not count for a verdict
 # Fields of `Measured` in a results file, where they are not empty; the values follow.
-WRITTEN = ("part", "row", "seeds", "command", "device", "versions", "earlier", "runs", "remarks")
+WRITTEN = (
+    "part", "row", "seeds", "command", "device", "versions", "code", "earlier", "runs", "remarks",
+)  # fmt: skip
 GENERATED = ("albums", "blobs", "markov")  # the data differ between seeds
 
 
@@ -46,6 +56,7 @@ class Measured:
     versions: str = ""
     earlier: str = ""  # why these values do not count for a verdict
     remarks: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()  # hashes of the learner's behaviour that the runs stored
 
     @property
     def key(self) -> tuple[str, str]:
@@ -90,6 +101,7 @@ def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
         runs=tuple(run.id[:8] for run in runs),
         device=_joined_texts(run.header["environment"]["device"] for run in runs),
         versions=_joined_texts(_versions(run) for run in runs),
+        code=tuple(dict.fromkeys(stored_code(run.header["config"]["learner"]) for run in runs)),
         remarks=tuple(_remarks(row, runs)),
     )
 
@@ -97,7 +109,7 @@ def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
 def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
     """Differences between these runs, or from the current code, that a mean hides."""
     if len({stored_code(run.header["config"]["learner"]) for run in runs}) > 1:
-        yield "seeds were run with different versions of the learner's code"
+        yield SEVERAL_CODES
     elif not all(map(of_current_code, runs)):
         yield OTHER_CODE
     if len({run.header["config"]["device"] for run in runs}) > 1:
@@ -130,9 +142,20 @@ def first_score(run: Run, names: Sequence[str]) -> float:
         if name.startswith(LABELS):
             window = int(name.removeprefix(LABELS))
             return float(blind_accuracy(online_answers(run)[0], [window], [0])[0, 0])
+        if name.startswith(SLOPE):
+            return slope(run, name.removeprefix(SLOPE))
         if name in scores:
             return float(scores[name])
     return float("nan")
+
+
+def slope(run: Run, name: str) -> float:
+    """Of the least-squares line through an average or rescaled score after each task."""
+    a, classes = metrics.accuracy_matrix(run), metrics.classes_seen(run)
+    rescaled = name.startswith("rescaled")
+    values = getattr(metrics, name)(a, classes) if rescaled else getattr(metrics, name)(a)
+    task = np.flatnonzero(~np.isnan(values))
+    return float(np.polyfit(task, values[task], 1)[0]) if len(task) > 1 else float("nan")
 
 
 def _versions(run: Run) -> str:
@@ -167,22 +190,27 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
 
 
 def _remarked(suite: str, measured: Measured) -> Measured:
-    """The same values, with the remark on other code if the learner behaved differently at the
-    recorded commits. Rows of commits that `results/behaviour.toml` does not list keep the recorded
-    remark."""
-    known = tomllib.loads((RESULTS / "behaviour.toml").read_text(encoding="utf-8"))
-    commits = re.findall(r"\(([0-9a-f]{7,})\)", measured.versions)
-    if not commits or not known.keys() >= set(commits):
-        return measured
+    """The same values, with a remark if the learner behaves differently today, or nobody knows: by
+    the hash that the runs stored, else by the commits that `results/behaviour.toml` lists."""
     row = next((row for row in load(suite).rows if row.key == measured.key), None)
-    if row is None:
+    if row is None or measured.earlier:
         return measured
     recipe = plan_rows([row], [0])[0].recipe
-    variant = variant_of(as_plain(recipe.config))
-    now = table()["methods"][recipe.where][variant]
-    same = all(known[commit].get(f"{recipe.where}/{variant}") == now for commit in commits)
-    rest = tuple(remark for remark in measured.remarks if remark != OTHER_CODE)
-    return replace(measured, remarks=rest if same else (*rest, OTHER_CODE))
+    settings = as_plain(recipe.config)
+    if measured.code:
+        same = set(measured.code) == {method_code(recipe.where, settings)}
+        remark = "" if same else OTHER_CODE
+    else:
+        known = tomllib.loads((RESULTS / "behaviour.toml").read_text(encoding="utf-8"))
+        variant = variant_of(settings)
+        then = {
+            known.get(commit, {}).get(f"{recipe.where}/{variant}")
+            for commit in re.findall(r"\(([0-9a-f]{7,})\)", measured.versions)
+        }
+        now = table()["methods"][recipe.where].get(variant)
+        remark = UNKNOWN_CODE if not then or None in then else "" if then == {now} else OTHER_CODE
+    rest = [text for text in measured.remarks if text not in NOT_CURRENT]
+    return replace(measured, remarks=(*rest, remark) if remark else tuple(rest))
 
 
 def together(first: Iterable[Measured], second: Iterable[Measured]) -> list[Measured]:
@@ -219,12 +247,19 @@ def _joined(older: Measured, newer: Measured) -> Measured:
         runs=tuple(name for name in pick(older.runs, newer.runs, "") if name),
         device=_joined_texts(filter(None, (older.device, newer.device))),
         versions=_joined_texts(filter(None, (older.versions, newer.versions))),
+        code=_joined_codes(older, newer),
         remarks=tuple(
             dict.fromkeys(
                 (*older.remarks, *newer.remarks, f"seeds {kept_seeds} as recorded{by}{on}")
             )
         ),
     )
+
+
+def _joined_codes(older: Measured, newer: Measured) -> tuple[str, ...]:
+    """None where one of both does not have any: then the commits decide."""
+    both = older.code and newer.code
+    return tuple(dict.fromkeys((*older.code, *newer.code))) if both else ()
 
 
 def write(suite: str, rows: Iterable[Measured], file: Path) -> Path:

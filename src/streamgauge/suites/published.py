@@ -3,6 +3,9 @@
 paper, table, about     where the numbers are printed, and what they are about
 columns, rows           row = [[value, deviation], [value], [], ...], one entry per column
 seeds, deviation        runs behind a number; what the deviation is
+samples                 test samples behind a number, or a table of these by column
+shared_seed = true      all runs of the table have one seed
+[misprints]             "ROW, COLUMN" = why the printed deviation cannot be right
 given = "..."           numbers that the suites take as they are (costs), and why
 closed_form = "..."     numbers that follow from a formula, and which test proves them
 [[plotted]]             curves without printed numbers, which cannot be verified
@@ -33,6 +36,9 @@ class Published:
     deviation: float | None
     seeds: int | None
     digits: int  # after the point, as printed: it was rounded to these
+    samples: int | None = None  # of the test set
+    shared_seed: bool = False  # with all numbers of its table
+    misprint: str = ""  # why the printed deviation cannot be right
 
     @property
     def source(self) -> str:
@@ -41,7 +47,10 @@ class Published:
     @property
     def text(self) -> str:
         value = f"{self.value:.{self.digits}f}"
-        return value if self.deviation is None else f"{value} ± {self.deviation:.{self.digits}f}"
+        if self.deviation is None:
+            return value
+        mark = " (misprint)" if self.misprint else ""
+        return f"{value} ± {self.deviation:.{self.digits}f}{mark}"
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ def number(name: str, row: str, column: str) -> Published | None:
 
 def _read(file: Path) -> PublishedTable:
     given = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=_Printed)
+    samples, misprints = given.get("samples"), given.get("misprints", {})
     numbers = {}
     for row, cells in given.get("rows", {}).items():
         if len(cells) != len(given["columns"]):
@@ -108,7 +118,12 @@ def _read(file: Path) -> PublishedTable:
                     deviation=float(cell[1]) if len(cell) > 1 else None,
                     seeds=given.get("seeds"),
                     digits=getattr(cell[0], "digits", 0),
+                    samples=samples.get(column) if isinstance(samples, dict) else samples,
+                    shared_seed=given.get("shared_seed", False),
+                    misprint=misprints.pop(f"{row}, {column}", ""),
                 )
+    if misprints:
+        raise StreamgaugeError(f"{file.name} has no number {', '.join(misprints)}.")
     plotted = tuple(Plotted(given["paper"], **curve) for curve in given.get("plotted", ()))
     texts = ("paper", "table", "about", "given", "closed_form")
     known = {name: given[name] for name in texts if name in given}

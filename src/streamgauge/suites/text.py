@@ -3,18 +3,29 @@ with ours and the verdict."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-from rich.table import Column
 
 from streamgauge.cost.turns import UNEVEN
 from streamgauge.report.compute import scaled
 from streamgauge.report.terminal import folding, right, text_table
 from streamgauge.running.job_cost import bytes_text
 from streamgauge.suites import comparing, published, spec
-from streamgauge.suites.comparing import Cell, cell_texts
+from streamgauge.suites.claims import claims, evaluate
+from streamgauge.suites.comparing import (
+    VERDICTS,
+    Cell,
+    TableStatement,
+    cell_texts,
+    p_text,
+    statements,
+)
+from streamgauge.suites.criterion import MARGIN
 from streamgauge.suites.measured import RESULTS, Measured, recorded
 from streamgauge.suites.planning import Estimate
 from streamgauge.suites.published import PublishedTable
@@ -59,7 +70,7 @@ def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> 
     known = [e.to_run * e.flops for e in estimates if e.to_run and not math.isnan(e.flops)]
     seconds = math.fsum(e.to_run * e.seconds for e in estimates if e.to_run)
     shared = sum(estimate.shared for estimate in estimates)
-    table = _wide_table(["row", *map(right, numbers)], rows)
+    table = text_table(["row", *map(right, numbers)], rows, least_width=100, show_edge=True)
     lines = [f"{suite.title}. {suite.what}", "", table]
     if not missing:
         lines.append("All runs are complete: nothing to run.")
@@ -96,20 +107,12 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
     for part in dict.fromkeys(cell.part for cell in cells):
         of_part = [cell for cell in cells if cell.part == part and cell.title not in missing]
-        columns = ["row", "column", "ours", "seeds"]
-        if any(cell.published for cell in of_part):
-            columns = ["row", "column", "published", "ours", "seeds", "difference", "verdict"]
-        rows, last = [], ""
-        for cell in of_part:
-            texts = cell_texts(cell) | {"seeds": str(cell.ours.seeds if cell.ours else 0)}
-            texts["row"] = cell.row if cell.row != last else ""
-            last = cell.row
-            rows.append([texts[name] for name in columns])
-        texts_in = ("row", "column", "verdict")
-        head = [folding(name) if name in texts_in else right(name) for name in columns]
-        table = _wide_table(head, rows)
-        parts += ["", *([part] if part else []), *_sources(of_part), table]
-    parts += ["", *_counts(cells)]
+        parts += ["", *([part] if part else []), *_sources(of_part), _part_table(of_part)]
+        whys = {f"{c.row}, {c.column}: {c.why}": None for c in of_part if c.verdict and c.why}
+        parts += whys
+    sentences = [*_counts(cells), *map(statement_text, statements(cells))]
+    width = min(100, shutil.get_terminal_size().columns)
+    parts += ["", *(textwrap.fill(sentence, width) for sentence in sentences)]
     if missing:
         arguments = f"{suite.name}{' --generated' if suite.generated else ''} --both"
         names = "; ".join(missing)
@@ -119,21 +122,61 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     return "\n".join([*parts, *suite.notes])
 
 
+def _part_table(cells: Sequence[Cell]) -> str:
+    """The cells of a part, within 80 columns: a row with several numbers has a line of its own."""
+    columns = ["ours", "n"]
+    if any(cell.published for cell in cells):
+        columns = ["published", "ours", "n", "difference", "p", "verdict"]
+    alone = len({cell.column for cell in cells}) == 1
+    lines: list[list[str]] = []
+    for row, of_row in itertools.groupby(cells, lambda cell: cell.row):
+        lines += [] if alone else [[row, *("" for _ in columns)]]
+        for cell in of_row:
+            texts = cell_texts(cell)
+            verdict = cell.verdict or cell.why
+            texts |= {"n": texts["seeds"] or "0", "verdict": verdict, "p": texts["p, Holm"]}
+            texts["published"] = texts["published"].replace(" (misprint)", "?")
+            name = row if alone else f"  {cell.column}"
+            lines.append([name, *(texts[column].replace(" ± ", "±") for column in columns)])
+    head = [folding(""), *(c if c == "verdict" else right(c) for c in columns)]
+    return text_table(head, lines, show_edge=True)
+
+
 def _sources(cells: Iterable[Cell]) -> Iterable[str]:
     """The papers' tables of these cells."""
     return dict.fromkeys(f"{c.published.paper}, {c.published.table}" for c in cells if c.published)
 
 
 def _counts(cells: Sequence[Cell]) -> list[str]:
+    units = "In %, mean ± sample deviation over seeds"
     judged = [cell for cell in cells if cell.published and not cell.defined]
     if not judged:
-        return ["In %, mean ± sample deviation over seeds."]
-    count = {v: sum(cell.verdict == v for cell in judged) for v in ("verified", "not verified")}
+        return [f"{units}."]
+    count = Counter(cell.verdict for cell in judged)
+    counts = ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS if count[verdict])
     return [
-        f"{count['verified']} of {len(judged)} published numbers verified, "
-        f"{count['not verified']} not. In %, mean ± sample deviation over seeds. Verified: 3 seeds "
-        f"or more, and within 2 published deviations; where one run is published, within 2 of ours."
+        f"{len(judged)} published numbers: {counts}. {units}; difference ± half its 95 % interval; "
+        f"p is by Holm over a table; equivalent: within {MARGIN:g} point (docs/suites.md)."
     ]
+
+
+def statement_text(statement: TableStatement) -> str:
+    """The joint statement on a table as one sentence or two."""
+    joint = statement.joint
+    text = f"{statement.source}: {joint.cells} cells, χ² = {joint.chi2:.1f}"
+    if math.isnan(joint.offset):
+        text += f" (p = {p_text(joint.p)})"
+    else:
+        text += (
+            f" about a common offset (p = {p_text(joint.p)}). All published runs share one seed: "
+            f"the mean difference is {joint.offset:+.2f}, and one seed moves the mean of ours by ± "
+            f"{joint.offset_half:.2f} (95 %, p = {p_text(joint.offset_p)})"
+        )
+    return (
+        f"{text}. {statement.unadjusted} of {joint.cells} have p ≤ 5 % before Holm "
+        f"({0.05 * joint.cells:.1f} expected by chance). A true difference of "
+        f"{statement.detectable:.1f} points is called different with probability 80 % in a cell."
+    )
 
 
 def _commands(cells: Iterable[Cell]) -> list[str]:
@@ -166,26 +209,36 @@ def flop(count: float) -> str:
     return "?" if math.isnan(count) else f"{scaled(count)}FLOP"
 
 
-def _wide_table(columns: Iterable[str | Column], rows: Iterable[Iterable[str]]) -> str:
-    return text_table(columns, rows, least_width=100, show_edge=True)
-
-
 HEAD = """# The ledger
 
-Every number that the five papers give for what our suites reproduce, with ours beside it. This page
-is generated: `streamgauge suite ledger --to docs/ledger.md`, from the published numbers in
+Every number that the five papers give for what our suites reproduce, next to ours. This page is
+generated: `streamgauge suite ledger --to docs/ledger.md`, from the published numbers in
 `suites/ledger/` and what was measured so far in `suites/results/`. `streamgauge suite table NAME`
-shows the same with the runs that lie on your machine.
+shows the same with the runs on your machine.
 
-- **verified**: 3 seeds or more, and our mean within 2 published deviations. Where a paper has one
-  run and no deviation: that run could have been one of ours (within 2 of our deviations, for one
-  run against the mean of n, and half a unit of its last digit).
-- **not verified**: it misses, there are too few seeds, or it was not run.
-- **cannot be verified**: only drawn, or not a result.
+The difference is ours − published, with its 95 % interval by Student's t: Welch's where a mean over
+seeds and its deviation are published, a prediction interval where one run is published (that run
+could be one of ours). Deviations of few seeds are uncertain: a variance below the typical one of
+its column is raised half way to it, and none is below the binomial variance of the test samples. p
+is given as it is and corrected by Holm over all cells of the table. [suites.md](suites.md) has the
+formulas; `tests/suites/test_criterion.py` measures the error rates.
 
-Numbers are in %, mean ± sample deviation over seeds. "dev." are published deviations. A row "as
-defined" is the method as its paper defines it, where the published code, and with it the published
-number, did something else; it is shown beside and not judged.
+- **differs**: p by Holm is 5 % or less. The rate of one or more false "differs" in a table is at
+  most 5 %.
+- **equivalent**: it does not differ, and the 95 % interval lies within ± 1 point (the margin), by
+  two one-sided tests at 2.5 % each.
+- **consistent**: it does not differ, and the interval is within ± 2 points of the difference.
+- **uninformative**: the interval is wider than that, or there is none. A true difference of 2
+  points would be missed more often than not.
+- **not counted**: the code that ran the row behaves differently from today's, or its runs were not
+  kept.
+- **not run**.
+
+Consistent is not the same as equal: see the interval. The survey's seeds 0 to 4 have the same
+orders of classes as ours, and published values of single seeds to pair with are not available; an
+unpaired interval is then too wide rather than too narrow. Numbers are in %, mean ± sample deviation
+over seeds. A row "as defined" is the method as its paper defines it, where the published code, and
+with it the published number, did something else; it is shown and not judged.
 """
 
 
@@ -194,7 +247,7 @@ def ledger_page(results: Path = RESULTS) -> str:
     suites = [load(name) for name in names()]
     measured = {suite.name: recorded(suite.name, results) for suite in suites}
     cells = {suite.name: comparing.table(suite, measured[suite.name]) for suite in suites}
-    parts = [HEAD, _summary(suites, cells)]
+    parts = [HEAD, _summary(suites, cells), _claims(measured)]
     for suite in suites:
         # A row "as defined" that was not run is left out; `suite table` names it.
         shown = [
@@ -210,14 +263,51 @@ def ledger_page(results: Path = RESULTS) -> str:
 
 
 def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
-    rows = []
+    rows: list[list[object]] = []
     for suite in suites:
         judged = [c for c in cells[suite.name] if c.published is not None and not c.defined]
-        verified = sum(cell.verdict == "verified" for cell in judged)
+        count = Counter(cell.verdict for cell in judged)
         if judged:
-            rows.append([suite.name, len(judged), verified, len(judged) - verified])
-    head = ["suite", "published numbers", "verified", "not verified"]
-    return "\n".join([*_markdown_table(head, rows), ""])
+            rows.append([suite.name, len(judged), *(count[verdict] for verdict in VERDICTS)])
+    return "\n".join([*_markdown_table(["suite", "published numbers", *VERDICTS], rows), ""])
+
+
+CLAIMS = """## Claims
+
+What the papers are cited for, as statements over pairs of rows, tested on our runs seed by seed
+(the same seed is the same stream), with the deviations of the pairs raised as above.
+
+- **holds**: every pair is as claimed, each by its own one-sided test at 5 %; p is the largest.
+- **does not hold**: a pair is the other way at 5 %, by Holm over the pairs; p is that one's.
+- **cannot tell**: neither, or rows are missing or not counted.
+
+"In the paper" is how many pairs of its own numbers are as claimed, without regard to uncertainty.
+Claims are tested one by one, without a correction for their number.
+"""
+
+
+def _claims(measured: Mapping[str, Sequence[Measured]]) -> str:
+    rows = []
+    for claim in claims():
+        result = evaluate(claim, measured.get(claim.suite, ()))
+        details = [
+            f"{' − '.join(name or '0' for name in test.pair)}: {test.difference:+.2f}"
+            for test in result.exceptions
+        ]
+        details += (
+            [f"not counted or not run: {', '.join(result.missing)}"] if result.missing else []
+        )
+        p = "" if math.isnan(result.p) else p_text(result.p)
+        source = f"{claim.paper}, {claim.where}"
+        seeds = {test.seeds for test in result.tested}
+        shown = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else "".join(map(str, seeds))
+        where = f"{claim.suite}, {claim.column}"
+        exceptions = "; ".join(details)
+        rows.append(
+            [claim.text, source, where, result.in_paper, shown, p, result.verdict, exceptions]
+        )
+    head = ["claim", "source", "ours", "in the paper", "seeds", "p", "verdict", "not as claimed"]
+    return "\n".join([CLAIMS, *_markdown_table(head, rows), ""])
 
 
 def _markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
@@ -237,6 +327,10 @@ def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str
         lines += ["", f"### {heading}{'; '.join(_sources(of_part))} ({runs})", ""]
         texts = [cell_texts(cell) for cell in of_part]
         lines += _markdown_table(texts[0], [row.values() for row in texts])
+    joint = [statement_text(statement) for statement in statements(cells)]
+    lines += ["", "Each table as a whole:", "", *(f"- {text}" for text in joint)] if joint else []
+    misprints = {c.published.source: c.published.misprint for c in cells if c.published}
+    lines += [f"- Misprint in {source}: {why}." for source, why in misprints.items() if why]
     lines += ["", *_origins(suite, measured)]
     return "\n".join(lines)
 
