@@ -2,7 +2,8 @@
 
 A folder is made once, by the version that it is named after, and never again. `log2` is the log of
 a loop that is not ours, in log version 2: labels that come late, twice, or never, and
-log-probabilities.
+log-probabilities. `recorder` is such a log as `sg.Recorder` leaves it when it is killed: committed
+segments, and a journal.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def log_hash(run: sg.Run) -> dict[str, str]:
         for column in sorted(table):
             values = table[column]
             # Logits and losses differ in their last digits from CPU to CPU.
-            exact = values.dtype.kind not in "f"
+            exact = values.dtype.kind not in "fO"
             digest.update(column.encode())
             digest.update(json.dumps(values.tolist()).encode() if exact else b"")
         hashes[name] = f"{table.rows} rows, {digest.hexdigest()}"
@@ -178,18 +179,42 @@ def write_recorded(path: Path, late: bool = True, complete: bool = False) -> sg.
 def recorded() -> None:
     """The corpus of log version 2."""
     path = HERE / "log2" / "finished" / "clicks-mine-s0-22222222"
-    run = write_recorded(path)
-    (path / "lock").unlink()
+    write_expected(write_recorded(path))
+
+
+def killed_recorder() -> None:
+    """The corpus of recorders."""
+    path = HERE / "recorder" / "finished" / "clicks-mine"
+    answers, labels = recorded_rows(False)
+    scores = np.random.default_rng(1).dirichlet(np.ones(CLASSES), SAMPLES)
+    rec = sg.Recorder(path, stream="clicks", learner="mine", classes=["buy", "look", "leave"])
+    for start in range(0, SAMPLES, BATCH):
+        rows, time = slice(start, start + BATCH), answers["time"][start]
+        arrived = (labels["label_time"] > time - 30.0 * BATCH) & (labels["label_time"] <= time)
+        rec.predict(answers["id"][rows], scores[rows], time=answers["time"][rows],
+                    user=answers["user"][rows])  # fmt: skip
+        ids = [answers["id"][sample] for sample in labels["sample"][arrived]]
+        rec.label(ids, labels["label"][arrived], time=labels["label_time"][arrived])
+        rec.trained(ids, seconds=0.5)
+        if start == SAMPLES // 2:
+            rec.flush()
+            rec._commit_journal()
+    neutral(sg.Run(path))
+    write_expected(sg.Run(path))
+
+
+def write_expected(run: sg.Run) -> None:
+    (run.path / "lock").unlink()
     scores = {k: v for k, v in sg.score(run).items() if not math.isnan(v)}
     entry = {"log": log_hash(run), "means": mean_values(run), "score": scores}
-    expected = {f"finished/{path.name}": entry}
+    expected = {f"finished/{run.path.name}": entry}
     text = json.dumps(expected, indent=1, sort_keys=True)
-    (HERE / "log2" / "expected.json").write_text(text + "\n")
+    (run.path.parents[1] / "expected.json").write_text(text + "\n")
 
 
 def main(version: str) -> None:
-    if version == "log2":
-        recorded()
+    if version in ("log2", "recorder"):
+        recorded() if version == "log2" else killed_recorder()
         return
     target = HERE / version
     expected: dict[str, Any] = {}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ def test_a_repeated_command_does_nothing_and_says_so(tmp_path: Path) -> None:
     second = sg.run(stream, "blind", out=tmp_path, log=said.append)
     assert second.path == first.path
     assert (first.path / "progress.json").stat().st_mtime_ns == before
-    assert said == [f"{first.path} is complete already; nothing to do."]
+    assert said == [f"{first.path} is complete already (made {first.made}); nothing to do."]
+    made = datetime.strptime(first.made, "%Y-%m-%d %H:%M")
+    assert abs(datetime.now() - made) < timedelta(minutes=5)
 
 
 def test_identity_changes_with_what_determines_the_result(tmp_path: Path) -> None:
@@ -283,11 +286,11 @@ def test_older_logs_are_read_and_strange_files_left_alone(tmp_path: Path) -> Non
 def test_identity_sees_edited_classes_classes_and_weights(tmp_path: Path) -> None:
     def made(answer: int) -> type:
         # As at a prompt: a class without a file.
-        space: dict[str, Any] = {"Spy": Spy, "torch": torch, "__name__": "__main__"}
+        space = {"Spy": Spy, "torch": torch, "__name__": "__main__", "answer": answer}
         exec(
             "class Mine(Spy):\n"
             "    def predict(self, x):\n"
-            f"        s = torch.zeros(len(x), self.classes); s[:, {answer}] = 1; return s\n",
+            "        s = torch.zeros(len(x), self.classes); s[:, answer] = 1; return s\n",
             space,
         )
         kind: type = space["Mine"]
@@ -314,13 +317,14 @@ def test_a_resumed_run_takes_up_its_number_of_threads(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return super().learn(batch, predicted)
 
+    threads = sg.learner(Threads)  # once: what `seen` holds is part of the code of the class
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         with pytest.raises(KeyboardInterrupt):
-            sg.run(stream, Threads, out=tmp_path, checkpoint=0)
+            sg.run(stream, threads, out=tmp_path, checkpoint=0)
         torch.set_num_threads(2)
-        sg.run(stream, Threads, out=tmp_path, log=str)
+        sg.run(stream, threads, out=tmp_path, log=str)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

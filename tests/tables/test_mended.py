@@ -35,7 +35,7 @@ def test_categories_with_any_index(tmp_path: Path, index: pa.DataType, ending: s
     path = tmp_path / f"t.{ending}"
     pq.write_table(table, path) if ending == "parquet" else feather.write_feather(table, path)
     source = sg.stream("tabular", path=str(path), drop=("prediction",)).source
-    assert (source.label.tolist(), source.class_names) == ([1, 0, 0, 1], ["robin", "wren"])
+    assert (source.label.tolist(), source.class_names) == ([0, 1, 1, 0], ["wren", "robin"])
     rows = join(list(PredictionLog(path).pieces()))
     assert rows.label.tolist() == [0, 1, 1, 0]
     assert rows.prediction is not None
@@ -112,10 +112,10 @@ def test_names_that_look_like_numbers(tmp_path: Path) -> None:
         names = source.class_names
         return source.label.tolist(), None if names is None else list(names)
 
-    assert classes("1e3", "4e2", "a3f", "400") == ([0, 2, 3, 1], ["1e3", "400", "4e2", "a3f"])
-    assert classes("3.10", "3.1", "pypy") == ([1, 0, 2], ["3.1", "3.10", "pypy"])
+    assert classes("1e3", "4e2", "a3f", "400") == ([0, 1, 2, 3], ["1e3", "4e2", "a3f", "400"])
+    assert classes("3.10", "3.1", "pypy") == ([0, 1, 2], ["3.10", "3.1", "pypy"])
     assert classes("1.000e+00", "0.000e+00", "2") == ([1, 0, 2], None)
-    assert classes("1e1", "10", "2") == ([10, 10, 2], None)
+    assert classes("1e1", "10", "2") == ([0, 0, 1], ["10", "2"])
     for labels in (("3.10", "3"), ("0.5", "0.25"), ("1e-3", "1")):
         with pytest.raises(StreamgaugeError, match=labels[0]):
             classes(*labels)
@@ -143,15 +143,16 @@ def test_two_columns_with_names_of_labels_are_refused(tmp_path: Path) -> None:
     assert sg.stream("tabular", path=path, drop=("y",)).source.label.tolist() == [0, 1]
 
 
-def test_columns_of_numbers_are_inputs_unless_a_setting_needs_them(tmp_path: Path) -> None:
+def test_one_column_of_times_and_one_of_users_are_no_inputs(tmp_path: Path) -> None:
     names = ["owner", "uid", "account", "account_id", "date", "ts", "created", "created_at"]
     rows = [[*range(n, n + len(names)), n] for n in range(3)]
     lines = [",".join(map(str, row)) for row in rows]
     path = write(tmp_path, "\n".join([",".join([*names, "label"]), *lines]) + "\n")
     source = sg.stream("tabular", path=path).source
-    assert (source.read(np.arange(3)).shape, set(source.columns)) == ((3, 8), set())
+    assert source.read(np.arange(3)).shape == (3, 6)
+    found = {role: values.tolist() for role, values in source.columns.items()}
+    assert found == {"time": [5, 6, 7], "user": [1, 2, 3]}
     source = sg.stream("tabular", path=path, order="time", step="album").source
-    assert {role: values.tolist() for role, values in source.columns.items()} == {
-        "time": [5, 6, 7], "user": [1, 2, 3],
-    }  # fmt: skip
-    assert set(sg.stream("tabular", path=path, user="owner").source.columns) == {"user"}
+    assert {role: values.tolist() for role, values in source.columns.items()} == found
+    source = sg.stream("tabular", path=path, user="owner", time="none").source
+    assert (source.read(np.arange(3)).shape, set(source.columns)) == ((3, 7), {"user"})

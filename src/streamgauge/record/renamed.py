@@ -10,6 +10,8 @@ from typing import Any
 
 # Learner -> old name of a setting -> its name now.
 SETTINGS: dict[str, dict[str, str]] = {}
+# Learner -> settings that it had and that made no difference where they were off.
+DROPPED: dict[str, tuple[str, ...]] = {"acm": ("as_published",)}
 # Learner -> old key of its state in a checkpoint -> the key now.
 STATE: dict[str, dict[str, str]] = {}
 # Learner -> key that its state did not always have -> the value it had in effect until then.
@@ -18,8 +20,12 @@ ADDED_STATE: dict[str, dict[str, Any]] = {"rwalk": {"ended": False}}
 
 def current_settings(learner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A learner's stored settings under the names that they have now."""
-    names = SETTINGS.get(learner, {})
-    return {names.get(name, name): value for name, value in settings.items()}
+    names, dropped = SETTINGS.get(learner, {}), DROPPED.get(learner, ())
+    return {
+        names.get(name, name): value
+        for name, value in settings.items()
+        if name not in dropped or value
+    }
 
 
 def current_state(learner: str, state: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, nearest, packages_for
+from streamgauge.files import write_text
+from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header, read_progress
 from streamgauge.settings import RUNS
+from streamgauge.tables.journal import JournalSegments, read_journal
 from streamgauge.tables.late import LabelledParquet
+
+FAILED = "failed.txt"
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
@@ -37,9 +43,9 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
     go through `__getitem__`.
     """
 
-    def __init__(self, name: str, files: list[Path]) -> None:
+    def __init__(self, name: str, files: list[Path], keep: Any = None) -> None:
         self.name = name
-        self._files = files
+        self._files, self._keep = files, keep  # `keep` has to exist as long as the files
         self._loaded: dict[str, NDArray[Any]] = {}
         self._names = self._read_names()
 
@@ -69,7 +75,8 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
     def _load(self, column: str) -> NDArray[Any]:
         parts = [self._read(file, column) for file in self._files]
         kind = TABLES[self.name].get(column, "float64")
-        empty = np.empty(0, "U1" if kind == "text" else "f8" if kind == "scalar" else kind)
+        types = {"text": "U1", "scalar": "f8", "scores": "O"}
+        empty = np.empty(0, types.get(kind, kind))
         return np.concatenate(parts) if parts else empty
 
     def __iter__(self) -> Iterator[str]:
@@ -99,6 +106,29 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
     def __reduce__(self) -> Any:
         return dict, (self.copy(),)
 
+    def to_arrow(self) -> Any:
+        """The table as a `pyarrow.Table`; a missing value is null."""
+        import pyarrow as pa
+
+        parts = []
+        for file in self._files:
+            opened = self._open(file)
+            with _damage_errors(file):
+                parts.append(opened.read())
+        return pa.concat_tables(parts).unify_dictionaries() if parts else pa.table(self.copy())
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas data frame."""
+        with packages_for("A pandas data frame"):
+            import pandas  # noqa: F401
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The table as a polars data frame."""
+        with packages_for("A polars data frame"):
+            import polars
+        return polars.from_arrow(self.to_arrow())
+
     @property
     def rows(self) -> int:
         return sum(self._open(file).metadata.num_rows for file in self._files)
@@ -123,7 +153,7 @@ class LabelledPredictions(LogTable):
     """
 
     def __init__(self, answers: LogTable, labels: LogTable, keep_all: bool = False) -> None:
-        super().__init__(answers.name, answers._files)
+        super().__init__(answers.name, answers._files, answers._keep)
         self._joined = LabelledParquet(self._files, labels._files, "the log")
         self._names = list(self._joined.names)
         known = np.asarray(self._joined.read(["label"])["label"].is_valid())
@@ -134,9 +164,16 @@ class LabelledPredictions(LogTable):
         whole = column == "label" and bool((values == values).all())
         return values.astype(np.int32) if whole else values
 
+    def to_arrow(self) -> Any:
+        return self._joined.read(self._names).take(self._rows)
+
     @property
     def rows(self) -> int:
         return len(self._rows)
+
+    @property
+    def repeated(self) -> int:
+        return len(self._joined.repeated)
 
     def pieces(self, columns: list[str], rows: int = 1 << 20) -> Iterator[dict[str, NDArray[Any]]]:
         for start in range(0, len(self._rows), rows):
@@ -168,6 +205,19 @@ def _as_array(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
+@contextmanager
+def remembering_failure(folder: Path) -> Iterator[None]:
+    """An error of the user's data or learner is stored in the run folder until the next attempt."""
+    file = folder / FAILED
+    file.unlink(missing_ok=True)
+    try:
+        yield
+    except StreamgaugeError as error:
+        if folder.is_dir():
+            write_text(file, str(error))
+        raise
+
+
 class Run:
     """A stored run. `run.predictions["label"]` and so on are NumPy arrays."""
 
@@ -175,11 +225,24 @@ class Run:
         self.path = Path(path)
         self.header = read_header(self.path)
         progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
+        self._journal = JournalSegments({})
+        if "recorder" in progress:
+            progress = self._add_journal()
         self.step: int = progress["step"]
         self.done: bool = progress["done"]
         self.checkpoint: str | None = progress.get("checkpoint")
         self._segments: dict[str, int] = progress["segments"]
+        self._time: float | None = progress.get("time")  # versions before 0.2 have none
         self._tables: dict[str, LogTable] = {}
+
+    def _add_journal(self) -> dict[str, Any]:
+        """Add the calls that a recorder has not committed yet; gives the commit point."""
+        progress, content = read_journal(self.path)
+        assert content is not None  # the folder of a recorder stays one
+        state, self.header = folded(progress["recorder"], read_header(self.path), content)
+        rows = rows_of(content, state)
+        self._journal = JournalSegments({name: some.take() for name, some in rows.items()})
+        return {**progress, "step": state["step"]}
 
     @cached_property
     def predictions(self) -> LogTable:
@@ -197,7 +260,13 @@ class Run:
     def unlabelled(self) -> int:
         """Answers whose label has not arrived."""
         stored, joined = self.table("predictions"), self.predictions
-        return 0 if joined is stored else stored.rows - joined.rows
+        return 0 if joined is stored else stored.rows - joined.rows - self.repeated
+
+    @property
+    def repeated(self) -> int:
+        """Answers that do not count, since an earlier one has the same sample and shift."""
+        joined = self.predictions
+        return joined.repeated if isinstance(joined, LabelledPredictions) else 0
 
     def __getattr__(self, name: str) -> LogTable:
         if name.startswith("_") or name not in TABLES:
@@ -206,13 +275,40 @@ class Run:
 
     def table(self, name: str) -> LogTable:
         if name not in self._tables:
-            count = self._segments.get(name, 0)
-            files = [self.path / "log" / name / f"{n:05d}.parquet" for n in range(count)]
-            missing = [file for file in files if not file.exists()]
-            if missing:
-                raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
-            self._tables[name] = LogTable(name, files)
+            files = self._committed(name)
+            files += [file for table, file in self._journal.files.items() if table == name]
+            self._tables[name] = LogTable(name, files, self._journal)
         return self._tables[name]
+
+    def _committed(self, table: str) -> list[Path]:
+        if table not in TABLES:
+            raise StreamgaugeError(f"A log has no table '{table}'; {nearest(table, TABLES)}")
+        folder = self.path / "log" / table
+        files = [folder / f"{n:05d}.parquet" for n in range(self._segments.get(table, 0))]
+        missing = [file for file in files if not file.exists()]
+        if missing:
+            raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
+        return files
+
+    def files(self, table: str = "predictions") -> list[str]:
+        """The Parquet files of a table that were committed when this run was opened, for scans by
+        DuckDB or Polars. A pattern such as `log/predictions/*.parquet` may match a segment that
+        is not complete."""
+        return [str(file) for file in self._committed(table)]
+
+    @property
+    def made(self) -> str:
+        """When its log was last written, in local time."""
+        files = [self.path / name for name in ("progress.json", "run.json")]
+        written = next(file.stat().st_mtime for file in files if file.exists())
+        seconds = written if self._time is None else self._time
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+    @property
+    def failure(self) -> str:
+        """The sentence with which its last attempt failed; "" if the attempt did not fail."""
+        file = self.path / FAILED
+        return file.read_text() if file.is_file() and not self.done else ""
 
     @property
     def id(self) -> str:
@@ -240,8 +336,23 @@ class Run:
         return sorted({*super().__dir__(), *TABLES})
 
     def __repr__(self) -> str:
-        state = "done" if self.done else f"at step {self.step}"
-        return f"Run({str(self.path)!r}: {self.learner}, seed {self.seed}, {state})"
+        return f"Run({str(self.path)!r}: {self.learner}, seed {self.seed}, {self._state})"
+
+    @property
+    def _state(self) -> str:
+        return "done" if self.done else f"at step {self.step}"
+
+    def _repr_html_(self) -> str:
+        from streamgauge.pages import notebook_table
+
+        sizes = {name: self.table(name).rows for name in TABLES if self._segments.get(name)}
+        rows = [
+            ("stream", self.stream["name"]),
+            ("seed", self.seed),
+            ("state", f"{self._state}, written {self.made}"),
+            *((f"rows of {name}", f"{count:,}") for name, count in sizes.items()),
+        ]
+        return notebook_table(str(self.path), ("learner", self.learner), rows)
 
 
 def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> list[Run]:

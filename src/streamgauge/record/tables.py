@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 LOG_VERSION = 2  # the newest; a log without what version 2 adds is written as version 1
 
-# NumPy types; "text" is a dictionary-encoded string, "scalar" a number or a 0-d tensor.
+# NumPy types; "text" is a dictionary-encoded string, "scalar" a number or a 0-d tensor, "scores" a
+# list of float32 that only recorders write.
 TABLES: dict[str, dict[str, str]] = {
     "predictions": {
         "step": "int32",
@@ -22,10 +23,13 @@ TABLES: dict[str, dict[str, str]] = {
         "confidence": "float32",
         "version": "int32",
         "shift": "int32",
+        "age": "int32",
         "task": "int32",
         "user": "int64",
         "time": "float64",
         "logp": "float64",
+        "logp_label": "int32",
+        "scores": "scores",
         "target": "float64",
         "answer": "float64",
         "id": "text",
@@ -69,7 +73,7 @@ TABLES: dict[str, dict[str, str]] = {
 # Columns that are left out of the log where the stream does not have them.
 OPTIONAL = frozenset({"task", "user", "time"})
 # The table and the columns that log version 2 adds, where a writer names them.
-ADDED = frozenset({"labels", "logp", "target", "answer", "id"})
+ADDED = frozenset({"labels", "age", "logp", "logp_label", "scores", "target", "answer", "id"})
 
 
 def columns_of(

@@ -13,14 +13,16 @@ left over from an interrupted write and are removed on resume.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
 from streamgauge.record.tables import ADDED, LOG_VERSION, TABLES, RowBuffer, columns_of
 
@@ -42,7 +44,7 @@ class RunWriter:
         added: frozenset[str] = frozenset(),
     ) -> None:
         self.path, self._version = path, LOG_VERSION if added else 1
-        with _disk_errors(path):
+        with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             self._lock = acquire_lock(path, f"{path} is being written by another process.")
         self.rows = {
@@ -55,7 +57,7 @@ class RunWriter:
         self.step = 0
         self.threads: int | None = None  # of the first start, where this run is resumed
         try:
-            with _disk_errors(path):
+            with disk_errors(path):
                 self._open(header)
         except BaseException:
             self.close()
@@ -111,30 +113,35 @@ class RunWriter:
         """Whether a checkpoint should be made now to keep memory bounded."""
         return any(rows.count >= MAX_ROWS for rows in self.rows.values())
 
-    def checkpoint(self, step: int, state: dict[str, Any] | None, done: bool = False) -> None:
+    def checkpoint(
+        self,
+        step: int,
+        state: dict[str, Any] | None,
+        done: bool = False,
+        **notes: Any,
+    ) -> None:
         """Write the rows collected so far and the state that continues from them (None: no state,
-        for logs of loops that are not ours)."""
+        for logs of loops that are not ours). `notes` become part of `progress.json`."""
         import pyarrow.parquet as pq
 
-        with _disk_errors(self.path, f"the log up to step {self.step} is safe"):
+        with disk_errors(self.path, f"the log up to step {self.step} is safe"):
+            segments = dict(self._segments)
             for name, rows in self.rows.items():
                 if rows.count:
                     folder = self.path / "log" / name
                     folder.mkdir(parents=True, exist_ok=True)
-                    with write_atomic(folder / f"{self._segments[name]:05d}.parquet") as part:
+                    with write_atomic(folder / f"{segments[name]:05d}.parquet") as part:
                         pq.write_table(rows.take(), part, compression="zstd")
-                    self._segments[name] += 1
+                    segments[name] += 1
             before = (read_progress(self.path) or {}).get("checkpoint")
             checkpoint = None
             if state is not None:
                 checkpoint = f"checkpoint-{step}.pt"
                 with write_atomic(self.path / checkpoint) as part:
                     _save(state, part)
-            write_json(
-                self.path / "progress.json",
-                {"step": step, "done": done, "checkpoint": checkpoint, "segments": self._segments},
-            )
-            self.step = step
+            now = {"step": step, "done": done, "checkpoint": checkpoint, "time": int(time.time())}
+            write_json(self.path / "progress.json", {**now, "segments": segments, **notes})
+            self.step, self._segments = step, segments
             if before and before != checkpoint:
                 (self.path / before).unlink(missing_ok=True)
 
@@ -202,7 +209,8 @@ def _save(state: dict[str, Any], path: Path) -> None:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint of tensors and plain values; no code in the file is executed."""
-    import torch
+    with packages_for("Reading a checkpoint"):
+        import torch
 
     if not path.exists():
         raise StreamgaugeError(f"The checkpoint {path} is missing.")
@@ -221,7 +229,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         import torch
 
-        return {"__array__": torch.from_numpy(np.ascontiguousarray(value))}
+        return {"__array__": torch.from_numpy(np.require(value, requirements=("C", "W")))}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
@@ -242,8 +250,47 @@ def from_plain(value: Any) -> Any:
     return value
 
 
+def require_readable(state: Any, name: str) -> None:
+    """Refuse a state that could be written to a checkpoint and not be read from it again."""
+    if _reads_back(state):
+        return
+    where, value = _unreadable(state, "state_dict()") or ("state_dict()", state)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, np.ndarray):
+        kind = f"array of type {value.dtype}"
+    raise StreamgaugeError(
+        f"The learner {name} could not be resumed: {where} is of type {kind}, and a checkpoint"
+        " holds dictionaries, lists, numbers, text, bytes, tensors and arrays of numbers. Return"
+        " one of these, such as pickle.dumps(model) for a model that can be pickled, and use"
+        " pickle.loads in load_state_dict."
+    )
+
+
+def _reads_back(value: Any) -> bool:
+    import torch
+
+    buffer = io.BytesIO()
+    try:
+        torch.save(to_plain(value), buffer)
+        buffer.seek(0)
+        torch.load(buffer, map_location="cpu", weights_only=True)
+    except Exception:  # whatever the pickling of a user's object raises
+        return False
+    return True
+
+
+def _unreadable(value: Any, where: str) -> tuple[str, Any] | None:
+    """The first entry of a state that cannot be read back, and how it is reached."""
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, (dict, list, tuple)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+    bad = (_unreadable(item, f"{where}[{key!r}]") for key, item in entries)
+    inside = next((found for found in bad if found is not None), None)
+    return inside if inside is not None or _reads_back(value) else (where, value)
+
+
 @contextlib.contextmanager
-def _disk_errors(path: Path, safe: str = "") -> Iterator[None]:
+def disk_errors(path: Path, safe: str = "") -> Iterator[None]:
     """Raise a failing disk as a StreamgaugeError; `safe` says what is still valid."""
     try:
         yield

@@ -90,7 +90,7 @@ def choose(
         if given.get(role):
             continue
         free = [column for column in columns if column not in chosen.values()]
-        fits = _likeliest(free, role)
+        fits = likeliest(free, role)
         if len(fits) > 1:
             listed = ", ".join(f"'{name}'" for name in fits[:-1]) + f" or '{fits[-1]}'"
             raise StreamgaugeError(
@@ -127,7 +127,8 @@ def columns_named(columns: Sequence[str], role: str) -> list[str]:
     return [name for name in columns if plain_name(name) in words]
 
 
-def _likeliest(columns: Sequence[str], role: str) -> list[str]:
+def likeliest(columns: Sequence[str], role: str) -> list[str]:
+    """The columns with the likeliest name of a role that any column has."""
     plain = {name: plain_name(name) for name in columns}
     for line in (role, *NAMES.get(role, ())):
         if fits := [name for name in columns if plain[name] in line.split()]:
@@ -152,6 +153,7 @@ def describe(
     given: Mapping[str, str | None],
     rest: Sequence[str],
     what: str = "not used",
+    option: str = "--stream.",
 ) -> str:
     """One line that says which column is what, and how to say otherwise.
 
@@ -167,7 +169,7 @@ def describe(
         line += f"; {what}: {', '.join(rest[:6])}{more}"
     guessed = [role for role in chosen if role not in as_set]
     return line + (
-        f"; say --stream.{guessed[0]} COLUMN, and so on, to change it." if guessed else "."
+        f"; say {option}{guessed[0]} COLUMN, and so on, to change it." if guessed else "."
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
 from streamgauge.tables.columns import announce, choose, columns_named, require
+from streamgauge.tables.journal import log_files
 from streamgauge.tables.late import LabelledParquet
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.text import ArffTable, JsonLines, TextTable
@@ -167,18 +168,28 @@ class RoleTable:
         return values
 
 
+def _open_folder(path: Path, name: str) -> TableReader:
+    files, late, journal = list[Path](), list[Path](), None
+    if (path / "progress.json").exists():
+        tables, journal = log_files(path)
+        files, late = tables.get("predictions", []), tables.get("labels", [])
+    else:
+        for below in ("log/predictions", "predictions", "."):
+            files = files or sorted((path / below).glob("*.parquet"))
+        if files and files[0].parent.name == "predictions":
+            late = sorted(files[0].parent.with_name("labels").glob("*.parquet"))
+    if not files:
+        raise StreamgaugeError(f"the folder {path} holds no Parquet files: name a table")
+    if late or journal:
+        return LabelledParquet(files, late, name, journal)
+    return ParquetTable(files, name)
+
+
 def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
     if not path.exists():
         raise StreamgaugeError(f"there is no file {path}: check the path")
     if path.is_dir():
-        files: list[Path] = []
-        for below in ("log/predictions", "predictions", "."):
-            files = files or sorted((path / below).glob("*.parquet"))
-        if not files:
-            raise StreamgaugeError(f"the folder {path} holds no Parquet files: name a table")
-        beside = files[0].parent.with_name("labels")
-        late = sorted(beside.glob("*.parquet")) if files[0].parent.name == "predictions" else []
-        return LabelledParquet(files, late, name) if late else ParquetTable(files, name)
+        return _open_folder(path, name)
     kind = table_format(path)
     if kind is None:
         raise StreamgaugeError(

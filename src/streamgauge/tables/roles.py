@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.rows import Flags, Rows
 from streamgauge.tables.times import TimeParser
-from streamgauge.tables.values import Ints, Vocabulary, clean_text, numbers
+from streamgauge.tables.values import Codes, Ints, Vocabulary, clean_text, numbers
 
 Array = NDArray[Any]
 _MISSING, _UNKNOWN, _NEGATIVE = -1, -2, -3  # labels
@@ -31,11 +32,14 @@ def code_labels(
     rows: Rows,
     numbering: str = "auto",
     known: Sequence[str] | None = None,
+    by_value: bool = False,
 ) -> Labels:
-    """Whole numbers from 0 stay as they are; ids far apart and names are numbered in their order.
+    """Labels that are exactly 0..C-1 stay as they are; others are coded in order of first
+    appearance, or with `by_value` in order of their values, and named by their values.
 
-    `numbering` is auto, numbers (never renumber) or names (always). `known` names the classes, of
-    which labels are the numbers or, where they are text or `numbering` is names, the names.
+    `numbering` is auto, numbers (never code) or names (name classes always). `known` names the
+    classes, of which labels are the numbers or, where they are text or `numbering` is names, the
+    names.
     """
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_nested(kind) or pa.types.is_temporal(kind):
@@ -54,29 +58,26 @@ def code_labels(
             f"The labels of {rows.table} are text, as '{name}' is: set --stream.labels to auto or"
             " names."
         )
+    keys = list(words.numbers)
     if known is not None and (not words.whole or numbering == "names"):
         rank = {name: number for number, name in enumerate(known)}
         numbers = [rank.get(text, _UNKNOWN) for text in words.texts.values()]
-    elif not words.whole:
-        known = sorted(words.texts.values())
-        rank = {name: number for number, name in enumerate(known)}
-        numbers = [rank[text] for text in words.texts.values()]
+    elif known is not None or numbering == "numbers":
+        end = len(known) if known is not None else math.inf
+        numbers = [_NEGATIVE if key < 0 else key if key < end else _UNKNOWN for key in keys]
+    elif words.whole and set(keys) == set(range(len(keys))):
+        numbers = keys
+        known = [str(key) for key in sorted(keys)] if numbering == "names" else None
     else:
-        numbers = list(words.numbers)
-        present = sorted(key for key in numbers if key >= 0)
-        sparse = bool(present) and present[-1] >= 10 * len(present) + 100
-        if known is not None:
-            numbers = [_NEGATIVE if key < 0 else key if key < len(known) else _UNKNOWN
-                       for key in numbers]  # fmt: skip
-        elif numbering == "names" or (numbering == "auto" and sparse):
-            known = [str(key) for key in present]
-            order = {key: number for number, key in enumerate(present)}
-            numbers = [order.get(key, _NEGATIVE) for key in numbers]
-        else:
-            numbers = [key if key >= 0 else _NEGATIVE for key in numbers]
+        texts = [str(key) for key in keys] if words.whole else list(words.texts.values())
+        values: list[Any] = (keys if words.whole else texts) if by_value else _first(codes, keys)
+        order = sorted(range(len(keys)), key=values.__getitem__)
+        known = [texts[at] for at in order]
+        numbers = np.argsort(order).tolist()
     label = np.array([*numbers, _MISSING], np.int64)[codes]
-    below = "labels are whole numbers from 0 on, or names."
     rows.refuse(label == _MISSING, "missing label", "has no label (empty, nan, null or None).")
+    below = "labels are whole numbers from 0 on, or names"
+    below += ": --stream.labels auto makes it a class." if known is None else "."
     for code, sort, what in (
         (_NEGATIVE, "missing label", "has the label '{}': " + below),
         (_UNKNOWN, "unknown label", "has the unknown label '{}'."),
@@ -87,6 +88,22 @@ def code_labels(
             lambda row, what=what: rows.at(row, what.format(column[row].as_py())),  # type: ignore[misc]
         )
     return Labels(label, None if known is None else list(known))
+
+
+def _first(codes: Codes, keys: Sequence[Any]) -> list[int]:
+    """The first row of each class; a dictionary column may list its values in another order."""
+    rows = np.zeros(len(keys) + 1, np.int64)  # the last entry is that of missing cells, -1
+    rows[codes[::-1]] = np.arange(len(codes))[::-1]
+    return [int(row) for row in rows[:-1]]
+
+
+def coded_line(names: Sequence[str] | None) -> str:
+    """What is said about labels that are numbers and were coded, for the line that is shown."""
+    if names is None or not all(name.lstrip("-").isdigit() for name in names):
+        return ""
+    listed = [f"{name} is class {code}" for code, name in enumerate(names[:4])]
+    rest = f" and so on, {len(names):,} classes" if len(names) > 4 else ""
+    return f" Labels are coded in order of first appearance: {', '.join(listed)}{rest}."
 
 
 class Groups(NamedTuple):

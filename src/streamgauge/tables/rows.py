@@ -19,7 +19,8 @@ def row_number(row: int) -> str:
 
 class Rows:
     """The usable rows of a table. A bad row is an error, or with `on_bad` skip left out and
-    counted; `on_bad` fatal is an error that names the option to skip."""
+    counted; with `on_bad` fill only rows without a label are left out. Any other `on_bad` (fatal,
+    refuse) is an error that names the option to skip, "" an error that names none."""
 
     def __init__(
         self,
@@ -39,10 +40,10 @@ class Rows:
         count = int(bad.sum())
         if count == 0:
             return
-        if self.on_bad != "skip":
+        if self.on_bad != "skip" and (self.on_bad != "fill" or kind != "missing label"):
             row = int(bad.argmax())
             sentence = self.at(row, why) if isinstance(why, str) else why(row)
-            sentence += f" So it is with {count} rows in all." if count > 1 else ""
+            sentence += f" {count:,} rows in all are like this one." if count > 1 else ""
             if self.on_bad:
                 sentence += " Repair it, or set --stream.on_bad skip to leave out bad rows."
             raise StreamgaugeError(sentence)
