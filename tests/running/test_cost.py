@@ -26,7 +26,7 @@ def test_relative_flops_are_within_three_per_cent(name: str) -> None:
     settings = {k: v for k, v in asked.items() if hasattr(known, k)}
     # Small images keep it quick; the ratio of passes is that of the network, not of its input.
     (found,) = cost.measure(
-        [catalogue.learner(name, **settings)], input_shape=(3, 16, 16), jobs=1, timed=False
+        [catalogue.learner(name, **settings)], input_shape=(3, 8, 8), jobs=1, timed=False
     )
     assert found.relative_flops == pytest.approx(EXPECTED[name], rel=0.03)
 

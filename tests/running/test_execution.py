@@ -19,7 +19,7 @@ from streamgauge.record import Run
 from streamgauge.record.diff import differences
 from streamgauge.running import execution as execution_module
 from streamgauge.running import runner
-from streamgauge.running.active_run import ActiveRun
+from streamgauge.running.active_run import ActiveRun, complete_already
 from streamgauge.running.execution import Execution
 from streamgauge.running.executors import dispatch, torchrun
 from streamgauge.running.executors.cluster import Cluster
@@ -223,7 +223,7 @@ def test_an_active_run_from_its_folder_to_its_end(tmp_path: Path) -> None:
             pass
     third = active()
     assert third.complete
-    assert sentences[-1] == f"{third.path} is complete already; nothing to do."
+    assert sentences[-1] == complete_already(sg.Run(third.path))
     with third as run:
         assert list(run.steps()) == []
     assert Run(first.path).done
@@ -279,7 +279,7 @@ def test_keywords_and_an_execution_say_the_same(tmp_path: Path) -> None:
     again = sg.run(small_stream(3), "ncm", out=tmp_path, device="cpu", engine="graph",
                    log=sentences.append)  # fmt: skip
     assert (again.path, again.id) == (first.path, first.id)
-    assert sentences[-1] == f"{first.path} is complete already; nothing to do."
+    assert sentences[-1] == complete_already(sg.Run(first.path))
     with pytest.warns(DeprecationWarning, match="said is now log"):
         sg.run(small_stream(3), "ncm", out=tmp_path, execution=execution, said=sentences.append)
     with pytest.warns(DeprecationWarning, match="said is now log"):

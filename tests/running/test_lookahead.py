@@ -144,7 +144,7 @@ def test_only_long_streams_are_thinned_unless_asked(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_thinned_run_resumes_exactly(tmp_path: Path) -> None:
-    from streamgauge.running.conformance import _Drive, _through_disk
+    from streamgauge.checks.conformance import _Drive, _through_disk
 
     cpu, stream = torch.device("cpu"), small_stream(20)
     protocol = sg.Protocol(evaluate="never", shifts=(12,), thin=3)

@@ -376,7 +376,7 @@ def test_cost_by_kind_of_job_is_known_at_its_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", [{"busy": "queue"}, {"busy": "store"}, {"label_delay": 3}])
 def test_every_policy_resumes_exactly(tmp_path: Path, policy: dict[str, Any]) -> None:
-    from streamgauge.running.conformance import _Drive, _predictions, _through_disk
+    from streamgauge.checks.conformance import _Drive, _predictions, _through_disk
 
     cpu, stream = torch.device("cpu"), small_stream(20)
     protocol = sg.Protocol(evaluate="never", cost="5/2", **policy)

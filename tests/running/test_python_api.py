@@ -51,9 +51,18 @@ def train(batch: Any) -> None: ...
         (torch.nn.Linear, "torch module Linear is a network"),
         (train, "The function train is not a learner: a learner is a class with"),
         (Mine(None, None, 0, None), r"not an instance of it: sg\.run\(stream, Mine\)"),
-        (Estimator(), "Estimator is a scikit-learn model, not a learner: .*calls partial_fit"),
-        (Forest(), "Forest is a scikit-learn model, which learns once and not from a stream"),
-        (Tree(), "Tree is a river model, not a learner: .*calls learn_one"),
+        (
+            Estimator(),
+            "Estimator is a model with partial_fit and predict, not a learner: let it extend",
+        ),
+        (
+            Forest(),
+            "Forest is a model with fit and predict, which learns once and not from a stream",
+        ),
+        (
+            Tree(),
+            r"let it extend river\.base\.Classifier, or write a class .*learn calls learn_one",
+        ),
         (dict, "The class dict is not a learner: it has no predict, learn"),
         (3, "A int is not a learner: give a name"),
     ],

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from glob import escape
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import torch
 
 from streamgauge import engine as engines
 from streamgauge import metrics
+from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import acquire_lock
 from streamgauge.learners.base import Learner
 from streamgauge.record import Run, RunWriter
 from streamgauge.record.renamed import current_state
+from streamgauge.record.run import remembering_failure
+from streamgauge.record.writer import require_readable
 from streamgauge.running import determinism
 from streamgauge.running.execution import Execution
 from streamgauge.running.executors.torchrun import Ranks, of_torchrun
@@ -108,10 +113,12 @@ class ActiveRun:
         self.store = store
         if store is not None:
             store.get(self.path)
+        if path is None and (self.ranks is None or not self.ranks.rank):
+            self._set_aside()
         done = (self.path / "run.json").exists() and Run(self.path).done
         self.complete: bool = done if self.ranks is None else self.ranks.told(done)
         if self.complete:
-            self.log(f"{self.path} is complete already; nothing to do.")
+            self.log(complete_already(Run(self.path)))
         self._open = ExitStack()  # what `close` releases
         self._loop: Loop | None = None
 
@@ -148,6 +155,30 @@ class ActiveRun:
         described = stream.describe()
         return run_header(identity(config, described), config, described, str(self.device))
 
+    def _set_aside(self) -> None:
+        """Move a stored run away that is not to be used: as asked, or since it may be stale."""
+        unknown = self.recipe.unknown
+        if not (self.path / "run.json").exists() or not (self.execution.force or unknown):
+            return
+        why = ""
+        if not self.execution.force:
+            why = f", since it may be of older code: {unknown}, so what it uses cannot be known"
+        self._move_away(f"is run again{why}")
+
+    def _move_away(self, what: str) -> None:
+        """Keep a stored run in `replaced/`, and say what happens to it."""
+        acquire_lock(self.path, f"{self.path} is being written by another process.").release()
+        folder = self.path.parent / "replaced"
+        folder.mkdir(exist_ok=True)
+        made = Run(self.path).made
+        aside = next(
+            free
+            for number in count(1)
+            if not (free := folder / f"{self.path.name}.{number}").exists()
+        )
+        self.path.rename(aside)
+        self.log(f"{self.path} (made {made}) {what}; the stored run is now {aside}.")
+
     @property
     def loop(self) -> Loop | None:
         return self._loop
@@ -178,6 +209,8 @@ class ActiveRun:
             except BaseException:
                 recorder.discard()  # a run that cannot start leaves no folder
                 raise
+            if not self.recipe.built_in:
+                loop.check_state = partial(self._check_state, recorder)
             if self.engine.reason:
                 self.log(f"{self.recipe.name} is run step by step: {self.engine.reason}.")
             stack.enter_context(determinism.threads(recorder.threads or thread_count))
@@ -186,7 +219,7 @@ class ActiveRun:
             state = recorder.state  # can be read once
             if state is not None:
                 state["learner"] = current_state(self.recipe.where, state["learner"])
-                with self.engine.scope():
+                with self.engine.scope(), trust_pickles(self.execution.trust_pickle):
                     loop.load_state_dict(state)
                 self.log(f"{self.path} goes on from step {loop.step}.")
             else:
@@ -199,16 +232,17 @@ class ActiveRun:
         loop = self._loop
         if loop is None:
             return
-        with determinism.explain_refusals():
+        with remembering_failure(self.path), determinism.explain_refusals():
             progress = with_prefetch(loop, self.progress)
             steps = loop.steps(self.execution.checkpoint, progress, self.execution.steps)
             if self.ranks is not None:
                 loop.meter.total, steps = self.ranks.total, self.ranks.and_wait(steps)
             yield from steps if self.store is None else self._stored(steps, self.store)
         if loop.step < len(loop.stream):
+            trusted = " and with --trust-pickle" if self.recipe.library else ""
             self.log(
                 f"{self.path} ended after {loop.step:,} of {len(loop.stream):,} steps (--steps);"
-                " the same command without --steps goes on."
+                f" the same command without --steps{trusted} goes on."
             )
             return
         for sentence in _end_notes(Run(self.path), loop):
@@ -231,9 +265,27 @@ class ActiveRun:
         self._open.close()
         self._loop, self.engine = None, engines.Eager()
 
+    def _check_state(self, recorder: Any, state: dict[str, Any]) -> None:
+        try:
+            require_readable(state, self.recipe.name)
+        except StreamgaugeError:
+            recorder.discard()  # there is nothing to resume
+            raise
+
     def _recorder(self) -> Any:
         make = partial(RunWriter, self.path, self.header, absent_columns(self.stream))
-        return make() if self.ranks is None else self.ranks.recorder(make)
+        if self.ranks is not None:
+            return self.ranks.recorder(make)
+        recorder = make()
+        if not self.recipe.library or recorder.peek is None:
+            return recorder
+        with trust_pickles(self.execution.trust_pickle):
+            why = refusal(recorder.peek["learner"])
+        if not why:
+            return recorder
+        recorder.close()
+        self._move_away(f"starts again from its first step: its state is not loaded, as {why}")
+        return make()
 
     def _build(self, gate: Gate, ranks: Ranks | None = None) -> Learner:
         try:
@@ -245,6 +297,10 @@ class ActiveRun:
             raise StreamgaugeError(
                 f"The learner {self.recipe.name} cannot be made: {reason}"
             ) from error
+
+
+def complete_already(run: Run) -> str:
+    return f"{run.path} is complete already (made {run.made}); nothing to do."
 
 
 def _folder(out: Path, prefix: str, run_id: str) -> Path:

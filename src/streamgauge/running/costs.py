@@ -186,7 +186,7 @@ def published(recipe: Recipe) -> Fraction:
     >>> published(catalogue.learner("mir"))
     Fraction(5, 2)
     >>> published(catalogue.learner("mir", passes=2, select="batch"))
-    Fraction(11, 3)
+    Fraction(7, 2)
     """
     name, about = recipe.name, catalogue.about(recipe.where)
     if recipe.where in STEPPED:

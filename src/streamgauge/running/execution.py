@@ -34,6 +34,8 @@ class ExecutionOptions(TypedDict, total=False):
     steps: int | None
     profile: Profile | None
     log: Logger
+    force: bool
+    trust_pickle: bool
     on: str  # "local" or "ray"
     cluster: Cluster | None
     said: Logger  # old name of `log`
@@ -54,6 +56,8 @@ class Execution:
     steps: int | None = None  # end a run after so many steps of its stream; it can be resumed
     profile: Profile | None = None  # measures where the time goes
     log: Logger = print
+    force: bool = False  # run again what is stored, and keep the stored runs in `replaced/`
+    trust_pickle: bool = False  # resume models of other libraries, whose states are pickles
     cluster: Cluster | None = None  # None: this machine
 
     def __post_init__(self) -> None:
@@ -79,6 +83,8 @@ class Execution:
                 raise StreamgaugeError(f"--{option} must be at least {least}, not {value}.")
         if self.cluster is not None and self.profile is not None:
             raise StreamgaugeError("--profile looks at this process: leave it out with --on ray.")
+        if self.cluster is not None and self.force:
+            raise StreamgaugeError("--force is for this machine: with --on ray, set another --out.")
 
     @property
     def torch_device(self) -> torch.device:

@@ -79,6 +79,10 @@ class Loop:
         self._scores: dict[int, Tensor | None] = {}  # of answered steps that may yet be trained
         # The newest step that was read, with its inputs and labels: it is often trained next.
         self._newest: tuple[int, Tensor, Tensor] | None = None
+        # For a learner whose state may be unfit for a checkpoint: called with the state after the
+        # first training and before the first checkpoint.
+        self.check_state: Callable[[dict[str, Any]], None] | None = None
+        self._trained_unchecked = True
 
     @property
     def step(self) -> int:
@@ -105,6 +109,9 @@ class Loop:
                     _HANDLERS[event.kind](self, event)
                 if self.step == end:
                     self._drain()
+                if self._trained_unchecked and self.version:
+                    self._trained_unchecked = False
+                    self._check_state()
                 if progress is not None:
                     progress(self)
                 if time.monotonic() - last >= checkpoint_seconds or self.recorder.full:
@@ -120,12 +127,18 @@ class Loop:
 
     def save(self, done: bool = False) -> None:
         """Write the log and a checkpoint."""
+        self._check_state()
+        self.check_state = None
         self._drain()
         for part, seconds in self._seconds.items():
             self.recorder.rows["timing"].append(1, step=self.step, part=part, seconds=seconds)
         self._seconds.clear()
         with self.timed("record"):
             self.recorder.checkpoint(self.step, self.state_dict(), done)
+
+    def _check_state(self) -> None:
+        if self.check_state is not None:
+            self.check_state(self.learner.state_dict())
 
     def idle_costs(self) -> list[str]:
         """A sentence if the protocol has costs by kind of job and the learner has no kinds."""

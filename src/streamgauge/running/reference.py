@@ -14,12 +14,15 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 import typer
 from numpy.typing import NDArray
 
 from streamgauge import catalogue
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, nearest, packages_for
+
+with packages_for("Training offline"):
+    import torch
+
 from streamgauge.learners.adaptive import er_cosine
 from streamgauge.learners.base import Batch
 from streamgauge.learners.replay import er

@@ -12,7 +12,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run, find_runs
-from streamgauge.running.active_run import ActiveRun, run_to_completion
+from streamgauge.running.active_run import ActiveRun, complete_already, run_to_completion
 from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors import dispatch
@@ -35,7 +35,7 @@ __getattr__ = renamed(__name__, {"Planned": "PlannedRun", "carry_out": "execute"
 
 def run(
     stream: Stream,
-    learner: Recipe | str | type,
+    learner: Any,
     *,
     protocol: Protocol | None = None,
     seed: int = 0,
@@ -46,15 +46,17 @@ def run(
     execution: Execution | None = None,
     **options: Unpack[ExecutionOptions],
 ) -> Run:
-    """Run a learner on a stream and return the stored run.
+    """Run a learner on a stream and return the stored run. `learner` is a name, a class, what
+    `sg.learner` returns, or a model of river or scikit-learn.
 
     A run that is already complete is returned as it is; an interrupted run goes on from its last
-    checkpoint; `log` is called with a sentence that says so. `origin` names the stream for
+    checkpoint; `log` is called with a sentence that says so. With `force=True` it is run again, and
+    so is a run of a learner of your own whose code cannot be known. `origin` names the stream for
     `resume`. `notes` are kept in the configuration and change nothing. `progress` is called after
     every step; by default it updates a line in terminals and notebooks (True: also prints lines
     elsewhere, False: nothing). How the run is carried out is an `Execution`, or keywords with the
     names of its fields: `device`, `checkpoint` (seconds), `workers`, `engine`, `precision`,
-    `deterministic`, `threads`, `profile`, `log`.
+    `deterministic`, `threads`, `profile`, `log`, `force`, `trust_pickle`.
 
     The same run gives the same log again on the same machine, unless its learner uses an operation
     without a deterministic algorithm in torch, of which torch warns on a GPU; with `deterministic`
@@ -136,7 +138,7 @@ def resume(
     with user_threads(execution.threads):
         for stored in find_runs([path]):
             if stored.done:
-                execution.log(f"{stored.path} is complete already; nothing to do.")
+                execution.log(complete_already(stored))
                 runs.append(stored)
                 continue
             try:
@@ -251,6 +253,10 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
     }
     stream_settings = {**stream_now["settings"], **stored.stream["settings"]}
     stream_before = {**stored.stream, "settings": stream_settings}
+    if recipe.unknown:
+        raise StreamgaugeError(
+            f"{stored.path} cannot be resumed: its learner may have changed, as {recipe.unknown}."
+        )
     if identity(now, stream_now) != identity(before, stream_before):
         changed = _changed(stored, described, stream)
         raise StreamgaugeError(
@@ -272,8 +278,12 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
     learner = current_learner(stored.header["config"]["learner"])
-    for entry, words in (("code", "the code"), ("weights", "the weights")):
-        if learner[entry] != described[entry]:
+    for entry, words in (
+        ("library", "the version of the library"),
+        ("code", "the code"),
+        ("weights", "the weights"),
+    ):
+        if learner.get(entry) != described.get(entry):
             return f"{words} of the learner {described['name']}"
     if stored.stream["data_hash"] != stream.source.fingerprint:
         return "the data"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, nearest, packages_for
 from streamgauge.files import LOCK, TEMPORARY
 
 On = Literal["local", "ray"]
@@ -63,13 +63,9 @@ def check_executor(on: str) -> None:
 @contextlib.contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
     """Ray, connected for as long as this lasts; a Ray that the caller connected stays so."""
-    try:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    with packages_for("Every machine of a cluster"):
         import ray
-    except ImportError:
-        raise StreamgaugeError(
-            "Ray is not installed: pip install 'streamgauge[ray]', on every machine."
-        ) from None
     if ray.is_initialized():
         yield ray
         return
@@ -257,12 +253,8 @@ class Store:
         self._known: dict[Path, tuple[int, int]] = {}  # files that are stored as they are here
 
     def _there(self) -> tuple[Any, str]:
-        try:
+        with packages_for("--store, on every machine,"):
             import fsspec
-        except ImportError:
-            raise Misplaced(
-                "--store needs fsspec: pip install 'streamgauge[ray]', on every machine."
-            ) from None
         try:
             files, root = fsspec.core.url_to_fs(self.url)
         except (ValueError, ImportError) as error:

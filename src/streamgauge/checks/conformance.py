@@ -6,20 +6,30 @@ are never compared: two pickles of equal models may differ, and what a learner a
 
 from __future__ import annotations
 
-import inspect
 import io
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
+from streamgauge.checks.base import (
+    MOST_SAMPLES,
+    Broken,
+    Result,
+    Samples,
+    described,
+    images,
+    samples_of,
+    vectors,
+)
+from streamgauge.checks.leaks import Prover
+from streamgauge.checks.loops import LoopStream
 from streamgauge.engine.eager import ask
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record.tables import TABLES, RowBuffer, columns_of
@@ -29,62 +39,12 @@ from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
 
-STEPS, BATCH, CLASSES, NEVER = 24, 4, 4, 2  # the last two classes never arrive
+__all__ = ["Broken", "Result", "Samples", "check_learner", "images", "samples_of", "vectors"]
+
+STEPS, BATCH = 24, 4
 PROBE = 32  # samples of which the scores are compared
-# The size of the state is followed for so many samples, or so many seconds and FEWEST samples.
-GROWTH_SAMPLES, GROWTH_SECONDS, FEWEST = 7000, 5.0, 1000
-MOST_BYTES = 2**26  # of the samples that are taken from a stream
-
-
-class Result(NamedTuple):
-    """`passed` is None where a check could not be made. `why` says what is wrong and what to
-    change, what is missing, or on which samples a check passed."""
-
-    name: str
-    passed: bool | None
-    why: str = ""
-
-
-class Broken(StreamgaugeError):
-    """What a learner does against the contract."""
-
-
-class Samples(NamedTuple):
-    """What a learner is checked on."""
-
-    name: str
-    x: NDArray[Any]
-    label: NDArray[np.int64]
-    classes: int  # NEVER more than have a sample
-
-    def spread(self, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """So many of them, in their order, from first to last."""
-        chosen = np.linspace(0, len(self.label) - 1, count).astype(np.int64)
-        return self.x[chosen], self.label[chosen].copy()
-
-
-def images() -> Samples:
-    rng = np.random.default_rng(3)
-    label = rng.integers(0, CLASSES, GROWTH_SAMPLES)
-    prototype = rng.integers(60, 196, (CLASSES, 3, 8, 8))
-    x = prototype[label] + rng.integers(-40, 41, (len(label), 3, 8, 8))
-    return Samples("images", x.astype(np.uint8), label, CLASSES + NEVER)
-
-
-def vectors() -> Samples:
-    rng = np.random.default_rng(3)
-    label = rng.integers(0, CLASSES, GROWTH_SAMPLES)
-    x = rng.normal(size=(CLASSES, 8))[label] + 0.5 * rng.normal(size=(len(label), 8))
-    return Samples("vectors", x.astype(np.float32), label, CLASSES + NEVER)
-
-
-def samples_of(stream: Stream) -> Samples:
-    """Samples from the beginning to the end of a stream."""
-    first = np.asarray(stream.source.read(stream.order[:1]))
-    count = min(stream.samples, GROWTH_SAMPLES, max(STEPS * BATCH, MOST_BYTES // first.nbytes))
-    index = stream.order[np.linspace(0, stream.samples - 1, count).astype(np.int64)]
-    x, label = np.asarray(stream.source.read(index)), stream.source.label[index].astype(np.int64)
-    return Samples(stream.name, x, label, stream.spec.classes + NEVER)
+# The size of the state is followed for MOST_SAMPLES, or so many seconds and FEWEST samples.
+GROWTH_SECONDS, FEWEST = 5.0, 1000
 
 
 def check_learner(
@@ -97,7 +57,7 @@ def check_learner(
     yield first
     for name, check in list(_CHECKS.items())[1:]:
         if first.passed is False:  # the rest would fail for the same reason
-            yield Result(name, None, "not tried")
+            yield Result(name, None, "not tried, since it does not run")
         else:
             yield _result(name, check, case)
 
@@ -136,19 +96,7 @@ def _result(name: str, check: Callable[[_Case], str | None], case: _Case) -> Res
     except StreamgaugeError as error:
         return Result(name, False, str(error))
     except Exception as error:
-        return Result(name, False, f"it raised {_described(error, case.recipe.kind)}")
-
-
-def _described(error: Exception, kind: type | None = None) -> str:
-    """Class and first line of an error, and the line of the learner's file that it came from."""
-    text = str(error).strip().splitlines()
-    try:
-        file = inspect.getsourcefile(kind) if kind is not None else None
-    except TypeError:  # a class of a notebook
-        file = None
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    where = f", at line {frames[-1].lineno} of {Path(file).name}" if file and frames else ""
-    return type(error).__name__ + (f": {text[0]}" if text else "") + where
+        return Result(name, False, f"it raised {described(error, case.recipe.kind)}")
 
 
 class _Memo:
@@ -233,15 +181,27 @@ class _Case(NamedTuple):
         return drive.scores(self.samples.x[-PROBE:])
 
 
-def _source(samples: Samples, changed_from: int | None = None) -> ArraySource:
-    """From `changed_from` on labels differ, two steps later inputs too."""
-    count = STEPS * BATCH
-    x, label = samples.spread(count)
-    if changed_from is not None:
-        tail = slice(changed_from * BATCH, None)
-        label[tail] = (label[tail] + 1) % (samples.classes - NEVER)
-        x[(changed_from + 2) * BATCH :] = x[(changed_from + 2) * BATCH :][::-1].copy()
-    return _with_columns(x, label, samples.classes)
+def learner_loop(
+    learner: str | type | Recipe, device: str = "cpu"
+) -> tuple[Callable[[LoopStream], NDArray[Any]], list[str]]:
+    """A learner in our loop as a function from a stream to answers, and what it declares to need.
+    An answer is a row with the confidence in the column of the predicted class."""
+    recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
+    make_deterministic(device)
+
+    def answers(given: LoopStream) -> NDArray[Any]:
+        source = _with_columns(given.x, given.y, given.classes)
+        stream = arrange(source, Arrangement(batch=given.batch))
+        rows = _Drive(recipe, torch.device(device), stream, Protocol(evaluate="never")).answers()
+        scores = np.zeros((len(given.y), given.classes))
+        scores[rows["sample"], rows["prediction"]] = rows["confidence"]
+        return scores
+
+    return answers, recipe.needs
+
+
+def _source(samples: Samples) -> ArraySource:
+    return _with_columns(*samples.spread(STEPS * BATCH), samples.classes)
 
 
 def _with_columns(x: NDArray[Any], label: NDArray[np.int64], classes: int) -> ArraySource:
@@ -261,12 +221,10 @@ def _stream(source: ArraySource, batch: int = BATCH, tasks: int = 3) -> Stream:
     return replace(stream, task=task, splits={"held_out": replace(split, task=home)})
 
 
-def _predictions(log: dict[str, Any], before: int | None = None) -> dict[str, Any]:
-    """Columns of online predictions that the learner decides, of the steps before one."""
+def _predictions(log: dict[str, Any]) -> dict[str, Any]:
+    """Columns of online predictions that the learner decides."""
     rows = log["predictions"]
     keep = rows["shift"] == 0
-    if before is not None:
-        keep &= rows["step"] < before
     return {c: rows[c][keep] for c in ("step", "sample", "prediction", "confidence")}
 
 
@@ -304,7 +262,7 @@ def _through_disk(state: Any, device: torch.device) -> Any:
         return from_plain(torch.load(buffer, map_location=device, weights_only=True))
     except Exception as error:
         raise Broken(
-            f"its state cannot be stored: {_described(error)}; let state_dict return dicts, lists, "
+            f"its state cannot be stored: {described(error)}; let state_dict return dicts, lists, "
             "numbers, text, bytes, tensors and arrays only, other objects as pickle.dumps(object)"
         ) from error
 
@@ -379,7 +337,7 @@ def _resumes(case: _Case) -> None:
 
 
 def _is_bounded(case: _Case) -> str | None:
-    x, label = case.samples.spread(GROWTH_SAMPLES)
+    x, label = case.samples.spread(MOST_SAMPLES)
     stream = _stream(_with_columns(x, label, case.samples.classes), 20, 1)
     drive = case.drive(stream, Protocol(evaluate="never"))
     if drive.loop.adapter.unbounded:
@@ -415,7 +373,7 @@ def _batch_of_one(case: _Case) -> None:
         log = case.drive(case.stream(batch=1)).end()
     except Exception as error:
         raise Broken(
-            f"a batch of one sample fails: {_described(error, case.recipe.kind)}; streams end with "
+            f"a batch of one sample fails: {described(error, case.recipe.kind)}; streams end with "
             "batches that are not full, and many have batches of one"
         ) from error
     if not np.isfinite(log["predictions"]["confidence"]).all():
@@ -457,16 +415,18 @@ def _moves_device(case: _Case) -> str | None:
 
 
 def _no_peeking(case: _Case) -> None:
-    at, stream = 10, case.stream()
-    true = case.drive(stream).end()
-    other = case.drive(_stream(_source(case.samples, changed_from=at))).end()
-    # The first step with a changed label is answered before its labels are due: it counts too.
-    last = int(np.searchsorted(stream.order, at * BATCH)) // BATCH + 1
-    sentence = (
-        "what it answers at step {step} depends on samples or labels that come later; use those "
-        "only that learn was given, and of the source those that it lets you read"
-    )
-    _require_same(_predictions(true, last), _predictions(other, last), sentence)
+    leak = _prover(case).leak()
+    if leak is not None:
+        raise Broken(
+            f"{leak.effect}; use samples and labels only that learn was given, and of the source "
+            "those that it lets you read"
+        )
+
+
+def _prover(case: _Case) -> Prover:
+    loop, _ = learner_loop(case.recipe, str(case.device))
+    given = case.samples.spread(STEPS * BATCH)
+    return Prover(loop, LoopStream(*given, case.samples.classes, BATCH))
 
 
 def _declares_needs(case: _Case) -> None:
@@ -477,32 +437,19 @@ def _declares_needs(case: _Case) -> None:
             f"it declares that it needs {sorted(needs)} but has no `tell` to receive it; add "
             "`def tell(self, **facts)`, or remove `needs`"
         )
-    answers, stream = drive.answers(), drive.loop.stream
     sentence = (
         "its answers at step {step} depend on %s, which `needs` does not declare; add "
         'needs = frozenset({{"%s"}}) and take it from `tell`'
     )
     if "horizon" not in needs:
-        longer = _predictions(case.drive(_longer(stream)).end(), len(stream))
-        _require_same(answers, longer, sentence % ("how long the stream is", "horizon"))
+        prover = _prover(case)
+        prover.base = prover.answer()
+        if found := prover.ended(0.0):
+            step = found[0] // BATCH
+            raise Broken((sentence % ("how long the stream is", "horizon")).format(step=step))
     if "boundaries" not in needs:
         flat = case.drive(case.stream(tasks=1)).answers()
-        _require_same(answers, flat, sentence % ("task boundaries", "boundaries"))
-
-
-def _longer(stream: Stream) -> Stream:
-    """The same stream with its samples once more at the end, and a source twice as long."""
-    assert stream.task is not None
-    once = stream.source
-    everything = np.arange(len(once))
-    twice = np.concatenate([everything, everything[::-1]])
-    return replace(
-        stream,
-        source=_with_columns(once.read(twice), once.label[twice], once.spec.classes),
-        order=np.concatenate([stream.order, stream.order + len(once)]),
-        starts=np.concatenate([stream.starts, stream.starts[1:] + stream.samples]),
-        task=np.concatenate([stream.task, stream.task + stream.tasks]),
-    )
+        _require_same(drive.answers(), flat, sentence % ("task boundaries", "boundaries"))
 
 
 _CHECKS: dict[str, Callable[[_Case], str | None]] = {

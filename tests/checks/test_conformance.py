@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamgauge import catalogue, cli
-from streamgauge.running.conformance import check_learner, samples_of
+from streamgauge.checks.conformance import check_learner, samples_of
 
 BROKEN = Path(__file__).parents[1] / "broken_learners.py"
 
@@ -20,7 +20,10 @@ REASONS = {
     "NeedsTwo": ("a batch of one", "a batch of one sample fails: ValueError"),
     "SeenOnly": ("runs from end to end", "predict must return scores of shape"),
     "UnseenWins": ("a class never seen", "never seen wins"),
-    "Peeks": ("no sample or label used before it is due", "come later"),
+    "Peeks": (
+        "no sample or label used before it is due",
+        "the answer to sample 0 changes when the label of sample 8 changes",
+    ),
     "AsksAhead": ("runs from end to end", "asked for the input of sample"),
     "KnowsLength": ("nothing used that `needs` does not declare", "how long the stream is"),
 }
@@ -54,10 +57,12 @@ LONG = {
     "er_batch",
     "er_cosine",
     "er_lwf",
+    "er_minus",
     "gdumb",
     "gss",
     "lwf",
     "mir",
+    "overadapt",
     "polrs",
     "rar",
     "rwalk",
