@@ -11,14 +11,14 @@ import pytest
 import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue
-from streamgauge.running.conformance import check_learner
+from streamgauge.checks.conformance import check_learner
 
 PAGE = (Path(__file__).parents[2] / "docs" / "learners.md").read_text()
 
 
 def shown(heading: str) -> str:
     """The code below a heading of the page."""
-    (code,) = re.findall(rf"## {heading}\n\n```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = re.findall(rf"## {heading}\n\n[^#]*?```python\n(.*?)```", PAGE, re.DOTALL)
     return str(code)
 
 

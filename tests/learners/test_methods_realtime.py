@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import streamgauge as sg
 from helpers import small_stream
 from streamgauge import catalogue
+from streamgauge.checks.conformance import _CHECKS, _Case, images
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adaptive import polrs
 from streamgauge.learners.base import Batch
@@ -28,7 +29,6 @@ from streamgauge.learners.parts import gradients as _gradients
 from streamgauge.learners.parts.losses import ace_mask
 from streamgauge.learners.replay import rwalk
 from streamgauge.running import reference
-from streamgauge.running.conformance import _CHECKS, _Case, images
 from streamgauge.settings import configure
 from streamgauge.streams import Gate, Stream
 from streamgauge.suites import load

@@ -712,10 +712,34 @@ def test_derpp_as_published_uses_one_batch_for_both_terms() -> None:
     assert (unseen > -1000).all()
 
 
-def test_derpp_keeps_the_logits_of_the_image_as_it_is() -> None:
-    stream = small_stream(6)
-    learner, batch = after(stream, "derpp", 2, augment="flip", passes=2)
+def test_derpp_keeps_the_logits_of_the_training_pass() -> None:
+    """Buzzega et al. 2020, Algorithm 2: z = h(x_t) of the augmented image, before the update. With
+    recalled samples in the same pass, and batch norm over all of it."""
+    learner, batch = after(small_stream(12), "derpp", 6, recall=4, augment="flip")
+    twin = copy.deepcopy(learner)
+    slots = np.concatenate(coming_recall(learner, 4, 4))
+    recalled = learner.read(learner.memory.index[slots])
+    twin.model.train()
+    x = twin.view(torch.cat([batch.x, recalled.x]))
+    expected = twin.model.head.scores(twin.model.features(x))[: len(batch.y)]
     learner.learn(batch, None)
+    index = learner.memory.index.tolist()
+    kept = [(index.index(i), n) for n, i in enumerate(batch.index.tolist()) if i in index]
+    assert kept
+    for slot, n in kept:
+        assert np.allclose(learner.stored_logits[slot].numpy(), expected[n].detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("settings", "trained"), [({"as_published": True}, True), ({}, False)])
+def test_derpp_keeps_the_logits_of_the_image_as_it_is(
+    settings: dict[str, Any], trained: bool
+) -> None:
+    """The survey's code, after training; by default where a batch is stored without training."""
+    learner, batch = after(small_stream(6), "derpp", 2, augment="flip", passes=2, **settings)
+    if trained:
+        learner.learn(batch, None)
+    else:
+        learner.store(batch)
     slots = [learner.memory.index.tolist().index(i) for i in batch.index.tolist()]
     learner.model.eval()
     with torch.no_grad():

@@ -620,18 +620,18 @@ def test_tiny_imagenet_as_zip_and_as_folder(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = put(tmp_path / "have", tiny(), form)
-    if form == "zip":
-        checksum = md5(path.read_bytes())
-        monkeypatch.setattr(
-            tinyimagenet,
-            "DATA",
-            replace(tinyimagenet.DATA, checksums={"tiny-imagenet-200.zip": checksum}),
-        )
+    lines = [f"train/n{n}/images/n{n}_{k}.JPEG n{n} " for n in (1, 2, 3) for k in (0, 1)]
+    lines += [f"val/images/val_n{n}.JPEG n{n} " for n in (1, 2, 3)]
+    hashes = [md5(tiny()[f"tiny-imagenet-200/{line.split()[0]}"]) for line in lines]
+    listed = [f"{line}{value}" for line, value in zip(lines, hashes, strict=True)]
+    of_images = md5("\n".join(listed).encode())
+    key = "tiny-imagenet-200.zip" if form == "zip" else "the list of image hashes"
+    known = {key: md5(path.read_bytes()) if form == "zip" else of_images}
+    monkeypatch.setattr(tinyimagenet, "DATA", replace(tinyimagenet.DATA, checksums=known))
     stored = _data.add(tinyimagenet.DATA, path)
-    verified = {"zip": "yes, by the md5 of tiny-imagenet-200.zip", "folder": "by its counts only"}[
-        form
-    ]
-    assert stored.about["verified"].startswith(verified)
+    assert stored.about["verified"] == f"yes, by the md5 of {key}"
+    if form == "zip":
+        assert stored.about["more"]["images_md5"] == of_images
     assert stored.arrays["label"].tolist() == [1, 1, 2, 2, 0, 0, 2, 0, 1]  # wnids.txt numbers
     assert stored.test.tolist() == [6, 7, 8]
     x = stored.arrays["x"]
@@ -648,6 +648,8 @@ def test_another_zip_and_a_broken_image_of_tiny_imagenet_are_refused(tmp_path: P
     path = put(tmp_path / "zip", tiny(), "zip")
     with pytest.raises(StreamgaugeError, match=r"tiny-imagenet-200\.zip has md5"):
         _data.add(tinyimagenet.DATA, path)
+    with pytest.raises(StreamgaugeError, match="the list of image hashes has md5"):
+        _data.add(tinyimagenet.DATA, put(tmp_path / "other", tiny(), "folder"))
     broken = tiny()
     name = "tiny-imagenet-200/train/n1/images/n1_0.JPEG"
     broken[name] = broken[name][:100]
@@ -963,7 +965,6 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("a,label\n1,0\n2,\n3,1\n", "Line 3 of 't.csv' has no label"),
         ("a,label\n1,x\n2,\n3,y\n", "Line 3 of 't.csv' has no label"),
         ("a,label\n\n1,x\n,y\n", "Line 4 of 't.csv' has no value in column 'a'"),
-        ("a,label\n1,0\n2,-1\n", "Line 3 of 't.csv' has the label '-1'"),
         ("a,a,label\n1,2,0\n", "'a' comes twice"),
         ("a,label\n", "has no rows"),
     ],
@@ -973,7 +974,7 @@ def test_what_is_wrong_with_a_table_of_numbers_is_said_by_its_line(
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(StreamgaugeError, match=sentence):
-        catalogue.stream("tabular", path=str(tmp_path / "t.csv"), scale="none")
+        catalogue.stream("tabular", path=str(tmp_path / "t.csv"), scale="none", on_bad="refuse")
 
 
 def test_rows_without_a_label_are_no_class_and_are_counted(tmp_path: Path) -> None:

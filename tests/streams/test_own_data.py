@@ -167,8 +167,8 @@ def test_csv_columns_are_guessed_and_shown(
 ) -> None:
     stream = sg.stream("manifest", path=csv(tmp_path, TABLE), size=6)
     source = stream.source
-    assert source.class_names == ["robin", "wren"]
-    assert source.label.tolist() == [1, 0, 1]
+    assert source.class_names == ["wren", "robin"]
+    assert source.label.tolist() == [0, 1, 0]
     start = np.datetime64("2020-01-01T10:00:00").astype("datetime64[s]").astype(int)
     assert source.columns["time"].tolist() == [start, start + 30, start + 14 * 3600]
     assert source.columns["user"].tolist() == [0, 1, 0]
@@ -185,7 +185,7 @@ def test_csv_columns_are_guessed_and_shown(
 def test_tables_with_semicolons_tabs_and_gzip(tmp_path: Path) -> None:
     for mark, name in ((";", "a.csv"), ("\t", "a.tsv")):
         stream = sg.stream("manifest", path=csv(tmp_path, TABLE.replace(",", mark), name), size=6)
-        assert stream.source.class_names == ["robin", "wren"]
+        assert stream.source.class_names == ["wren", "robin"]
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
     stream = sg.stream("manifest", path=str(tmp_path / "a.csv.gz"), size=6)
     assert shows(stream, 1, 1)
@@ -239,7 +239,7 @@ def test_bad_rows_are_fatal_or_counted(
     assert "--stream.on_bad skip" in str(caught.value)
     stream = sg.stream("manifest", path=path, on_bad="skip", size=6)
     assert stream.notes["left_out"] == {kind: 1}
-    assert stream.source.label.tolist() == [1, 0]
+    assert stream.source.label.tolist() == [0, 1]
     assert [shows(stream, 0, 0), shows(stream, 1, 2)] == [True, True]
     assert f"1 of 3 left out: 1 {kind}." in capsys.readouterr().err
 
@@ -273,11 +273,15 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
         rows = "".join(f"img/{i}.png,{v}\n" for i, v in enumerate(values))
         return sg.stream("manifest", path=csv(tmp_path, "path,label\n" + rows), **settings).source
 
-    assert labels([0, 3, 3]).label.tolist() == [0, 3, 3]  # never renumbered
-    assert labels([0, 3, 3]).spec.classes == 4
+    assert labels([2, 0, 1]).label.tolist() == [2, 0, 1]  # exactly 0..C-1: as they are
+    assert labels([2, 0, 1]).class_names is None
+    assert labels([2, 0, 1], labels="names").class_names == ["0", "1", "2"]
+    assert labels([0, 3, 3], labels="numbers").label.tolist() == [0, 3, 3]
+    assert labels([0, 3, 3], labels="numbers").spec.classes == 4
     far = labels([47219, 12, 47219])  # ids, not class numbers
-    assert far.label.tolist() == [1, 0, 1]
-    assert far.class_names == ["12", "47219"]
+    assert far.label.tolist() == [0, 1, 0]
+    assert far.class_names == ["47219", "12"]
+    assert labels([1, -1, 1]).class_names == ["1", "-1"]
     assert labels([47219, 12, 47219], labels="numbers").spec.classes == 47220
     assert labels([0, 3, 3], labels="names").class_names == ["0", "3"]
     listed = tmp_path / "ids.txt"  # ids that a file lists, in its order
@@ -286,7 +290,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     with pytest.raises(StreamgaugeError, match="unknown label '13'"):
         labels([47219, 13], labels="names", names=str(listed))
     assert labels(["true", "false"]).label.tolist() == [1, 0]
-    assert labels(["NA", "DE", "b"]).class_names == ["DE", "NA", "b"]  # Namibia, among names
+    assert labels(["NA", "DE", "b"]).class_names == ["NA", "DE", "b"]  # Namibia, among names
     for nothing in ("", "null", "nan", "None"):
         with pytest.raises(StreamgaugeError, match=r"Line 3 .* has no label"):
             labels(["a", nothing, "b"])
@@ -294,7 +298,7 @@ def test_labels_as_numbers_and_names(tmp_path: Path) -> None:
     with pytest.raises(StreamgaugeError, match="no regression"):
         labels([0.5, 1.0])
     with pytest.raises(StreamgaugeError, match="has the label '-1': labels are whole numbers"):
-        labels([0, -1])
+        labels([0, -1], labels="numbers")
     names = tmp_path / "names.txt"
     names.write_text("wren\nrobin\n")
     assert labels(["robin", "wren"], names=str(names)).label.tolist() == [1, 0]
@@ -645,7 +649,7 @@ def test_tar_shards_with_json_and_splits(tmp_path: Path) -> None:
     tar(tmp_path / "train-001.tar", described(2))
     tar(tmp_path / "test-000.tar", described(3))
     stream = sg.stream("webdataset", path=str(tmp_path), size=6)
-    assert stream.source.class_names == ["cat", "dog"]
+    assert stream.source.class_names == ["dog", "cat"]
     assert stream.samples == 3
     test = int(stream.splits["test"].index[0])
     assert shows(stream, test, 3)
@@ -790,14 +794,14 @@ def test_labels_of_every_whole_number_type(tmp_path: Path) -> None:
     for kind in (pa.uint8(), pa.uint16(), pa.uint64(), pa.int8(), pa.int32()):
         assert read(pa.array([0, 1, 2], kind)).label.tolist() == [0, 1, 2]
         kept = read(pa.array([0, None, 2], kind), on_bad="skip")
-        assert kept.label.tolist() == [0, 2]
+        assert [kept.class_names[code] for code in kept.label] == ["0", "2"]
     far = read(pa.array([2**63 + 5, 2**63 + 1, 2**63 + 5], pa.uint64()))
-    assert far.label.tolist() == [1, 0, 1]
-    assert far.class_names == [str(2**63 + 1), str(2**63 + 5)]
+    assert far.label.tolist() == [0, 1, 0]
+    assert far.class_names == [str(2**63 + 5), str(2**63 + 1)]
     with pytest.raises(StreamgaugeError, match=r"Row 2 \(the first is 1\) .* has the label inf"):
         read(pa.array([0.0, np.inf, 1.0]))
     with pytest.raises(StreamgaugeError, match=r"Nothing in .* can be used: 2 missing label"):
-        read(pa.array([-1, -1]), labels="names", on_bad="skip")
+        read(pa.array([-1, -1]), labels="numbers", on_bad="skip")
 
 
 def test_a_row_is_called_by_the_line_it_begins_at(tmp_path: Path) -> None:

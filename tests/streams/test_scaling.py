@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from streamgauge.streams.resident import Resident
 
 import streamgauge as sg
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.scaled import build_scaled
 from streamgauge.streams import Gate
+from streamgauge.streams.gate import Resident
 from streamgauge.streams.scaling import CLIP, ROWS, OnlineScaler, location_and_spread
 from streamgauge.streams.source import VectorSource
 
@@ -195,7 +195,7 @@ def test_an_evaluation_has_the_statistics_of_its_version(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("learner", ["er", "slda", "ncm", "finetune"])
 def test_a_resumed_run_writes_the_same_log(learner: str) -> None:
-    from streamgauge.running.conformance import _Drive, _predictions, _through_disk
+    from streamgauge.checks.conformance import _Drive, _predictions, _through_disk
 
     stream = vectors()
     settings = {"model": "mlp"} if learner in ("er", "finetune") else {}
@@ -259,7 +259,7 @@ def test_preparation_samples_are_the_first_statistics() -> None:
 def test_a_source_on_a_device_is_scaled_in_the_same_way(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from streamgauge.running.conformance import _Drive, _predictions
+    from streamgauge.checks.conformance import _Drive, _predictions
 
     stream = vectors()
     there = replace(stream, source=Resident(stream.source, CPU))

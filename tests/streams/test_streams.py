@@ -70,10 +70,10 @@ def test_labels_keep_their_type(kind: type) -> None:
     assert source_of(np.array([1, 0], kind)).label.dtype == kind
 
 
-def test_text_labels_are_numbered_alphabetically_or_as_the_names_given() -> None:
+def test_text_labels_are_coded_by_first_appearance_or_as_the_names_given() -> None:
     source = source_of(np.array(["cat", "ant", "cat", "bee"]))
-    assert source.label.tolist() == [2, 0, 2, 1]
-    assert source.class_names == ["ant", "bee", "cat"]
+    assert source.label.tolist() == [0, 1, 0, 2]
+    assert source.class_names == ["cat", "ant", "bee"]
     named = source_of(np.array(["cat", "ant"], object), class_names=["cat", "dog", "ant"])
     assert named.label.tolist() == [0, 2]
     assert named.class_names == ["cat", "dog", "ant"]
@@ -585,7 +585,8 @@ def nothing_left(held_out_by: Any) -> Stream:
         (lambda: ArraySource(np.array(1.0), y4), "Inputs must be an array"),
         (lambda: ArraySource([[1.0], [1.0, 2.0]], [0, 1]), "Inputs must have one shape"),
         (lambda: ArraySource(x4, y4, classes=2), "Label 2 of sample 2 lies outside .* 0..1"),
-        (lambda: ArraySource(x4, y4 - 1), "Label -1 of sample 0 lies outside"),
+        (lambda: ArraySource(x4, y4 - 1, classes=3), "Label -1 of sample 0 lies outside"),
+        (lambda: ArraySource(x4, y4 + 7, class_names=["7", "8"]), "label '9' is not among"),
         (lambda: ArraySource(x4, y4 / 2), "targets are floats: regression is not supported"),
         (lambda: ArraySource(x4, np.array(["a", None, "b", "a"], object)), "not object"),
         (lambda: ArraySource(x4, y4.astype("M8[s]")), "whole numbers or text, not datetime64"),

@@ -143,14 +143,74 @@ def test_ids_row_numbers_and_times_are_no_silent_inputs(
     pq.write_table(pa.table(columns), path)
     stream = sg.stream("tabular", path=str(path))
     said = capsys.readouterr().err
-    assert stream.spec.input_shape == (2,)
-    for words in ("inputs: ts, a", "'index' (row numbers)", "'id' (ids)", "'seen' (times)",
-                  "'note' (text that differs in most rows)", "An input like any other: ts",
+    assert stream.spec.input_shape == (1,)
+    for words in ("time = 'ts'; inputs: a", "'index' (row numbers)", "'id' (ids)", "'seen' (times)",
+                  "'note' (text that differs in most rows)",
                   "Numbers are standardised online", "Samples come one by one"):  # fmt: skip
         assert words in said
     kept = sg.stream("tabular", path=str(path), id="none", drop=("note", "ts"))
     assert kept.spec.input_shape == (3,)
-    assert sg.stream("tabular", path=str(path), id="a").spec.input_shape == (1,)
+    assert sg.stream("tabular", path=str(path), id="a", time="none").spec.input_shape == (1,)
+
+
+def test_times_and_users_are_found_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    table = {"time": np.arange(60) * 10, "user_id": np.arange(60) // 5, "a": rng.normal(size=60),
+             "y": np.arange(60) % 2}  # fmt: skip
+    stream = sg.stream(table)
+    assert "label = 'y', time = 'time', user = 'user_id'; inputs: a;" in capsys.readouterr().err
+    assert stream.source.columns["time"].tolist() == table["time"].tolist()
+    assert stream.source.columns["user"].tolist() == table["user_id"].tolist()
+    assert stream.spec.input_shape == (1,)
+    assert sg.stream(table, time="none", user="none").spec.input_shape == (3,)
+    # Numbers that decrease or have a fraction are neither times nor users.
+    stream = sg.stream({**table, "time": table["time"][::-1], "user_id": rng.normal(size=60)})
+    assert stream.spec.input_shape == (3,)
+    assert "An input like any other: time, user_id" in capsys.readouterr().err
+
+
+BAD = "a,colour,label\n1,red,x\n,red,y\n3,,x\n4,blue,\n5,blue,y\n6,red,\n7,red,\n"
+
+
+@pytest.mark.parametrize(
+    ("on_bad", "samples", "left_out", "says"),
+    [
+        ("fill", 4, {"missing label": 3}, "Left out: 3 of 7 rows: 3 missing label (2 of them at"),
+        ("skip", 2, {"missing label": 3, "without 'a'": 1, "without 'colour'": 1}, "5 of 7 rows"),
+    ],
+)
+def test_bad_cells_are_counted(
+    on_bad: str, samples: int, left_out: Any, says: str, call: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(BAD)
+    words = ("run", "--stream", "t.csv", "--learner", "ncm", "--on-bad", on_bad)
+    code, _, err = call(*words)
+    assert code == 0
+    assert says in err
+    assert ("2 missing values are filled" in err) == (on_bad == "fill")
+    (run,) = sg.find_runs(tmp_path / "runs")
+    assert len(run.predictions["label"]) == samples
+    assert run.stream["notes"]["left_out"] == left_out
+
+
+def test_bad_cells_are_refused(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(BAD)
+    words = ("run", "--learner", "ncm", "--on-bad", "refuse", "--stream")
+    code, _, err = call(*words, "t.csv")
+    assert (code, "Line 5 of 't.csv' has no label" in err) == (2, True)
+    assert "3 rows in all are like this one" in err
+    assert "--stream.on_bad skip" in err
+    (tmp_path / "t.csv").write_text(BAD.replace(",\n", ",x\n"))
+    code, _, err = call(*words, "t.csv")
+    assert (code, "Line 3 of 't.csv' has no value in column 'a'" in err) == (2, True)
+    code, _, err = call(*words, "albums")
+    assert (code, "--on-bad is for your own data" in err) == (2, True)
+    frame = {"a": np.array([1.0, np.nan]), "label": ["x", "y"]}
+    with pytest.raises(sg.StreamgaugeError, match=r"no value in column 'a'.* on_bad skip"):
+        sg.stream(frame, on_bad="refuse")
+    assert len(sg.stream(frame, on_bad="skip").source) == 1
 
 
 def test_samples_come_one_by_one_unless_said_otherwise(tmp_path: Path) -> None:
@@ -182,6 +242,9 @@ def test_only_a_run_that_diverges_fails(call: Any, tmp_path: Path) -> None:
     assert "tabular-finetune-s0" in complaint
     assert "scores hold a NaN" in complaint
     assert "--stream.scale online" in complaint
+    _, out, _ = call("score", "runs")
+    assert "finetune, seed 0, is incomplete (step 0 of 178)" in out
+    assert "It failed: The learner's scores hold a NaN" in out
     code, out, _ = call(*words.split(), "--learner", "majority")
     assert code == 0
     assert "finetune" in out
@@ -193,3 +256,13 @@ def test_mean_and_std_of_vectors_are_refused(learner: str, tmp_path: Path) -> No
     settings = {"model": "mlp"} if learner == "er" else {}
     with pytest.raises(sg.StreamgaugeError, match="'std' is for images"):
         sg.run(stream, sg.learner(learner, std=(2.0,), **settings), out=tmp_path)
+
+
+@pytest.mark.parametrize("learner", ["er", "ncm"])
+def test_mean_and_std_of_float_images_are_refused(learner: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((20, 3, 8, 8)).astype(np.float32)
+    streams = [sg.stream(images, np.arange(20) % 2) for images in (x, (255 * x).astype(np.uint8))]
+    with pytest.raises(sg.StreamgaugeError, match="'std' is for images of bytes"):
+        sg.run(streams[0], sg.learner(learner, std=(2.0,)), out=tmp_path)
+    assert sg.run(streams[0], learner, out=tmp_path).done
+    assert sg.run(streams[1], sg.learner(learner, std=(2.0,)), out=tmp_path).done

@@ -81,9 +81,12 @@ class LearnerAdapter:
     def uses_torch(self) -> bool:
         """Whether an attribute of the learner is a module, an optimiser or a tensor, or a
         dictionary or list of them. Elsewhere there is nothing whose FLOPs could be counted.
-        Learners of this package count as such: 0 FLOPs in their logs stay 0."""
-        ours = any(kind.__module__.startswith("streamgauge.") for kind in type(self.learner).mro())
-        return ours or _has_torch(getattr(self.learner, "__dict__", {}))
+        Learners of this package count as such, except those around models of other libraries: 0
+        FLOPs in their logs stay 0."""
+        module = _module_of_ours(type(self.learner))
+        if module.startswith("streamgauge.bridges."):
+            return False
+        return bool(module) or _has_torch(getattr(self.learner, "__dict__", {}))
 
     def replace_method(self, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace one method of this learner object by `wrap(method)`, if it has the method. The
@@ -155,6 +158,13 @@ def _warn_of_overrides(kind: Any) -> None:
             )
 
 
+@cache
+def _module_of_ours(kind: Any) -> str:
+    """The module of this package that a class, or the nearest of its bases, is of; else ""."""
+    modules = (part.__module__ for part in kind.__mro__)
+    return next((module for module in modules if module.startswith("streamgauge.")), "")
+
+
 def _has_torch(value: Any) -> bool:
     import torch
 
@@ -178,6 +188,11 @@ def declared_needs(kind: type) -> list[str]:
 
 def class_sees_input(kind: type) -> bool:
     return bool(getattr(kind, "sees_input", True))
+
+
+def required_settings(kind: type) -> frozenset[str]:
+    """Settings without a default, of a learner of another library."""
+    return getattr(kind, "required", frozenset())
 
 
 def class_prepares(kind: type) -> bool:

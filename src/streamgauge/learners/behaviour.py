@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamgauge.learners import user_code
 from streamgauge.record.renamed import current_settings
 
 _HERE = Path(__file__).parent
@@ -56,9 +57,10 @@ def _parts(settings: Mapping[str, Any]) -> list[str]:
     return [*parts, known["optimiser"]["sgd"]] if settings.get("momentum") else parts
 
 
-def code_of(kind: type, settings: Mapping[str, Any]) -> str:
-    """Of a class: the behaviour of a built-in method; of a user's class the source of its files,
-    with the behaviour of the built-in method that it extends."""
+def code_of(kind: type, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Of a class: the behaviour of a built-in method; of a user's class the source of its files and
+    of what they import (`user_code.py`), with the behaviour of the built-in method that it extends.
+    And the reason where that is not all that the class depends on."""
     sources, base = [], ""
     for part in kind.__mro__:
         library = part.__module__.partition(".")[0]
@@ -67,11 +69,12 @@ def code_of(kind: type, settings: Mapping[str, Any]) -> str:
         elif library != "torch" and library not in sys.stdlib_module_names:
             sources.append(_source(part))
     if base and not sources:
-        return base
+        return base, ""
+    used, unknown = user_code.used_by(kind)
     if not base:  # a new built-in method, or one that uses parts of ours without extending one
         ours = [_source(p) for p in kind.__mro__ if p.__module__.startswith("streamgauge.")]
         sources += [*ours, *_parts(settings)]
-    return _hash([*sources, base])
+    return _hash([*sources, base, *used]), unknown
 
 
 def _method_name(part: type) -> str:
@@ -102,14 +105,11 @@ def current_learner(learner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(part: type) -> str:
-    """The text of its file; of a class defined at a prompt, what its methods compile to."""
-    text = ""
-    with suppress(OSError, TypeError):
-        text = Path(inspect.getfile(part)).read_text(encoding="utf-8")
-    if text and part.__module__ != "__main__":
-        return text
-    codes = (getattr(member, "__code__", None) for member in vars(part).values())
-    return text + repr([(c.co_code, c.co_consts, c.co_names) for c in codes if c])
+    """The text of its file; of a class defined at a prompt there is none."""
+    if part.__module__ != "__main__":
+        with suppress(OSError, TypeError):
+            return Path(inspect.getfile(part)).read_text(encoding="utf-8")
+    return ""
 
 
 def _hash(parts: list[str]) -> str:

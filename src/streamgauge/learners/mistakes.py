@@ -37,8 +37,8 @@ def _of_instance(what: Any) -> str:
             f"The function {function} is not a learner: a learner is {_CLASS} (docs/learners.md)."
         )
     return _of_model(kind) or (
-        f"A {name} is not a learner: give a name such as 'er', FILE.py:CLASS, or {_CLASS}"
-        " (docs/learners.md)."
+        f"A {name} is not a learner: give a name such as 'er', FILE.py:CLASS, a model of river or"
+        f" scikit-learn, or {_CLASS} (docs/learners.md)."
     )
 
 
@@ -50,23 +50,24 @@ def _of_class(kind: type, missing: list[str]) -> str:
 
 
 def _of_model(kind: type) -> str:
-    """The sentence for a model of torch, river or scikit-learn; "" for another class."""
+    """The sentence for a torch module, or for a model like those of river and scikit-learn that is
+    of neither; "" for another class."""
     name = kind.__name__
     if any(base.__module__ == "torch.nn.modules.module" for base in kind.__mro__):
         return (
             f"The torch module {name} is a network, not a learner: write {_CLASS}, where learn"
             " takes the gradient step; docs/learners.md has an example around a module."
         )
-    for library, learn, predict in (
-        ("river", "learn_one", "predict_one"),
-        ("scikit-learn", "partial_fit", "predict"),
-        ("scikit-learn", "fit", "predict"),
+    for base, learn, predict in (
+        ("river.base.Classifier", "learn_one", "predict_one"),
+        ("sklearn.base.ClassifierMixin and BaseEstimator", "partial_fit", "predict"),
+        ("sklearn.base.ClassifierMixin and BaseEstimator", "fit", "predict"),
     ):
         if hasattr(kind, learn) and hasattr(kind, predict):
             never = ", which learns once and not from a stream" if learn == "fit" else ""
             return (
-                f"{name} is a {library} model{never}, not a learner: write {_CLASS}, where learn"
-                f" calls {'partial_fit' if learn == 'fit' else learn} and predict returns scores"
-                " [samples, classes]; docs/learners.md has an example."
+                f"{name} is a model with {learn} and {predict}{never}, not a learner: let it extend"
+                f" {base}, or write {_CLASS}, where learn calls"
+                f" {'partial_fit' if learn == 'fit' else learn} (docs/bridges.md)."
             )
     return ""

@@ -104,6 +104,7 @@ class Network(Checkpointed, HasPublishedVariant):
         self.answers_cheaply = config.model == "linear" or getattr(config, "train", "") == "head"
         self.generator = torch.Generator(device).manual_seed(seed)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.changed = models.changed_normalisation(config)
         self.no_slots = torch.empty(0, dtype=torch.int64, device=device)
         self.progress = Progress()
         self.executor = Executor()
@@ -163,6 +164,7 @@ class Network(Checkpointed, HasPublishedVariant):
         return self.normalise(augment(x, config.augment, self.generator, config.padding))
 
     def normalise(self, x: Tensor) -> Tensor:
+        models.refuse_float_images(x, self.changed)
         return models.to_float(x, self.mean, self.std)
 
     def scores(self, x: Tensor) -> Tensor:

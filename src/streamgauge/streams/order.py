@@ -1,7 +1,7 @@
 """Orders over a source: the sequence in which samples arrive, and the task of each.
 
 Every function returns addresses in order of arrival and a task number per position, or None where
-the stream has no tasks. Labels are never renumbered.
+the stream has no tasks. Labels stay as they are.
 
 The order of a long source is computed once and memory-mapped afterwards. The cache has a folder per
 arrangement, named by a hash of all that determines the order. It holds one `.npy` file per part and
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.source import Array, IntArray, Source, pieces
 
@@ -69,7 +69,8 @@ def iid(source: Source, seed: int) -> Order:
 
 def class_order(classes: int, seed: int) -> IntArray:
     """A permutation of the classes by `torch.randperm`, equal to the survey's for equal seeds."""
-    import torch
+    with packages_for("A random order of the classes"):
+        import torch
 
     order: IntArray = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).numpy()
     return order

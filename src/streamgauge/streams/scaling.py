@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.errors import packages_for
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -43,7 +45,8 @@ class OnlineScaler:
         capacity = max(1, min(ROWS, MOST_VALUES // max(1, scaled)))
         self._rows = np.empty((capacity, scaled), np.float32)
         self._location, self._factor = np.zeros(width, np.float32), np.ones(width, np.float32)
-        import torch
+        with packages_for("Scaling inputs online"):
+            import torch
 
         # The statistics at fixed addresses on a device, as recorded steps need them; on the CPU
         # they are these arrays.

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.tables.columns import announce
+from streamgauge.tables.roles import coded_line
 from streamgauge.tables.times import are_days, scale_times, time_unit
 
 PIECE = 1 << 16  # samples of a long stream that are processed at once
@@ -163,15 +165,15 @@ def as_labels(
         raise StreamgaugeError(f"Labels must be one number per sample, not of shape {y.shape}.")
     if class_names is not None:
         class_names = [str(name) for name in class_names]
-    label, names = _numbers_and_names(y, class_names)
-    highest = int(label.max())
+    label, names = _numbers_and_names(y, class_names, classes is None)
     if classes is None:
-        classes = max(highest + 1, len(names or ()))
+        classes = max(int(label.max()) + 1, len(names or ()))
     classes = _as_count(classes)
-    if label.min() < 0 or highest >= classes:
+    if label.min() < 0 or label.max() >= classes:
         bad = int(np.flatnonzero((label < 0) | (label >= classes))[0])
         raise StreamgaugeError(
-            f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}."
+            f"Label {label[bad]} of sample {bad} lies outside the class range 0..{classes - 1}:"
+            " without `classes`, labels of any values are coded."
         )
     return label, names, classes
 
@@ -204,27 +206,44 @@ def _as_count(classes: Any) -> int:
 
 
 def _numbers_and_names(
-    y: Array, class_names: Sequence[str] | None
+    y: Array, class_names: Sequence[str] | None, may_code: bool
 ) -> tuple[IntArray, Sequence[str] | None]:
-    """Labels as numbers, and class names: integers stay unchanged; text is numbered in the order of
-    the class names, or alphabetically without class names."""
-    if y.dtype.kind == "U" or (y.dtype == object and all(isinstance(v, str) for v in y)):
-        values, numbered = np.unique(y.astype(str), return_inverse=True)
-        names = [str(value) for value in values]
-        if class_names is None:
-            return numbered.astype(np.int64), names
-        number_of = {name: number for number, name in enumerate(class_names)}
-        for name in names:
-            if name not in number_of:
-                raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
-        return np.array([number_of[name] for name in names])[numbered], class_names
+    """Labels as numbers, and class names. Text becomes its number among the class names. Without
+    class names, text and numbers that are not 0..C-1 are coded in order of first appearance."""
+    text = y.dtype.kind == "U" or (y.dtype == object and all(isinstance(v, str) for v in y))
     if y.dtype.kind == "f":
         raise StreamgaugeError(
             "The targets are floats: regression is not supported; give whole-number class labels."
         )
-    if y.dtype.kind not in "iub":
+    if not text and y.dtype.kind not in "iub":
         raise StreamgaugeError(f"Labels must be whole numbers or text, not {y.dtype}.")
-    return y.astype(np.int8) if y.dtype.kind == "b" else y, class_names
+    if y.dtype.kind == "b":
+        return y.astype(np.int8), class_names
+    if not text and (not may_code or _is_range(y, class_names)):
+        return y, class_names
+    values, first, place = np.unique(
+        y.astype(str) if text else y, return_index=True, return_inverse=True
+    )
+    names = [str(value) for value in values]
+    if class_names is None:
+        order = np.argsort(first)
+        class_names = [names[at] for at in order]
+        if line := coded_line(class_names):
+            announce(line.strip())
+        return np.argsort(order)[place].astype(np.int64), class_names
+    number_of = {name: number for number, name in enumerate(class_names)}
+    for name in names:
+        if name not in number_of:
+            raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
+    return np.array([number_of[name] for name in names])[place], class_names
+
+
+def _is_range(y: IntArray, class_names: Sequence[str] | None) -> bool:
+    """Whether labels are 0..C-1, all of them there unless class names say how many there are."""
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= len(y if class_names is None else class_names):
+        return False
+    return class_names is not None or bool(np.bincount(y.astype(np.int64)).all())
 
 
 def _as_inputs(x: Array, scaled: int = 0) -> Array:

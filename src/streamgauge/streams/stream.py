@@ -46,18 +46,18 @@ class Split:
 class Arrangement:
     """How a source becomes a stream: the settings of every stream."""
 
-    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"
+    order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "given"  # of samples
     batch: int = 10  # samples per step; with albums, the maximum
-    step: Literal["batch", "album"] = "batch"
+    step: Literal["batch", "album"] = "batch"  # what a step is: a batch, or one user's samples
     tasks: int = 1  # for the orders `classes` and `blurry`; no effect in others
     overlap: float = 0.1  # share of samples outside the task of their class; order `blurry` only
     held_out: float = 0.0  # share of samples held out for evaluation
-    held_out_by: Literal["time", "task", "random"] = "time"
+    held_out_by: Literal["time", "task", "random"] = "time"  # how held-out samples are chosen
     preparation: float = 0.0  # share at the start that is used for preparation and never scored
     seed: int = 0  # default of the three seeds below
-    order_seed: int | None = None
-    class_seed: int | None = None
-    split_seed: int | None = None
+    order_seed: int | None = None  # of the order of samples; None: `seed`
+    class_seed: int | None = None  # of the assignment of classes to tasks; None: `seed`
+    split_seed: int | None = None  # of the choice of held-out samples; None: `seed`
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ class Config(er.Config):
     rate_interval: int = 2_000_000  # samples from one adjustment of the rates to the next
     # What a model is judged by: its hits on new samples in the training pass, which cost nothing,
     # or its answers to them in evaluation mode, which take one more forward pass per model.
-    judge: Literal["training", "answers"] = "training"
+    judge: Literal["training", "answers"] = "training"  # what learning rates are judged by
     as_published: bool = False  # as the real-time paper's code (Ghunaim et al. 2023)
 
 

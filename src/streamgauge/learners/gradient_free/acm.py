@@ -11,7 +11,6 @@ from torch import Tensor
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
-from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
 from streamgauge.streams import Gate, Spec
 
@@ -19,22 +18,19 @@ from streamgauge.streams import Gate, Spec
 @dataclass(frozen=True)
 class Config(features.Config):
     k: int = 2  # neighbours
-    search: Literal["exact", "hnsw"] = "exact"
+    search: Literal["exact", "hnsw"] = "exact"  # of nearest neighbours
     links: int = 25  # of each vector in the graph; this and the rest for `hnsw` only
     build: int = 500  # candidates looked at when a vector enters the graph
     beam: int = 64  # candidates looked at in a search
     measure: int = 100  # steps between two comparisons with the exact search
-    as_published: bool = False  # a tie goes to the smallest class number, not to the nearest
 
 
-class ACM(HasPublishedVariant):
+class ACM:
     """Adaptive continual memory (Prabhu et al. 2023): the commonest label among the k nearest, or
     else the nearest one's. With k = 2 that is always the nearest one's."""
 
     answers_cheaply = True
     unbounded = True
-    published = "near_future.PublishedACM"
-    smallest_wins = False  # where labels are equally common
 
     def __init__(
         self, spec: Spec, source: Gate, seed: int, device: torch.device, config: Config
@@ -48,7 +44,7 @@ class ACM(HasPublishedVariant):
 
     def predict(self, x: Tensor) -> Tensor:
         nearest = self.seen.search(self.features(x), self.config.k)
-        return vote(self.seen.labels[nearest], self.classes, smallest=self.smallest_wins)
+        return vote(self.seen.labels[nearest], self.classes)
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         vectors = self.features(batch.x)

@@ -16,7 +16,7 @@ from streamgauge.models import features
 
 @dataclass(frozen=True)
 class Config(features.Config):
-    distance: Literal["l2", "cosine"] = "l2"
+    distance: Literal["l2", "cosine"] = "l2"  # to the class means
     as_published: bool = False  # a class not seen yet has the mean 0, and may win
 
 

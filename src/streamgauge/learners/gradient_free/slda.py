@@ -19,7 +19,7 @@ NEVER = -1e30  # the score of a class without a mean: lower than any that has on
 
 @dataclass(frozen=True)
 class Config(features.Config):
-    shrinkage: float = 1e-4
+    shrinkage: float = 1e-4  # share of the identity in the covariance
     refresh: int = 1  # samples after which the classifier is solved for again
     as_published: bool = False  # a class not seen yet has the mean 0, and may win
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.cost.flops import part
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.published import HasPublishedVariant
 from streamgauge.models import features
@@ -129,12 +128,8 @@ class Graph(Exact):
         self, size: int, device: torch.device, links: int = 25, build: int = 500, beam: int = 64
     ) -> None:
         super().__init__(size, device)
-        try:
-            faiss: Any = import_module("faiss")
-        except ImportError:
-            raise StreamgaugeError(
-                "Approximate neighbours need a package: pip install 'streamgauge[knn]'."
-            ) from None
+        with packages_for("search='hnsw'"):
+            import faiss
         self.faiss, self.options = faiss, (links, build, beam)
         self.ends: list[int] = []
         self.index = self._empty()
@@ -182,16 +177,13 @@ class Graph(Exact):
             self._link(start, end)
 
 
-def vote(labels: Tensor, classes: int, smallest: bool = False) -> Tensor:
+def vote(labels: Tensor, classes: int) -> Tensor:
     """Scores [B, C] from neighbours' labels [B, k], nearest first: logarithms of their shares.
 
-    The commonest label wins; of equally common ones the one with the nearest neighbour, or, with
-    `smallest`, the one of the smallest number.
+    The commonest label wins; of equally common ones the one with the nearest neighbour.
 
     >>> vote(torch.tensor([[2, 1], [0, 0]]), classes=3).argmax(1)
     tensor([2, 0])
-    >>> vote(torch.tensor([[2, 1], [0, 0]]), classes=3, smallest=True).argmax(1)
-    tensor([1, 0])
     """
     batch, k = labels.shape
     votes = torch.zeros(batch, classes, device=labels.device)
@@ -200,6 +192,6 @@ def vote(labels: Tensor, classes: int, smallest: bool = False) -> Tensor:
         first = torch.zeros_like(votes).scatter_reduce_(1, labels, nearness.expand(batch, -1),
                                                         "amax")  # fmt: skip
         votes.scatter_add_(1, labels, torch.ones_like(labels, dtype=votes.dtype))
-        votes = votes if smallest else votes + first
+        votes = votes + first
     votes = votes + 1e-3
     return (votes / votes.sum(1, keepdim=True)).log()

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from streamgauge.learners.gradient_free.acm import ACM
 from streamgauge.learners.gradient_free.ncm import NCM
 from streamgauge.learners.gradient_free.slda import SLDA
 from streamgauge.learners.replay.replay_only import ReplayOnly
-
-
-class PublishedACM(ACM):
-    """As its authors' code (Prabhu et al. 2023): a tie goes to the smallest class number."""
-
-    smallest_wins = True
 
 
 class PublishedNCM(NCM):

@@ -36,6 +36,7 @@ from streamgauge.learners.replay.rar import RAR
 from streamgauge.learners.replay.scr import SCR
 from streamgauge.models.augment import contrastive_view
 from streamgauge.streams import Spec
+from streamgauge.streams.gate import to_device
 
 
 class NoRepeats(er.ER):
@@ -55,7 +56,14 @@ class NoRepeats(er.ER):
 
 class PublishedDERpp(NoRepeats, DERpp):
     """Uses one recalled batch for both terms, recalls no sample twice in the passes over a batch,
-    and masks no classes in predictions."""
+    masks no classes in predictions, and stores the logits of the image as it is, after training
+    and in evaluation mode."""
+
+    def after_store(self, batch: Batch, slots: Any) -> None:
+        self.execute(self.store_logits, batch.x, batch.y, to_device(slots, self.device))
+
+    def keep_logits(self, new: Tensor) -> None:
+        pass
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
         model = super().build_model(spec, seed)

@@ -11,7 +11,7 @@ from streamgauge.learners.replay import replay_only
 
 @dataclass(frozen=True)
 class Config(replay_only.Config):
-    head: Literal["linear", "cosine"] = "cosine"
+    head: Literal["linear", "cosine"] = "cosine"  # the last layer
 
 
 class CosineFC(replay_only.ReplayOnly):

@@ -26,10 +26,9 @@ class Config(er.Config):
 
 class DERpp(er.ER):
     """Buzzega et al. 2020: loss = CE(new) + alpha MSE(logits, stored logits) on one recalled batch
-    + beta CE on another, all in one forward pass. Logits are stored when a sample enters the
-    memory, of the image as it is and in evaluation mode. All outputs are trained and stored from
-    the start, also those of classes that have not come yet; these are masked in predictions
-    only."""
+    + beta CE on another, all in one forward pass. The stored logits are those of the (last)
+    training pass over a sample. All outputs are trained and stored from the start, also those of
+    classes that have not come yet; these are masked in predictions only."""
 
     config: Config
     checkpointed = "kept=stored_logits"
@@ -39,6 +38,16 @@ class DERpp(er.ER):
         super().set_up(spec)
         # One row per slot, and a last row for samples that got no slot (slot -1).
         self.stored_logits = torch.zeros(self.config.memory + 1, spec.classes, device=self.device)
+        # By size of the batch: an engine replays writes into the same tensor.
+        self.trained_logits: dict[int, Tensor] = {}
+
+    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
+        size, classes = len(batch.y), self.stored_logits.shape[1]
+        if size not in self.trained_logits:
+            self.trained_logits[size] = torch.zeros(size, classes, device=self.device)
+        return super().learn(batch, predicted)
+
+    upcoming_reads = er.ER.upcoming_reads  # `learn` above recalls nothing of its own
 
     def draw(self, batch: Batch) -> ReplayDraw:
         """The first batch, of which the logits count, and the second, of which the labels count."""
@@ -52,6 +61,7 @@ class DERpp(er.ER):
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         logits = self.logits(self.view(torch.cat([batch.x, recalled.x])))
         new, old = logits.tensor_split([len(batch.y)])
+        self.keep_logits(new.detach())
         loss = F.cross_entropy(new, batch.y)
         if not len(self.slots):
             return loss
@@ -68,10 +78,19 @@ class DERpp(er.ER):
     def logits(self, x: Tensor) -> Tensor:
         return self.model.head.scores(self.model.features(x))
 
+    def keep_logits(self, new: Tensor) -> None:
+        """The logits of a training pass, for the memory."""
+        if len(new) in self.trained_logits:
+            self.trained_logits[len(new)].copy_(new)
+
     def after_store(self, batch: Batch, slots: Any) -> None:
-        self.execute(self.store_logits, batch.x, batch.y, to_device(slots, self.device))
+        if batch.y is self.trained_labels:
+            self.stored_logits[to_device(slots, self.device)] = self.trained_logits[len(batch.y)]
+        else:
+            self.execute(self.store_logits, batch.x, batch.y, to_device(slots, self.device))
 
     def store_logits(self, x: Tensor, y: Tensor, slots: Tensor) -> None:
+        """Of samples that were not trained on: of the image as it is, in evaluation mode."""
         self.model.head.see(y)
         self.model.eval()
         with torch.no_grad():

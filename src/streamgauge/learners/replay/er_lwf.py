@@ -17,7 +17,7 @@ from streamgauge.streams import Spec
 @dataclass(frozen=True)
 class Config(er.Config):
     alpha: float = 1.0  # weight of the distillation
-    temperature: float = 2.0
+    temperature: float = 2.0  # of the distillation loss
     as_published: bool = False  # as the survey's code (Soutif-Cormerais et al. 2023)
 
 

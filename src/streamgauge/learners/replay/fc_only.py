@@ -10,7 +10,7 @@ from streamgauge.learners.replay import replay_only
 
 @dataclass(frozen=True)
 class Config(replay_only.Config):
-    train: Literal["all", "head"] = "head"
+    train: Literal["all", "head"] = "head"  # which layers learn
 
 
 class FCOnly(replay_only.ReplayOnly):

@@ -11,7 +11,7 @@ from streamgauge.learners.replay import er
 @dataclass(frozen=True)
 class Config(er.Config):
     alpha: float = 1.0  # weight of the distillation
-    temperature: float = 2.0
+    temperature: float = 2.0  # of the distillation loss
     warmup: int = 1000  # samples learnt before there is a teacher
     refresh: int = 1000  # trained batches from one teacher to the next
     as_published: bool = False  # teacher in training mode, no factor of temperature squared

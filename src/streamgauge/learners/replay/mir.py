@@ -19,7 +19,7 @@ class Config(er.Config):
     candidates: int = 50  # drawn from the memory to choose from; the paper: 5 batches
     select: Literal["pass", "batch"] = "pass"  # choose in each pass, or once for all passes
     as_published: bool = False  # as the published code named by `code`
-    code: Literal["survey", "realtime"] = "survey"
+    code: Literal["survey", "realtime"] = "survey"  # whose code to follow
 
 
 class MIR(er.ER):

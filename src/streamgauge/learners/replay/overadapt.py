@@ -10,8 +10,8 @@ from streamgauge.learners.replay import replay_only
 
 @dataclass(frozen=True)
 class Config(replay_only.Config):
-    sampler: Literal["uniform", "fifo", "mixed"] = "fifo"
-    train: Literal["all", "head"] = "head"
+    sampler: Literal["uniform", "fifo", "mixed"] = "fifo"  # how samples are drawn from the memory
+    train: Literal["all", "head"] = "head"  # which layers learn
 
 
 class OverAdapt(replay_only.ReplayOnly):

@@ -17,7 +17,7 @@ from streamgauge.learners.replay import er
 class Config(er.Config):
     beta: float = 0.4  # weight of the pushed samples
     epsilon: float = 8 / 255  # how far a pixel may be pushed, of its range 0..1
-    iterations: int = 2
+    iterations: int = 2  # steps of the attack that perturbs recalled samples
     decay: float = 1.0  # of the direction from one iteration to the next
     virtual_lr: float = 0.1  # of the step ahead whose model gives the gradients to push by
     as_published: bool = False  # as the survey's code (Soutif-Cormerais et al. 2023)

@@ -24,7 +24,7 @@ class Config(er.Config):
     weight_decay: float = 1e-4
     policy: Literal["everything"] = "everything"  # no limit on storage, only on updates (`passes`)
     sampler: Literal["uniform", "fifo", "mixed"] = "uniform"  # mixed: half newest, half uniform
-    loss: Literal["ce", "ace"] = "ce"
+    loss: Literal["ce", "ace"] = "ce"  # cross-entropy, or that of ER-ACE
     train: Literal["all", "head"] = "all"  # head: the network below it is frozen
     as_published: bool = False  # a frozen network's batch norm goes on training
 
@@ -74,10 +74,11 @@ class ReplayOnly(er.ER):
         return [self.addresses(left) for left in range(self.config.passes, 0, -1)]
 
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
-        """ACE: a recalled sample of the newest batch competes with that batch's classes only."""
+        """ACE: a recalled sample of the newest batch competes with the classes of the recalled
+        samples only, which are the training batch."""
         scores = self.scores(self.view(recalled.x))
         if self.config.loss == "ace":
             old = torch.from_numpy(np.isin(recalled.index, batch.index, invert=True))
-            allowed = old.to(self.device)[:, None] | present(batch.y, scores.shape[1])
+            allowed = old.to(self.device)[:, None] | present(recalled.y, scores.shape[1])
             return restricted_cross_entropy(scores, recalled.y, allowed)
         return F.cross_entropy(scores, recalled.y)

@@ -19,7 +19,7 @@ from streamgauge.streams import Spec
 @dataclass(frozen=True)
 class Config(er.Config):
     recall: int = 100
-    temperature: float = 0.07
+    temperature: float = 0.07  # of the contrastive loss
     refresh: int = 10  # batches from one computation of the class means to the next
     as_published: bool = False  # as the survey's code (Soutif-Cormerais et al. 2023)
 

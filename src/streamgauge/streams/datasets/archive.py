@@ -202,11 +202,12 @@ def download(
     progress: Progress | None = None,
     tries: int = 4,
     wait: float = 1.0,
+    most: int | None = None,
 ) -> None:
     """Download a file to `target` from the first URL that has it. The bytes received so far are in
     `target`.part and are not requested again (HTTP Range), also by a later call; a server without
     ranges sends the whole file. An attempt that received data does not count as a retry. If `md5`
-    is None, the caller verifies the contents."""
+    is None, the caller verifies the contents. A file of more than `most` bytes is refused."""
     if target.is_file() and (md5 is None or md5_of(target) == md5):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +218,7 @@ def download(
         while left:
             before = part.stat().st_size if part.exists() else 0
             try:
-                _get(url, part, progress, target.name)
+                _get(url, part, progress, target.name, most)
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
                 if error.code == 416:  # more bytes here than on the server: another file
@@ -250,7 +251,9 @@ def download(
     raise StreamgaugeError(f"{target.name} could not be downloaded ({reasons[-1]}).")
 
 
-def _get(url: str, part: Path, progress: Progress | None, name: str) -> None:
+def _get(
+    url: str, part: Path, progress: Progress | None, name: str, most: int | None = None
+) -> None:
     have = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "streamgauge", "Accept-Encoding": "identity"}
     if have:
@@ -263,11 +266,21 @@ def _get(url: str, part: Path, progress: Progress | None, name: str) -> None:
             have = 0  # the server sends the whole file
         length = answer.headers.get("Content-Length")
         total = None if length is None else have + int(length)
+        _refuse_large(total or 0, most, url, part)
         with part.open("ab" if have else "wb") as out:
             while block := answer.read(_BLOCK):
                 out.write(block)
                 have += len(block)
+                _refuse_large(have, most, url, part)
                 if progress is not None:
                     progress(name, have, total)
         if total is not None and have < total:
             raise CutShort(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _refuse_large(size: int, most: int | None, url: str, part: Path) -> None:
+    if most is not None and size > most:
+        part.unlink(missing_ok=True)
+        raise StreamgaugeError(
+            f"{url} is refused: it has more than {most / 1e6:,.0f} MB (set --stream.max_megabytes)."
+        )

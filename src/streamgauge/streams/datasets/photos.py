@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.streams.datasets.archive import Files, inside, refuse_leaving
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Stored
 from streamgauge.streams.images.image_source import BadImage, ImageSource
@@ -290,12 +290,8 @@ def from_order_files(files: Files) -> Photos | None:
 
 
 def _store_list(raw: bytes, where: Path) -> Array:
-    try:
+    with packages_for("Reading HDF5 order files"):
         import h5py
-    except ImportError:
-        raise StreamgaugeError(
-            "Reading HDF5 order files needs a package: pip install 'streamgauge[hdf5]'."
-        ) from None
     try:
         with h5py.File(io.BytesIO(raw), "r") as file:
             return np.asarray(file["store_list"])
@@ -327,7 +323,7 @@ def from_csv(files: Files, name: str, path_of: Any = None, least: int = 1) -> Ph
     table = table.take(pa.array(good))
 
     rows = Rows(len(table), reader.name, lambda row: reader.row_name(int(good[row])))
-    label, class_names = code_labels(table[chosen["label"]], rows)
+    label, class_names = code_labels(table[chosen["label"]], rows, by_value=True)
     columns = read_columns(table, chosen, rows, option="")
     if "time" in columns:
         columns["time"] = np.floor(columns["time"]).astype(np.int64)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.streams.datasets.archive import Files, md5_of
+from streamgauge.streams.datasets.archive import Files, md5, md5_of
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, Remote, described
 from streamgauge.streams.images.image_source import BadImage, Decoding
 
 _ARCHIVE, _MD5 = "tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de"
+# MD5 of lines "path class md5", one per labelled image, sorted: of the unpacked files, for which no
+# checksum is published; from the copy in github.com/seshuad/IMagenet, commit 153dbc1.
+_IMAGES, _IMAGES_MD5 = "the list of image hashes", "985748c84d515b5de21200017c5261d5"
 _AT_ONCE = 2000  # files per read
 
 
@@ -45,31 +49,45 @@ def _read(files: Files, scratch: Path, request: DataRequest) -> Contents | None:
             f"{files.path} has {len(train)} training images below train/ and {len(test)} labelled"
             " ones below val/: it is not complete."
         )
-    decoding = Decoding()
-    x = np.lib.format.open_memmap(
-        scratch / "x.npy", mode="w+", dtype=np.uint8, shape=(len(listed), 3, 64, 64)
-    )
-    for start in range(0, len(listed), _AT_ONCE):
-        names = [name for name, _ in listed[start : start + _AT_ONCE]]
-        contents = files.read(names)
-        for row, name in enumerate(names, start):
-            try:
-                decoding.decode(contents[name], 64, name, out=x[row])
-            except BadImage as error:
-                raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
-        request.report("decoding", min(start + _AT_ONCE, len(listed)), len(listed))
+    digests = _write(scratch / "x.npy", files, [name for name, _ in listed], request)
     label = np.array([number[wnid] for _, wnid in listed], np.uint8)
-    arrays = {"x": x, "label": label}
+    arrays = {"x": np.load(scratch / "x.npy", mmap_mode="r"), "label": label}
+    below = [(PurePosixPath(name).relative_to(root), wnid, digests[name]) for name, wnid in listed]
+    of_images = md5(
+        "\n".join(sorted(f"{path} {wnid} {hash}" for path, wnid, hash in below)).encode()
+    )
     if files.kind == "folder":
-        verified = "by its counts only, since no checksum of the unpacked files is published"
-        return Contents(arrays, "JPEGs in a folder", len(ids), ids, {}, len(train), verified)
+        checksums = {_IMAGES: of_images}
+        return Contents(arrays, "JPEGs in a folder", len(ids), ids, checksums, len(train))
     checksums = {_ARCHIVE: md5_of(files.path)}
-    return Contents(arrays, "the official zip", len(ids), ids, checksums, len(train))
+    more = {"images_md5": of_images}
+    return Contents(arrays, "the official zip", len(ids), ids, checksums, len(train), more=more)
+
+
+def _write(to: Path, files: Files, names: Sequence[str], request: DataRequest) -> dict[str, str]:
+    """Decode images into an array file, a block at a time; returns the MD5 of each image file."""
+    decoding, digests = Decoding(), {}
+    block = np.empty((_AT_ONCE, 3, 64, 64), np.uint8)
+    with to.open("wb") as out:
+        facts = {"descr": "|u1", "fortran_order": False, "shape": (len(names), *block.shape[1:])}
+        np.lib.format.write_array_header_1_0(out, facts)
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            contents = files.read(some)
+            for row, name in enumerate(some):
+                try:
+                    decoding.decode(contents[name], 64, name, out=block[row])
+                except BadImage as error:
+                    raise StreamgaugeError(f"{files.called(name)}: {error.reason}") from None
+                digests[name] = md5(contents[name])
+            out.write(block[: len(some)].data)
+            request.report("decoding", start + len(some), len(names))
+    return digests
 
 
 DATA = described(
     "tinyimagenet",
     read=_read,
     remotes=(Remote(_ARCHIVE, (f"http://cs231n.stanford.edu/{_ARCHIVE}",), _MD5, 248),),
-    checksums={_ARCHIVE: _MD5},
+    checksums={_ARCHIVE: _MD5, _IMAGES: _IMAGES_MD5},
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.settings import check_choices, coerce
 from streamgauge.streams.source import Array, IntArray, Spec, as_labels, as_named_column, hash_array
 
@@ -264,12 +264,8 @@ def _damaged(error: Exception) -> BadImage:
 
 
 def import_pillow(purpose: str = "images") -> Any:
-    try:
+    with packages_for(f"Reading {purpose}"):
         from PIL import Image
-    except ImportError:
-        raise StreamgaugeError(
-            f"Reading {purpose} needs a package: pip install 'streamgauge[images]'."
-        ) from None
     return Image
 
 

@@ -29,7 +29,7 @@ class Config(Arrangement):
     tasks: int = 5
     held_out: float = 0.1
     held_out_by: Literal["time", "task", "random"] = "task"
-    classes: int = 10
+    classes: int = 10  # number of classes
     per_class: int = 200  # samples of each class
     size: int = 8  # pixels per side
     domains: int = 1  # colour casts that samples come in, in equal parts

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets.archive import Files
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, described
@@ -142,7 +142,8 @@ def _held_out(files: Files) -> list[dict[str, Any]]:
 
 def _load(files: Files, name: str) -> Any:
     """A list from `torch.save`, by the reader that builds plain values and tensors only."""
-    import torch
+    with packages_for("Reading a .torchSave list"):
+        import torch
 
     raw = files.read([name])[name]
     try:

@@ -23,7 +23,7 @@ class Config(Arrangement):
     """Settings of the label stream."""
 
     length: int = 100_000  # samples
-    classes: int = 10
+    classes: int = 10  # number of classes
     rho: float = 0.9  # probability that the next label is not drawn afresh
     skew: float = 0.0  # of the class frequencies: 0 uniform, 1 Zipf's law
 

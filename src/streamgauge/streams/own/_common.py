@@ -20,7 +20,7 @@ from streamgauge.streams.images.items import FileItems, StoredImages, texts
 from streamgauge.streams.source import Array, ArraySource, IntArray, Source
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose, describe
-from streamgauge.tables.roles import code_labels, read_columns
+from streamgauge.tables.roles import code_labels, coded_line, read_columns
 from streamgauge.tables.rows import Flags, Rows, counted
 from streamgauge.tables.values import clean_text
 
@@ -53,15 +53,15 @@ class Images(Arrangement):
 class Columns(Images):
     """Which column is what: "" guesses from the name and says so, "none" leaves it out."""
 
-    label: str = ""
-    time: str = ""
-    user: str = ""
-    latitude: str = ""
-    longitude: str = ""
-    domain: str = ""
-    split: str = ""
-    id: str = ""  # unique, where there is one
-    labels: Literal["auto", "numbers", "names"] = "auto"  # keep numbers, or number what is there
+    label: str = ""  # column of labels; "" guesses
+    time: str = ""  # column of times; "" guesses, "none": no times
+    user: str = ""  # column of users; "" guesses, "none": no users
+    latitude: str = ""  # column of latitudes in degrees; "" guesses, "none": none
+    longitude: str = ""  # column of longitudes in degrees; "" guesses, "none": none
+    domain: str = ""  # column of domains, for the order `domains`; "" guesses, "none": none
+    split: str = ""  # column of splits such as train and test; "" guesses, "none": all is streamed
+    id: str = ""  # column of unique ids; "" guesses, "none": no ids
+    labels: Literal["auto", "numbers", "names"] = "auto"  # never code, or name always
     names: str = ""  # text file of class names, one a line; other labels are unknown
 
 
@@ -105,7 +105,7 @@ def source_of(
     columns: Mapping[str, Any],
     config: Images,
 ) -> Source:
-    classes = None if class_names is None else len(class_names)
+    classes = int(label.max()) + 1 if class_names is None else len(class_names)
     if isinstance(inputs, np.ndarray):
         return ArraySource(inputs, label, classes=classes, class_names=class_names, **columns)
     return ImageSource(
@@ -156,15 +156,12 @@ def finish(
 def labels_of(
     column: pa.ChunkedArray, config: Columns, class_names: Sequence[str] | None, rows: Rows
 ) -> tuple[IntArray, Sequence[str] | None, str]:
-    """Labels, names of classes, and a remark for the line that is shown. Empty text, nothing, and
-    negative numbers are missing labels."""
+    """Labels, names of classes, and a remark for the line that is shown."""
     known = _read_names(config.names) if config.names else class_names
     by_name = config.labels == "names" and bool(config.names)
     numbering = config.labels if known is None or by_name else "auto"
     label, names = code_labels(column, rows, numbering, known)
-    whole = known is None and names is not None and all(name.isdigit() for name in names)
-    remark = f" ({len(names)} numbered ids.)" if whole and names else ""
-    return label, names, remark
+    return label, names, coded_line(names) if known is None else ""
 
 
 def _read_names(file: str) -> list[str]:

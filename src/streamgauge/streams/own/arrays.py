@@ -32,16 +32,16 @@ class Config(Arrangement):
     """Settings of arrays in files; "" guesses an array by its name, "none" leaves it out."""
 
     path: str = ""  # an .npz, a folder of .npy files, or an .npy with the inputs
-    x: str = ""
+    x: str = ""  # array of inputs
     label: str = ""  # for an .npy: the file with the labels
-    time: str = ""
-    user: str = ""
-    latitude: str = ""
-    longitude: str = ""
-    domain: str = ""
-    split: str = ""
-    train: str = ""
-    test: str = ""
+    time: str = ""  # array of times
+    user: str = ""  # array of users
+    latitude: str = ""  # array of latitudes in degrees
+    longitude: str = ""  # array of longitudes in degrees
+    domain: str = ""  # array of domains, for the order `domains`
+    split: str = ""  # array of splits such as train and test
+    train: str = ""  # the splits that are streamed, by name
+    test: str = ""  # the splits that are evaluated on, by name
     channels: Literal["auto", "first", "last"] = "auto"  # where an image's colours stand
     scale: Literal["none", "online"] = "none"  # standardise vectors by what was trained
     classes: int = 0  # how many may come; 0: as many as there are

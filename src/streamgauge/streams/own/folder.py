@@ -27,7 +27,7 @@ class Config(_own.Images):
     """Settings of a folder of images."""
 
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "iid"
-    layout: Literal["auto", "class", "split/class", "domain/class"] = "auto"
+    layout: Literal["auto", "class", "split/class", "domain/class"] = "auto"  # of folders
 
 
 def build(config: Config) -> Stream:

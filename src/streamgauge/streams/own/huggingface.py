@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.files import replace_synced, temporary_path
 from streamgauge.streams.datasets.archive import refuse_leaving
 from streamgauge.streams.images.items import ArrowItems, ParquetItems, StoredImages
@@ -192,13 +192,8 @@ def _from_hub(config: Config) -> Path:
     folder = Path(config.cache).expanduser() / "hub" / tag
     if folder.is_dir():
         return folder
-    try:
+    with packages_for(f"There is no folder '{name}' here; fetching it from the hub by that name"):
         import datasets
-    except ImportError:
-        raise StreamgaugeError(
-            f"There is no folder '{name}' here; to fetch it from the hub by that name, a package is"
-            " needed: pip install 'streamgauge[hub]'."
-        ) from None
     try:
         loaded = datasets.load_dataset(
             name, config.subset or None, revision=config.revision or None

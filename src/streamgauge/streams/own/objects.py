@@ -146,8 +146,8 @@ def _of_table(data: Any, settings: dict[str, Any], name: str = "") -> Stream:
         table, settings[role] = _with_column(reader.read(), role, values)
         reader = open_table(table, reader.name)
     config = replace(config, **{role: settings[role] for role in arrays})
-    settings = {key: value for key, value in vars(config).items() if key != "path"}
-    return tabular.table_stream(reader, reader.name, config, settings)
+    settings = {k: v for k, v in tabular.stored_settings(config).items() if k != "path"}
+    return tabular.table_stream(reader, reader.name, config, settings, option="")
 
 
 def _is_column(value: Any) -> bool:

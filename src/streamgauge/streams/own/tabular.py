@@ -1,12 +1,13 @@
 """A table of your own as a stream: columns of numbers and of text as inputs, one as the label.
 
 Numbers are standardised online, missing ones are filled and flagged, and a column of text becomes
-a fixed number of 0/1 columns. No encoding depends on rows that come later.
+a fixed number of 0/1 columns. No encoding depends on rows that come later. Columns for time, user
+and ids are recognised by their names and are no inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,14 +26,16 @@ from streamgauge.tables.columns import (
     choose,
     columns_named,
     describe,
+    likeliest,
     plain_name,
     require,
 )
 from streamgauge.tables.read import LabelledTable, open_labelled
-from streamgauge.tables.roles import code_labels, read_columns
-from streamgauge.tables.rows import Rows
+from streamgauge.tables.roles import code_labels, coded_line, read_columns
+from streamgauge.tables.rows import Rows, counted
 from streamgauge.tables.values import Vocabulary, clean_text, is_text, numbers
 
+OnBad = Literal["refuse", "skip", "fill"]
 _ROLES = ("label", "time", "user", "id")
 _ROW_NAMES = ("", "index", "rowname", "rownames", "row", "rowid", "unnamed0")
 SLOTS = 16  # 0/1 columns per column of text
@@ -46,10 +49,11 @@ class Config(Arrangement):
     batch: int = 0  # samples per step; 0: one by one, and with albums up to 10
     scale: Literal["online", "none"] = "online"  # standardise by what was trained, or not at all
     label: str = ""  # its column, or a file with a label per row; "" guesses
-    time: str = ""  # column of times; "" guesses for order=time or if it is text, "none": an input
-    user: str = ""  # column of users; "" guesses for step=album, "none" makes it an input
-    id: str = ""  # column of ids, which is no input; "" guesses, "none" makes it an input
-    drop: tuple[str, ...] = ()  # columns that are no inputs
+    time: str = ""  # column of times, not an input; "" guesses by name, "none" keeps it an input
+    user: str = ""  # column of users, not an input; "" guesses by name, "none" keeps it an input
+    id: str = ""  # column of ids, not an input; "" guesses by name, "none" keeps it an input
+    drop: tuple[str, ...] = ()  # columns that are not inputs
+    on_bad: OnBad = "fill"  # missing cells: an error, leave out their rows, or fill inputs
 
 
 def build(config: Config) -> Stream:
@@ -61,17 +65,28 @@ def build(config: Config) -> Stream:
         raise StreamgaugeError(f"There is no file {file}.")
     if config.batch == 0:
         config = replace(config, batch=10 if config.step == "album" else 1)
-    settings = {**vars(config), "path": str(file.resolve())}  # found again from another folder
+    settings = {**stored_settings(config), "path": str(file.resolve())}  # for another folder
     reader, _ = open_labelled(file, f"'{file}'", config.label)
     if isinstance(reader, LabelledTable):
         settings["label"], config = str(reader.file.resolve()), replace(config, label=reader.label)
     return table_stream(reader, f"'{file.name}'", config, settings)
 
 
+def stored_settings(config: Config) -> dict[str, Any]:
+    """The settings that a run stores; without `on_bad` fill, which earlier versions did."""
+    settings = dict(vars(config))
+    return {k: v for k, v in settings.items() if k != "on_bad" or v != Config.on_bad}
+
+
 def table_stream(
-    reader: TableReader, where: str, config: Config, settings: Mapping[str, Any]
+    reader: TableReader,
+    where: str,
+    config: Config,
+    settings: Mapping[str, Any],
+    option: str = "--stream.",
 ) -> Stream:
-    """The stream of an open table, which messages call `where`; a run stores the `settings`."""
+    """The stream of an open table, which messages call `where`; a run stores the `settings`.
+    `option` begins the names of settings in what is printed."""
     for name in config.drop:
         require(reader.names, name, "setting drop", where)
     given = {role: getattr(config, role) for role in _ROLES}
@@ -81,20 +96,73 @@ def table_stream(
     wanted = [role for role in _ROLES if given[role] or needs.get(role)]
     usual = reader.usual_label
     roles = choose(kept, wanted, given, where, needed=["label"], usual_label=usual)
-    table = reader.read(kept, text=[roles[role] for role in ("label", "user") if role in roles])
-    rows = Rows(len(table), where, reader.row_name)
+    user = _only(likeliest(_free(kept, roles), "user")) if "user" not in wanted else ""
+    text = [name for name in (roles["label"], roles.get("user", user)) if name]
+    table = reader.read(kept, text=text)
+    rows = Rows(len(table), where, reader.row_name, config.on_bad)
     label, class_names = code_labels(table[roles["label"]], rows)
     if "time" not in wanted:
-        roles |= choose(_dates(table, roles.values()), ["time"], {}, where)
+        roles |= _guessed_time(table, _free(kept, roles), where)
+    if user and _are_names(table[user]):
+        roles["user"] = user
     columns = read_columns(table, roles, rows)
-    free = [name for name in kept if name not in roles.values()]
-    inputs = Inputs(table, free, rows, config)
-    line = describe(roles, given, inputs.names, "inputs")
-    announce(f"{reader.name}: {line} {' '.join(inputs.sentences())}")
+    inputs = Inputs(table, _free(kept, roles), rows, config)
+    lines = [
+        describe(roles, given, inputs.names, "inputs", option) + coded_line(class_names),
+        *_left_out_line(rows, label),
+        *inputs.sentences(option),
+    ]
+    announce(f"{reader.name}: " + "\n  ".join(lines))
+    used = rows.kept()
+    columns = {role: column[used] for role, column in columns.items()}
     scaled = inputs.numeric if config.scale == "online" else 0
-    source = VectorSource(inputs.x, label, scaled, class_names=class_names, **columns)
-    _own.refuse_backwards(source.columns, config, rows, np.arange(len(table)), None)
-    return arrange(source, config, name="tabular", settings=settings, notes=inputs.notes())
+    source = VectorSource(inputs.x[used], label[used], scaled, class_names=class_names, **columns)
+    _own.refuse_backwards(source.columns, config, rows, used, None)
+    notes = inputs.notes() | ({"left_out": rows.left_out} if rows.left_out else {})
+    return arrange(source, config, name="tabular", settings=settings, notes=notes)
+
+
+def _free(columns: Sequence[str], roles: Mapping[str, str]) -> list[str]:
+    return [name for name in columns if name not in roles.values()]
+
+
+def _only(names: Sequence[str]) -> str:
+    """Of several equally likely columns none is guessed: ""."""
+    return names[0] if len(names) == 1 else ""
+
+
+def _guessed_time(table: pa.Table, free: Sequence[str], where: str) -> dict[str, str]:
+    """The column of times, by its name: dates, or numbers that never decrease."""
+    dates = [n for n in columns_named(free, "time") if numbers(table[n]) is None]
+    if dates:
+        return choose(dates, ["time"], {}, where)
+    name = _only(likeliest(free, "time"))
+    return {"time": name} if name and _increases(table[name]) else {}
+
+
+def _increases(column: pa.ChunkedArray) -> bool:
+    values = numbers(column)
+    if values is None or not np.isfinite(values).all():
+        return False
+    return bool((np.diff(values) >= 0).all() and len(np.unique(values)) > 1)
+
+
+def _are_names(column: pa.ChunkedArray) -> bool:
+    """Whether the cells can be users: text or whole numbers, each there."""
+    values = numbers(column)
+    if values is None:
+        return is_text(column.type)
+    return bool(np.isfinite(values).all() and (values == np.round(values)).all())
+
+
+def _left_out_line(rows: Rows, label: NDArray[np.int64]) -> list[str]:
+    """How many rows are not streamed, and why."""
+    if not rows.left_out:
+        return []
+    count, total = int((~rows.good).sum()), len(rows.good)
+    newest = int(np.argmax(label[::-1] >= 0))  # rows at the end without a label
+    end = f" ({newest:,} of them at the end)" if newest else ""
+    return [f"Left out: {count:,} of {total:,} rows: {counted(rows.left_out)}{end}."]
 
 
 class Inputs:
@@ -114,29 +182,40 @@ class Inputs:
             elif values is None:
                 self.text.append(name)
                 slots.append(_one_hot(table[name]))
+                self._count_missing(slots[-1].sum(axis=1) == 0, name, rows)
             else:
                 with np.errstate(over="ignore"):
                     parts.append(values.astype(np.float32)[:, None])
                 bad = ~np.isfinite(parts[-1])
-                if bad.any():
-                    self._refuse_missing(bad[:, 0], name, rows)
-                    self.missing[name] = int(bad.sum())
+                if self._count_missing(bad[:, 0], name, rows):
                     flags.append(bad.astype(np.float32))
+        self.flags = len(flags)
         self.names = [name for name in columns if name not in self.left_out]
         if not self.names:
             raise StreamgaugeError(f"{rows.table} has no column left for features.")
         self.numeric = len(parts)
         self.x: NDArray[np.float32] = np.concatenate([*parts, *flags, *slots], axis=1)
 
-    def _refuse_missing(self, bad: NDArray[np.bool_], name: str, rows: Rows) -> None:
-        """Without statistics there is nothing to fill a missing value with."""
-        if self.config.scale == "none":
+    def _count_missing(self, bad: NDArray[np.bool_], name: str, rows: Rows) -> bool:
+        """Whether missing cells of a column are to be filled; otherwise they are refused, or their
+        rows are left out."""
+        bad = bad & rows.good
+        if not bad.any():
+            return False
+        what = f"has no value in column '{name}' (or one too large for 32 bits)"
+        if self.config.on_bad != "fill":
+            rows.refuse(bad, f"without '{name}'", f"{what}.")
+            return False
+        if self.config.scale == "none" and name not in self.text:
+            # Without statistics there is nothing to fill a missing value with.
             rows.refuse(
                 bad,
-                "missing value",
-                f"has no value in column '{name}' (or one too large for 32 bits): fill it in, or"
-                " set --stream.scale online, which fills it with the median so far.",
+                f"without '{name}'",
+                f"{what}: fill it in, or set --stream.scale online, which fills it with the median"
+                " so far.",
             )
+        self.missing[name] = int(bad.sum())
+        return True
 
     def _no_input(
         self, name: str, column: pa.ChunkedArray, values: NDArray[np.float64] | None
@@ -156,29 +235,33 @@ class Inputs:
             return "text that differs in most rows"
         return ""
 
-    def sentences(self) -> list[str]:
-        """What became of the columns, for the line that is shown."""
+    def sentences(self, option: str) -> list[str]:
+        """What became of the columns, for the lines that are printed."""
         lines = []
         if self.left_out:
             listed = [f"'{name}' ({why})" for name, why in self.left_out.items()]
             ids = {"ids", "row numbers"} & set(self.left_out.values())
-            hint = " (--stream.id none keeps ids)" if ids else ""
-            lines.append(f"Left out: {_few(listed)}{hint}.")
+            hint = f" ({option}id none keeps ids)" if ids else ""
+            lines.append(f"Columns left out: {_few(listed)}{hint}.")
         if times := [n for r in ("time", "user") for n in columns_named(self.names, r)]:
-            lines.append(f"An input like any other: {_few(times)} (--stream.drop leaves it out).")
+            lines.append(f"An input like any other: {_few(times)} ({option}drop leaves it out).")
         if self.text:
             lines.append(f"Text becomes {SLOTS} columns of 0/1 each: {_few(self.text)}.")
         if self.missing:
             cells = [f"{name} ({count:,} cells)" for name, count in self.missing.items()]
+            total = sum(self.missing.values())
             filled = "filled with the median so far and flagged by a 0/1 column each"
-            lines.append(f"Missing values are {filled}: {_few(cells)}.")
+            if self.text:
+                filled += "; in text columns, all 0"
+            more = f"({option}on_bad skip or refuse)"
+            lines.append(f"{total:,} missing values are {filled}: {_few(cells)} {more}.")
         if self.numeric and self.config.scale == "online":
-            lines.append("Numbers are standardised online (--stream.scale none: as they are).")
+            lines.append(f"Numbers are standardised online ({option}scale none: as they are).")
         else:
             lines.append("Numbers are taken as they are." * bool(self.numeric))
         size = self.config.batch
         one = "one by one" if size == 1 else f"in steps of up to {size}"
-        lines.append(f"Samples come {one} (--stream.batch).")
+        lines.append(f"Samples come {one} ({option}batch).")
         return [line for line in lines if line]
 
     def notes(self) -> dict[str, Any]:
@@ -186,7 +269,7 @@ class Inputs:
         return {
             "inputs": {
                 "numbers": self.numeric,
-                "flags": len(self.missing),
+                "flags": self.flags,
                 "text": self.text,
                 "slots_per_text": SLOTS,
                 "left_out": self.left_out,
@@ -232,13 +315,3 @@ def _refuse_two_labels(columns: Sequence[str], config: Config, where: str) -> No
             f"Which column of {where} is the label? It may be {listed}: set --stream.label to one"
             " of them; the others are inputs, unless --stream.drop leaves them out."
         )
-
-
-def _dates(table: pa.Table, taken: Collection[str]) -> list[str]:
-    """Columns with names of times that hold no numbers, and so are no inputs."""
-    free = [name for name in table.column_names if name not in taken]
-    return [
-        name
-        for name in columns_named(free, "time")
-        if is_text(table[name].type) or numbers(table[name]) is None
-    ]
