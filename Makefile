@@ -6,10 +6,13 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test test-all lint clean
 
-demo: .installed-core
+demo: .installed-demo
 	$(BIN)/streamgauge demo
 
-test: .installed-test .installed-browser lint
+# Two cores: the browser is installed beside the packages, the core beside the linters.
+test:
+	$(MAKE) --no-print-directory -j2 .installed-test .installed-browser
+	$(MAKE) --no-print-directory -j2 lint .installed-core
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # Ray shares the machine badly with other tests, so these run one after another.
@@ -23,13 +26,26 @@ lint: .installed-test
 	$(BIN)/lint-imports
 
 # Stamps, so that a second call installs nothing.
-.installed-core: pyproject.toml constraints.txt
+INSTALL := install --disable-pip-version-check -q -c constraints.txt -e
+
+.installed-demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e .
+	$(BIN)/pip $(INSTALL) '.[torch]'
 	touch $@
 
-.installed-test: .installed-core
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[test]'
+.installed-test: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip $(INSTALL) '.[test]' --no-compile  # Python compiles what the tests import
+	touch .installed-demo $@
+
+# An environment with the core alone, for the test that the core needs no torch. The audit compiles
+# its loops, so that the tests find them compiled.
+CORE := $(VENV)/core
+
+.installed-core: .installed-test
+	test -x $(CORE)/bin/python || $(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/pip $(INSTALL) .
+	$(CORE)/bin/streamgauge audit tests/corpus/v0.1/finished/albums-er-s0-dd0dadf2 >/dev/null
 	touch $@
 
 # The report is opened in a real browser. Where Debian's package manager is ours to use, it comes
@@ -42,4 +58,4 @@ lint: .installed-test
 	touch $@
 
 clean:
-	rm -rf $(VENV) .installed-core .installed-test .installed-browser build src/*.egg-info
+	rm -rf $(VENV) .installed-* build src/*.egg-info

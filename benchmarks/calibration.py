@@ -22,7 +22,7 @@ import multiprocessing
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def summary(rows: Floats) -> dict[str, Any]:
     paired = rows[np.isfinite(rows[:, 6])]
     gap, regret = paired[:, 0] - paired[:, 6], paired[:, 4] - paired[:, 7]
     spread = math.sqrt(len(paired)) if len(paired) else 1.0
-    said = np.bincount(rows[:, 5].astype(int), minlength=3)
+    answers = np.bincount(rows[:, 5].astype(int), minlength=3)
     return {
         "streams": len(rows),
         "covered": covered(rows),
@@ -151,7 +151,7 @@ def summary(rows: Floats) -> dict[str, Any]:
         "bias": round(float(gap.mean()), 5),
         "bias_error": round(float(gap.std(ddof=1) / spread), 5),
         "regret": round(float(regret.mean()), 5),
-        **dict(zip(ANSWERS, map(int, said), strict=True)),
+        **dict(zip(ANSWERS, map(int, answers), strict=True)),
     }
 
 
@@ -384,6 +384,18 @@ def page(stored: dict[str, Any]) -> str:
     lengths = sorted({int(n) for one in stored.values() for n in one["bits"]})
     heads = [f"{n:,} labels" for n in lengths]
     totals = {n: pooled(stored, n) for n in lengths}
+
+    def model_rows(cell: Callable[[Family, str, dict[str, Any]], str]) -> list[list[str]]:
+        return [
+            [
+                family.name,
+                model,
+                kind_of(family, model),
+                *[cell(family, model, by[n]) for n in lengths],
+            ]
+            for family, model, by in cells(stored)
+        ]
+
     lines = [INTRODUCTION, "## Aims", ""]
     rows = []
     for name, (words, aim, least) in AIMS.items():
@@ -403,15 +415,7 @@ def page(stored: dict[str, Any]) -> str:
     lines += [COVERAGE]
     lines += table(
         ["family", "model", "kind", *heads],
-        [
-            [
-                family.name,
-                model,
-                kind_of(family, model),
-                *[rated(by[n]["covered"], by[n]["streams"], 0.95, True) for n in lengths],
-            ]
-            for family, model, by in cells(stored)
-        ],
+        model_rows(lambda _f, _m, by: rated(by["covered"], by["streams"], 0.95, True)),
     )
     lines += [BIAS]
     lines += table(
@@ -430,18 +434,10 @@ def page(stored: dict[str, Any]) -> str:
             for family, model, by in cells(stored)
         ],
     )
-    lines += [SAID]
+    lines += [FIRST_SENTENCE]
     lines += table(
         ["family", "model", "kind", *heads],
-        [
-            [
-                family.name,
-                model,
-                kind_of(family, model),
-                *[said(family, model, by[n]) for n in lengths],
-            ]
-            for family, model, by in cells(stored)
-        ],
+        model_rows(answer_shares),
     )
     lines += [SHIFTS]
     rows = []
@@ -472,7 +468,7 @@ def streams_run(models: dict[str, Any]) -> str:
     return f"{sum(models[name]['streams'] for name in INPUTS if name in models):,}"
 
 
-def said(family: Family, model: str, by: dict[str, Any]) -> str:
+def answer_shares(family: Family, model: str, by: dict[str, Any]) -> str:
     """Shares of yes / no / cannot tell; bold where a wrong answer misses its aim."""
     text = " / ".join(f"{100 * by[name] / by['streams']:.1f}" for name in ANSWERS)
     kind = kind_of(family, model)
@@ -525,7 +521,7 @@ generator: what they miss is credited to the answers. *history's regret* is that
 greatest length: remaining bits minus the entropy of the labels given the past.
 """
 
-SAID = """## What the first sentence says
+FIRST_SENTENCE = """## What the first sentence says
 
 Shares of "yes" / "no" / "cannot tell" in %. Aims: fewer than 1 % "yes" of answers inside the
 family, fewer than 1 % "no" of models with an input that add at least .05 bits.

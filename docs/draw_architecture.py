@@ -19,10 +19,11 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 WIDTH, ROW, BOX_WIDTH, BOX_HEIGHT, TOP = 920, 66, 150, 36, 20
 IDEAS = {  # a caption per layer, found by any room in it
     "cli": "commands",
-    "suites": "products: tables of papers, tuning, live service",
+    "suites": "products: tables of papers, tuning, live service, checks, exchange",
     "report": "leaderboards and reports from logs",
     "running": "the loop and its executors",
     "engine": "how a step executes; names to objects",
+    "bridges": "other libraries",
     "learners": "methods",
     "models": "networks, weights, frozen features",
     "drift": "analyses of streams",

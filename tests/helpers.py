@@ -28,6 +28,14 @@ def small_stream(steps: int = 30, batch: int = 5, classes: int = 4, **settings: 
     )
 
 
+def clouds(count: int, classes: int, width: int = 4) -> tuple[Any, Any]:
+    """Classes that are normal clouds, in random order."""
+    rng = np.random.default_rng(5)
+    label = rng.integers(0, classes, count)
+    x = rng.normal(size=(classes, width))[label] + rng.normal(size=(count, width))
+    return x.astype(np.float32), label
+
+
 def build(stream: Stream, name: str, **settings: Any) -> tuple[Any, Gate]:
     """A learner and the gate that it sees its source through."""
     gate = Gate(stream.source, stream.preparation, CPU)

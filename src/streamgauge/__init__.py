@@ -14,6 +14,7 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from streamgauge.errors import packages_for
 from streamgauge.versions import VERSION, install
 
 __version__ = VERSION
@@ -26,12 +27,16 @@ _LAZY = {
     "Batch": "streamgauge.learners.base",
     "Execution": "streamgauge.running.execution",
     "ImageSource": "streamgauge.streams",
+    "LiveLog": "streamgauge.exchange",
     "Protocol": "streamgauge.running.protocol",
+    "Recorder": "streamgauge.record.recorder",
     "Run": "streamgauge.record",
     "StreamgaugeError": "streamgauge.errors",
     "arrange": "streamgauge.streams",
     "audit_log": "streamgauge.audit",
+    "check_loop": "streamgauge.checks",
     "compare": "streamgauge.report",
+    "export": "streamgauge.exchange",
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
@@ -39,18 +44,25 @@ _LAZY = {
     "run": "streamgauge.running.runner",
     "schedule": "streamgauge.cost.clock",
     "score": "streamgauge.report",
+    "score_matrix": "streamgauge.exchange",
 }
 
 __all__ = [*_LAZY, "stream"]
 
 if TYPE_CHECKING:
+    from streamgauge import bridges as bridges
     from streamgauge.audit import audit_log as audit_log
     from streamgauge.catalogue import learner as learner
+    from streamgauge.checks import check_loop as check_loop
     from streamgauge.cost.clock import schedule as schedule
     from streamgauge.errors import StreamgaugeError as StreamgaugeError
+    from streamgauge.exchange import LiveLog as LiveLog
+    from streamgauge.exchange import export as export
+    from streamgauge.exchange import score_matrix as score_matrix
     from streamgauge.learners.base import Batch as Batch
     from streamgauge.record import Run as Run
     from streamgauge.record import find_runs as find_runs
+    from streamgauge.record.recorder import Recorder as Recorder
     from streamgauge.report import compare as compare
     from streamgauge.report import plot as plot
     from streamgauge.report import score as score
@@ -81,14 +93,18 @@ def stream(data: Any, y: Any = None, /, **settings: Any) -> Stream:
     data frames those of `streamgauge list tabular`.
     """
     if isinstance(data, str | PathLike):
-        return import_module("streamgauge.catalogue").stream(str(data), **settings)  # type: ignore[no-any-return]
+        with packages_for(f"The stream '{data}'"):
+            return import_module("streamgauge.catalogue").stream(str(data), **settings)  # type: ignore[no-any-return]
     return import_module("streamgauge.streams.own.objects").stream_of(data, y, settings)  # type: ignore[no-any-return]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "bridges":
+        return import_module("streamgauge.bridges")
     if name not in _LAZY:
         raise AttributeError(f"module 'streamgauge' has no attribute '{name}'")
-    return getattr(import_module(_LAZY[name]), name)
+    with packages_for(f"streamgauge.{name}"):
+        return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

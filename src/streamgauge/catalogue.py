@@ -2,7 +2,7 @@
 
 There is no registry: a name is that of a file in a folder of `streams/` or `learners/`, or of a
 table in `splits.toml`; a user's learner is `FILE.py:Class`, a user's stream `FILE.py` or the path
-of the data.
+of the data; a learner of another library is `LIBRARY:MODULE.CLASS` (`bridges/named.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamgauge.bridges import named
+from streamgauge.bridges.foreign import ForeignLearner
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.learners import behaviour
-from streamgauge.learners.adapter import class_sees_input, declared_needs
+from streamgauge.learners import behaviour, user_code
+from streamgauge.learners.adapter import class_sees_input, declared_needs, required_settings
 from streamgauge.learners.mistakes import METHODS, refuse_no_learner
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
@@ -57,6 +59,7 @@ class Recipe:
     kind: type
     config: Any = None
     code: str = ""  # hash of its behaviour or of a user's file: see `learners/behaviour.py`
+    unknown: str = ""  # why that hash does not cover all of a user's code; "": it does
 
     def build(
         self,
@@ -86,8 +89,17 @@ class Recipe:
         from streamgauge.models.build import model_name  # imports torch
 
         config = dataclasses.replace(self.config, model=model_name("auto", shape))
-        code = behaviour.code_of(self.kind, as_plain(config))
+        code, _ = behaviour.code_of(self.kind, as_plain(config))
         return dataclasses.replace(self, config=config, code=code)
+
+    @property
+    def built_in(self) -> bool:
+        return self.kind.__module__.startswith("streamgauge.")
+
+    @property
+    def library(self) -> str:
+        """The library of the model with its version; "" for learners of ours and of the user's."""
+        return self.kind.library if issubclass(self.kind, ForeignLearner) else ""
 
     @property
     def needs(self) -> list[str]:
@@ -111,18 +123,24 @@ class Recipe:
             "sees_input": class_sees_input(self.kind),
             "code": self.code,
             "weights": _weights_hash(self.config, stream),
+            **({"library": self.library} if self.library else {}),
         }
 
 
-def learner(what: str | type, **settings: Any) -> Recipe:
-    """A learner by name (`er`, or `er@PRESET` for the settings of a paper), by `FILE.py:Class`, or
-    by its class, with settings; a name may begin with `ALIAS=`.
+def learner(what: Any, **settings: Any) -> Recipe:
+    """A learner by name (`er`, or `er@PRESET` for the settings of a paper), by `FILE.py:Class`, by
+    `LIBRARY:MODULE.CLASS`, by its class, or around a model of river or scikit-learn, with settings;
+    a name may begin with `ALIAS=`.
 
     >>> learner("blind", window=5).config
     Config(window=5)
     """
-    if isinstance(what, str):
-        name, where = _split_alias(what)
+    name, where = _split_alias(what) if isinstance(what, str) else ("", what)
+    foreign = named.find(where, settings)
+    if foreign is not None:
+        kind, default, where, settings = foreign
+        name = name or default
+    elif isinstance(what, str):
         at, preset = "", ""
         if ".py" not in where:  # the name of a folder may contain an @
             where, at, preset = where.partition("@")
@@ -149,7 +167,9 @@ def learner(what: str | type, **settings: Any) -> Recipe:
     config = None if config_type is None else configure(config_type, settings, name)
     if config is not None and (weights := _weights_of(config)):
         config = dataclasses.replace(config, weights=absolute_if_file(weights))
-    return Recipe(name, where, kind, config, behaviour.code_of(kind, as_plain(config) or {}))
+    if foreign is not None:
+        return Recipe(name, where, kind, config, foreign.kind.code, foreign.kind.unknown)
+    return Recipe(name, where, kind, config, *behaviour.code_of(kind, as_plain(config) or {}))
 
 
 def _split_alias(text: str) -> tuple[str, str]:
@@ -183,7 +203,9 @@ def _preset(name: str, preset: str) -> dict[str, Any]:
 def config_type_of(kind: type) -> type | None:
     """The dataclass that annotates the parameter `config`, or None without that parameter. A class
     that inherits `__init__` may have a `Config` in its own file, or in that of a base class."""
-    if "config" not in inspect.signature(kind.__init__).parameters:  # type: ignore[misc]
+    if issubclass(kind, ForeignLearner):
+        return kind.Config
+    if "config" not in inspect.signature(kind.__init__).parameters:
         return None
     maker = next(part for part in kind.__mro__ if "__init__" in vars(part))
     for part in kind.__mro__[: kind.__mro__.index(maker)]:
@@ -210,6 +232,8 @@ def own_data(where: str) -> tuple[str, dict[str, Any]]:
     """
     if where in names("streams") or where.endswith(".py"):
         return where, {}
+    if number := re.fullmatch(r"openml:(\d+)", where):
+        return "openml", {"dataset": int(number[1])}
     path = Path(where).expanduser()
     if not path.exists():
         if re.fullmatch(r"[\w-]+/[\w.-]+", where) and table_format(path) is None:
@@ -272,7 +296,7 @@ def stream(where: str, features: dict[str, Any] | None = None, **settings: Any) 
 
 def _stream_module(where: str) -> ModuleType:
     if where.endswith(".py"):
-        module = _load_file(Path(where))
+        module = load_file(Path(where))
         for member in ("Config", "build"):
             if not hasattr(module, member):
                 raise StreamgaugeError(f"{where} needs a '{member}' to be a stream; it has none.")
@@ -321,7 +345,12 @@ def summary(room: str, name: str) -> dict[str, Any]:
     if room == "streams" and name in splits():
         defaults |= {field: repr(value) for field, value in splits()[name]["settings"].items()}
     notes = {setting: value.note for setting, value in declared.items() if value.note}
+    if room == "streams":  # of settings that all streams have
+        common = _static_settings(_ROOMS / "streams" / "stream.py", "Arrangement")
+        notes = {name: common[name].note for name in defaults if name in common} | notes
+    choices = {setting: value.choices for setting, value in declared.items() if value.choices}
     facts: dict[str, Any] = {"name": name, "what": what, "settings": defaults, "notes": notes}
+    facts["choices"] = choices
     tree = ast.parse(file.read_text())
     if room == "learners":
         facts["presets"] = sorted(presets().get(name, {}))
@@ -337,6 +366,31 @@ def summary(room: str, name: str) -> dict[str, Any]:
     return facts
 
 
+def foreign_summary(where: str) -> dict[str, Any]:
+    """What `summary` says, of a learner of another library: its settings with their defaults."""
+    recipe = learner(where)
+    text = inspect.getdoc(recipe.kind) or ""
+    what = text.partition("\n\n")[0]
+    required = required_settings(recipe.kind)
+    settings = as_plain(recipe.config)
+    return {
+        "name": recipe.name,
+        "what": " ".join(what.split()),
+        "settings": {n: "(required)" if n in required else repr(v) for n, v in settings.items()},
+        "notes": {name: _documented(text, name) for name in settings},
+        "choices": {},
+        "library": recipe.library,
+        "needs": recipe.needs,
+    }
+
+
+def _documented(text: str, name: str) -> str:
+    """The first sentence about a parameter in a docstring of NumPy's form; "" if there is none."""
+    found = re.search(rf"^{name}\b[^\n]*\n((?:    [^\n]*\n|\n)+)", text, re.MULTILINE)
+    sentence = " ".join(found[1].split()) if found else ""
+    return re.split(r"(?<=[a-z)`])\. |\.?<br/>", sentence)[0].strip()
+
+
 def about(learner: str) -> dict[str, str]:
     """Source and cost of a built-in learner; empty for a user's learner."""
     known: dict[str, dict[str, str]] = tomllib.loads(
@@ -348,6 +402,7 @@ def about(learner: str) -> dict[str, str]:
 class Setting(NamedTuple):
     default: str  # as it is written
     note: str = ""  # the comment next to it
+    choices: tuple[str, ...] = ()
 
 
 def _static_settings(file: Path, name: str = "Config") -> dict[str, Setting]:
@@ -365,23 +420,43 @@ def _static_settings(file: Path, name: str = "Config") -> dict[str, Setting]:
                     settings |= _static_settings(path, above)
             for node in part.body:
                 if isinstance(node, ast.AnnAssign) and node.value:
-                    note = lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :]
-                    default = ast.unparse(node.value)
-                    note = note.partition("#")[2].strip()
-                    settings[ast.unparse(node.target)] = Setting(default, note)
+                    setting, default = ast.unparse(node.target), ast.unparse(node.value)
+                    end = node.value  # a comment may stand inside of parentheses
+                    note = lines[(end.end_lineno or 1) - 1][end.end_col_offset or 0 :]
+                    note = note.partition("#")[2].strip() or _comment_above(lines, node.lineno - 1)
+                    base_class = settings.get(setting, Setting(""))
+                    choices = _choices(node.annotation)
+                    settings[setting] = Setting(default, note or base_class.note, choices)
     return settings
+
+
+def _choices(annotation: ast.expr) -> tuple[str, ...]:
+    """The words that a setting can be, where its type lists them."""
+    if "Literal[" not in ast.unparse(annotation):
+        return ()
+    constants = [node for node in ast.walk(annotation) if isinstance(node, ast.Constant)]
+    return tuple(node.value for node in constants if isinstance(node.value, str))
+
+
+def _comment_above(lines: Sequence[str], at: int) -> str:
+    """The comment on whole lines directly above a line."""
+    comment: list[str] = []
+    while at > 0 and lines[at - 1].strip().startswith("#"):
+        at -= 1
+        comment.insert(0, lines[at].strip().lstrip("# "))
+    return " ".join(comment)
 
 
 def _find_class(where: str) -> tuple[type, str]:
     file, _, class_name = where.rpartition(":")
     if not file:
         if where.endswith(".py"):
-            module, name = _load_file(Path(where)), Path(where).stem
+            module, name = load_file(Path(where)), Path(where).stem
         else:
             _check_name(where, names("learners"), "learner")
             module, name = _built_in("learners", where), where
         return _only_learner(module, where), name
-    module = _load_file(Path(file)) if file.endswith(".py") else _import(file)
+    module = load_file(Path(file)) if file.endswith(".py") else _import(file)
     if not hasattr(module, class_name):
         classes = [n for n, v in vars(module).items() if isinstance(v, type)]
         hint = nearest(class_name, classes)
@@ -427,27 +502,41 @@ def _import(name: str) -> ModuleType:
         raise StreamgaugeError(f"The module {name} cannot be imported ({error}).") from error
 
 
-def _load_file(path: Path) -> ModuleType:
-    """Import a user's file under a unique module name, so that its classes can be pickled."""
+def load_file(path: Path) -> ModuleType:
+    """Import a user's file under a unique module name, so that its classes can be pickled. Its
+    folder is importable while it is loaded."""
     if not path.is_file():
         raise StreamgaugeError(f"There is no file {path}.")
-    # The name depends on the text, too: a file edited in a notebook session is another module.
-    text = str(path.resolve()).encode() + path.read_bytes()
-    name = f"streamgauge_user_{hashlib.blake2b(text).hexdigest()[:12]}"
+    importlib.invalidate_caches()
+    folder = path.resolve().parent
+    imports = user_code.Imports(folder).of(path)
+    # The name depends on the texts, too: a file edited in a notebook session is another module.
+    text = str(path.resolve()).encode() + path.read_bytes() + "".join(imports.texts()).encode()
+    name = f"{user_code.LOADED}{hashlib.blake2b(text).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
+    for stale in imports.stale():
+        file = getattr(sys.modules[stale], "__file__", None)
+        if stale not in sys.stdlib_module_names and (file is None or user_code.is_users(file)):
+            del sys.modules[stale]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    no_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(folder))
     try:
         spec.loader.exec_module(module)
+        imports.stale()  # remembers the texts that were loaded
     except Exception as error:
         del sys.modules[name]
         raise StreamgaugeError(
             f"{path} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = no_bytecode
     return module
 
 

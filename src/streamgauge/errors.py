@@ -12,6 +12,59 @@ class StreamgaugeError(Exception):
     """A problem that the user can fix, in one sentence. The command line exits with code 2."""
 
 
+class MissingPackage(StreamgaugeError, ModuleNotFoundError):
+    """An optional package is not installed; tools that expect an ImportError get one."""
+
+
+# Module of an optional package: the name of the package, and what `pip install` is given.
+PACKAGES = {
+    "torch": ("torch", "streamgauge[torch]"),
+    "PIL": ("Pillow", "streamgauge[images]"),
+    "s2geometry": ("s2geometry", "streamgauge[geo]"),
+    "h5py": ("h5py", "streamgauge[hdf5]"),
+    "optuna": ("Optuna", "streamgauge[tune]"),
+    "ray": ("Ray", "streamgauge[ray]"),
+    "fsspec": ("fsspec", "streamgauge[ray]"),
+    "pynvml": ("nvidia-ml-py", "streamgauge[energy]"),
+    "safetensors": ("safetensors", "streamgauge[weights]"),
+    "faiss": ("faiss", "streamgauge[knn]"),
+    "datasets": ("datasets", "streamgauge[hub]"),
+    "huggingface_hub": ("huggingface_hub", "streamgauge[hub]"),
+    "river": ("river", "streamgauge[river]"),
+    "sklearn": ("scikit-learn", "streamgauge[sklearn]"),
+    "tensorboard": ("TensorBoard", "streamgauge[tensorboard]"),
+    "mlflow": ("MLflow", "streamgauge[mlflow]"),
+    "sqlalchemy": ("SQLAlchemy", "streamgauge[mlflow]"),
+    "alembic": ("Alembic", "streamgauge[mlflow]"),
+    "wandb": ("wandb", "streamgauge[wandb]"),
+    "pandas": ("pandas", "pandas"),
+    "polars": ("polars", "polars"),
+    "duckdb": ("DuckDB", "duckdb"),
+    "avalanche": ("Avalanche", "avalanche-lib"),
+    "capymoa": ("CapyMOA", "capymoa"),
+    "lightning": ("Lightning", "lightning"),
+}
+
+
+@contextmanager
+def packages_for(purpose: str) -> Iterator[None]:
+    """A block that imports optional packages; if one is missing, the sentence says how to get it.
+
+    >>> with packages_for("Reading maps"):
+    ...     raise ModuleNotFoundError(name="PIL")
+    Traceback (most recent call last):
+    streamgauge.errors.MissingPackage: Reading maps needs Pillow: pip install 'streamgauge[images]'.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in PACKAGES:
+            raise
+        package, install = PACKAGES[module]
+        raise MissingPackage(f"{purpose} needs {package}: pip install '{install}'.") from None
+
+
 class Failures:
     """Collects the errors of several runs, so that one does not keep the others from running; at
     the end of the block they are raised as one.

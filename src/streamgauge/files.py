@@ -72,15 +72,19 @@ def temporary_path(path: Path) -> Path:
 def replace_synced(temporary: Path, path: Path) -> None:
     """Sync a complete temporary file or folder to disk and rename it to `path`."""
     if temporary.is_dir():
-        _sync_folder(temporary)
+        sync_folder(temporary)
     else:
         with open(temporary, "r+b") as file:
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
     os.replace(temporary, path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_file(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
     if os.name == "nt":  # Windows cannot open a folder
         return
     descriptor = os.open(folder, os.O_RDONLY)

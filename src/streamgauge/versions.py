@@ -20,9 +20,10 @@ VERSION = "0.2.0"
 # Prefix of old paths, prefix of new paths -> modules that kept their names; after a colon, what a
 # module makes. All since 0.2, to be removed in 0.4.
 _MOVED_TOGETHER = {
+    ("", "checks."): "conformance",
     ("", "cost."): "clock energy flops",
     ("", "models."): "features pretrain",
-    ("", "running."): "conformance evaluation lookahead loop profile reference runner",
+    ("", "running."): "evaluation lookahead loop profile reference runner",
     ("audit.", "history."): "durations intervals periods",
     ("cli_", "cli."): "data options suite tune",
     ("learners.", "learners.adaptive."): "adrep er_batch er_cosine polrs polrs_adrep",
@@ -32,6 +33,7 @@ _MOVED_TOGETHER = {
         "gdumb gss lwf mir overadapt rar replay_only rwalk scr"
     ),
     ("learners._", "learners.parts."): "contrast gradients losses population sgd",
+    ("running.", "checks."): "conformance",
     ("streams.", "streams.datasets."): "tinyimagenet",
     ("streams.", "streams.datasets.published:"): "cifar10 cifar100",
     ("streams.", "streams.named."): "_generate albums blobs cglm clear cloc elec2 markov",

@@ -48,7 +48,7 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
     folders = sorted(p.name for p in (tmp_path / "runs").iterdir())
     assert len(folders) == 4
     code, again, _ = call(*run)
-    assert again.count("complete already; nothing to do") == 4
+    assert again.count("is complete already (made 20") == 4
 
     code, out, _ = call("score", "runs", "--json")
     scored = json.loads(out)["runs"]

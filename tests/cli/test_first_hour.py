@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -118,9 +122,19 @@ def test_a_wrong_option_says_what_there_is(call: Any, words: Any, sentence: str)
 
 
 def test_a_wrong_option_of_another_command_lists_its_options(call: Any) -> None:
-    code, _, err = call("score", "--jsn")
+    code, _, err = call("diff", "--jsn")
     assert code == 2
-    assert "The options of `streamgauge score` are --help, --json." in err
+    assert "The options of `streamgauge diff` are --help, --json." in err
+
+
+def test_every_setting_has_a_sentence() -> None:
+    from streamgauge.catalogue import names, summary
+
+    for room in ("streams", "learners", "protocol"):
+        for name in names(room):
+            facts = summary(room, name)
+            without = [s for s in facts["settings"] if not facts["notes"].get(s)]
+            assert not without, (name, without)
 
 
 LEARNER = """
@@ -189,3 +203,67 @@ def test_list_explains_a_name(call: Any, name: str, expected: list[str]) -> None
     code, out, _ = call("list", name)
     assert code == 0
     assert all(text in out for text in expected), out
+
+
+def all_commands(command: Any, path: str = "") -> list[tuple[str, Any]]:
+    parts = getattr(command, "commands", {})
+    inner = [pair for name, part in parts.items() for pair in all_commands(part, f"{path} {name}")]
+    return [(path.strip(), command), *inner]
+
+
+def test_help_has_one_style(call: Any) -> None:
+    """Placeholders are words, not Python types; every default is shown in one way."""
+    from streamgauge.cli import app
+    from streamgauge.cli.help import build
+
+    for path, command in all_commands(build(app)):
+        code, out, _ = call(*path.split(), "--help")
+        assert code == 0
+        types = re.findall(r"<\w[^|>]*>|\b(?:TEXT|INTEGER|FLOAT)\b", out)
+        assert not types, (path, types)
+        brackets = re.findall(
+            r"(?<![\w=/])\[(?!default|required|x>=|stream\]|protocol\]|er\])[a-z][^\]]*\]", out
+        )
+        assert not brackets, (path, brackets)
+        for parameter in command.params:
+            if parameter.name == "show_completion":  # Typer's
+                continue
+            words = getattr(parameter, "help", "") or ""
+            assert parameter.hidden or words.endswith("."), (path, parameter.name)
+            assert not re.search(r"\b(it|its|them|so many|so long)\b", words), (path, words)
+
+
+def test_the_shell_completes_names() -> None:
+    code = "import sys; sys.argv = ['streamgauge']; from streamgauge.cli import main; main()"
+    variables = {
+        "_STREAMGAUGE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "streamgauge run --learner small=ma",
+        "COMP_CWORD": "3",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | variables
+    )
+    assert done.stdout.split() == ["small=majority"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter", "begun", "expected"),
+    [
+        ("run", "stream", "split_cifar10", ["split_cifar10", "split_cifar100"]),
+        ("cost", "learners", "ma", ["majority"]),
+        ("suite run", "name", "de", ["demo"]),
+        ("data info", "name", "cifar100", ["cifar100"]),
+        ("list", "what", "worst_w", ["worst_window"]),
+        ("tune", "objective", "online_a", ["online_accuracy"]),
+    ],
+)
+def test_each_kind_of_name_is_completed(
+    path: str, parameter: str, begun: str, expected: list[str]
+) -> None:
+    from streamgauge.cli import app
+    from streamgauge.cli.help import build
+
+    commands = dict(all_commands(build(app)))
+    (found,) = [p for p in commands[path].params if p.name == parameter]
+    context = type("Context", (), {"params": {}, "command": commands[path]})()
+    assert [item.value for item in found.shell_complete(context, begun)] == expected

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import streamgauge as sg
 from helpers import Spy, batch_of, build, same_log, small_stream
 from streamgauge import catalogue
+from streamgauge.checks import conformance
 from streamgauge.cost.flops import Affine, Meter, counting, part
 from streamgauge.learners.parts.replay_batch import (
     NONE,
@@ -20,7 +21,6 @@ from streamgauge.learners.parts.replay_batch import (
     next_of_other_classes,
 )
 from streamgauge.memory import Reservoir
-from streamgauge.running import conformance
 from streamgauge.running.loop import Loop
 from streamgauge.streams import Stream
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamgauge import catalogue
-from streamgauge.running.conformance import check_learner
+from streamgauge.checks.conformance import check_learner
 
 ROOT = Path(__file__).parents[2]
 

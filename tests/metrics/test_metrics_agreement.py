@@ -199,3 +199,40 @@ def test_score_of_a_log_with_late_labels_uses_their_times():
     found = m.score(SimpleNamespace(predictions=rows))
     for name, value in slow_kappas(pairs, known).items():
         assert found[name] == pytest.approx(value)
+
+
+# --- AUC -------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=1, max_size=40))
+def test_auc_is_the_share_of_ordered_pairs(cases):
+    positive, score = [case[0] for case in cases], [case[1] / 6 for case in cases]
+    pairs = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a, first in zip(score, positive, strict=True)
+        for b, second in zip(score, positive, strict=True)
+        if first and not second
+    ]
+    if pairs:
+        assert m.auc(positive, score) == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
+    else:
+        assert math.isnan(m.auc(positive, score))
+
+
+def test_auc_of_a_log_needs_two_classes():
+    rng = np.random.default_rng(0)
+    for classes in (2, 3):
+        scores = rng.dirichlet(np.ones(classes), 300)
+        label = rng.integers(0, 2, 300)  # the third class never comes, and is never the answer
+        prediction = scores[:, :2].argmax(1)
+        rows = np.arange(300)
+        table = {
+            "step": rows, "label": label, "prediction": prediction, "shift": np.zeros(300, int),
+            "confidence": scores[rows, prediction].astype(np.float32),
+            "logp": np.log(scores[rows, label]).astype(np.float32),
+        }  # fmt: skip
+        found = m.score(SimpleNamespace(predictions=table, evaluations={}, answers={}))
+        if classes == 2:
+            assert found["auc"] == pytest.approx(m.auc(label == 1, scores[:, 1]), abs=1e-6)
+        else:
+            assert "auc" not in found

@@ -77,6 +77,21 @@ def test_against_the_loops(curve, window):
     )
 
 
+@given(curves())
+def test_anytime_accuracy_over_all_tasks(curve):
+    """Task by task, then over tasks; accuracies on unseen tasks count."""
+    acc, task = np.nan_to_num(curve[0], nan=0.25), curve[1]
+    found = m.anytime_accuracy(acc, task, "capymoa")
+    for n in range(len(task)):
+        of_task = {}
+        for row in range(n + 1):
+            of_task.setdefault(task[row], []).append(sum(acc[row]) / acc.shape[1])
+        means = [sum(values) / len(values) for values in of_task.values()]
+        assert found[n] == pytest.approx(sum(means) / len(means), abs=1e-12)
+    if acc.shape[1] > 1:  # a missing accuracy is not left out
+        assert math.isnan(m.anytime_accuracy(curve[0], task, "capymoa")[0])
+
+
 def test_by_hand():
     acc = [[0.5, NAN], [0.9, NAN], [0.3, 0.4], [0.6, 0.8]]
     task = [0, 0, 1, 1]

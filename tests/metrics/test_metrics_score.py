@@ -149,7 +149,11 @@ def test_score_of_a_class_incremental_run():
         "average_accuracy": m.average_accuracy(a)[2],
         "average_forgetting": m.average_forgetting(a)[2],
         "average_forgetting_first": m.average_forgetting(a, "first", "all")[2],
+        "average_accuracy_continuum": m.average_accuracy(a, "continuum")[2],
         "backward_transfer": m.backward_transfer(a)[2],
+        "backward_transfer_capymoa": m.backward_transfer(a, "capymoa")[2],
+        "forward_transfer_capymoa": m.forward_transfer(a, None, "capymoa")[2],
+        "forward_transfer_continuum": m.forward_transfer(a, None, "continuum")[2],
         "forward_transfer": m.forward_transfer(a, truth["untrained"])[2],
         "rescaled_accuracy": m.rescaled_accuracy(a, classes)[2],
         "rescaled_forgetting": m.rescaled_forgetting(a, classes)[2],
@@ -391,7 +395,24 @@ def test_the_page_explains_every_score_and_nothing_else():
     photos.answers["position"][-1] = len(online)  # after the last sample of the stream
     photos.jobs = {"flops": np.ones(1)}
     recovering, _ = class_incremental(seed=1)
+    whole, truth = class_incremental(unseen=True)  # all tasks at every evaluation
+    kept = np.asarray(whole.evaluations["split"]) == "test"
+    whole.evaluations = {k: np.asarray(v)[kept] for k, v in whole.evaluations.items()}
+    over_all = np.mean(truth["a"])
+    assert m.score(whole)["anytime_accuracy_capymoa"] == pytest.approx(over_all)
+    half = np.full(4, 0.5)
+    two = {"step": np.arange(4), "label": np.arange(4) % 2, "prediction": np.zeros(4, int),
+           "shift": np.zeros(4, int), "confidence": half, "logp": np.log(half)}  # fmt: skip
+    two_classes = SimpleNamespace(predictions=two, evaluations={}, answers={})
     scored = [m.score(log, classes=c) for log, c in (
-        (photos, None), (tasks, [5, 10, 15]), (recovering, [5, 10, 15]))]  # fmt: skip
+        (photos, None), (tasks, [5, 10, 15]), (recovering, [5, 10, 15]), (whole, None),
+        (two_classes, None))]  # fmt: skip
     printed = {re.sub(r"(near_future_\w+)@\d+", r"\1@S", name) for s in scored for name in s}
     assert printed == explained_names()
+
+
+def test_list_explains_every_score(call):
+    for name in explained_names():
+        code, out, _ = call("list", name)
+        assert (code, out.startswith(f"{name} (metric)\n")) == (0, True), name
+        assert len(out.split("\n")[1].strip()) > 30

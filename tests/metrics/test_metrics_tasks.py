@@ -292,12 +292,33 @@ def test_forward_and_backward_transfer(a, data):
         assert backward[k - 1] == pytest.approx(BWT, abs=1e-12)
 
 
+@given(matrices)
+def test_transfer_as_two_libraries_define_it(a):
+    """Loops over all pairs, on the tasks up to each k."""
+    forward, backward = m.forward_transfer(a, None, "capymoa"), m.backward_transfer(a, "capymoa")
+    plain, average = m.forward_transfer(a, None, "continuum"), m.average_accuracy(a, "continuum")
+    for k in range(len(a)):
+        above = [a[i][j] for j in range(k + 1) for i in range(k + 1) if i < j]
+        below = [a[i][j] - a[j][j] for j in range(k + 1) for i in range(k + 1) if i > j]
+        seen = [a[i][j] for i in range(k + 1) for j in range(i + 1)]
+        assert average[k] == pytest.approx(sum(seen) / len(seen), abs=1e-12)
+        if k == 0:
+            assert np.isnan([forward[0], backward[0], plain[0]]).all()
+            continue
+        assert forward[k] == pytest.approx(sum(above) / len(above), abs=1e-12)
+        assert backward[k] == pytest.approx(sum(below) / len(below), abs=1e-12)
+        assert plain[k] == pytest.approx(sum(a[i - 1][i] for i in range(1, k + 1)) / k, abs=1e-12)
+    np.testing.assert_allclose(m.backward_transfer(lower(a), "capymoa"), backward)
+
+
 def test_forward_transfer_says_what_is_missing():
     full = np.full((3, 3), 0.5)
     with pytest.warns(m.UndefinedMetric, match="no baseline"):
         assert np.isnan(m.forward_transfer(full, None)).all()
     with pytest.warns(m.UndefinedMetric, match="not evaluated before it was trained"):
         assert np.isnan(m.forward_transfer(lower(full), [0.1, 0.1, 0.1])).all()
+    with pytest.warns(m.UndefinedMetric, match="not evaluated before it was trained"):
+        assert np.isnan(m.forward_transfer(lower(full), None, "capymoa")).all()
     with pytest.warns(m.UndefinedMetric, match="baseline of a task is missing"):
         assert np.isnan(m.forward_transfer(full, [0.1, 0.1, NAN])[2])
     with warnings.catch_warnings():

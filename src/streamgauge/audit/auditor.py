@@ -113,6 +113,18 @@ class Audit:
         """The results in paragraphs; the first answers the question of the audit."""
         return list(paragraphs(self).values())
 
+    def _repr_html_(self) -> str:
+        from streamgauge.audit.terminal import columns_line, tables
+        from streamgauge.pages import notebook_table, notebook_text
+
+        sentences = [columns_line(self), *self.words, *(f"Note: {note}" for note in self.notes)]
+        return "".join(
+            [
+                notebook_text(f"Audit of {self.name}", sentences),
+                *(notebook_table(table.title, table.head, table.rows) for table in tables(self)),
+            ]
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The result as numbers, lists and strings, for JSON."""
         content = {

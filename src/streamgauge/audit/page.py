@@ -40,23 +40,23 @@ PARTS = "Parts are too short for intervals of their own; the intervals above are
 
 def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
     """The page, ready to be written; `gates` are conditions and whether each holds."""
-    said, shown = paragraphs(audit), {table.title: _table(table) for table in tables(audit)}
+    text, shown = paragraphs(audit), {table.title: _table(table) for table in tables(audit)}
     blocks: list[Block] = [Text(columns_line(audit))]
     for condition, failed in gates:
         result = "it holds, so the gate fails" if failed else "it does not hold"
         sentence = f"Condition “{condition}”: {result}."
         blocks.append(Text(sentence, "failure") if failed else sentence)
-    blocks.append(said["answer"])
+    blocks.append(text["answer"])
     blocks += [Text(f"Note: {note}") for note in audit.notes]
     sections: dict[str, list[Block | None]] = {
         "What past labels predict, and what the answers add": [
-            said.get("history"), *_bits_figures(audit),
+            text.get("history"), *_bits_figures(audit),
             shown.get(BITS), shown.get(EXPERTS), shown.get(BITS_BY_SHIFT)],
         "Accuracy": [
-            said["accuracy"], said.get("repeats"), said.get("inputs"), _over_time(audit),
+            text["accuracy"], text.get("repeats"), text.get("inputs"), _over_time(audit),
             shown.get(LEVELS)],
         "From which shift on past labels no longer help": [
-            said["shift"], _excess(audit), shown.get(ADVANTAGE), said.get("future"),
+            text["shift"], _excess(audit), shown.get(ADVANTAGE), text.get("future"),
             _by_shift(audit), shown.get(FUTURES), shown.get(WINDOWS)],
     }  # fmt: skip
     for title, content in sections.items():

@@ -114,7 +114,7 @@ def select_shift(
     forecaster of the family, not only for the chosen one: it is the largest of theirs. No
     correction for several shifts or forecasters is needed, since all must pass
     (intersection-union test). ``shift`` is None where this cannot be shown; ``reason``,
-    ``not_excluded`` and ``more`` then say what can be said. ``estimate`` with ``low`` and ``high``
+    ``not_excluded`` and ``more`` then hold what is known. ``estimate`` with ``low`` and ``high``
     is the shift at which the excess itself falls below the tolerance, with a 95 % interval by
     inversion of the pointwise intervals.
 

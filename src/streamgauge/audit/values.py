@@ -83,7 +83,7 @@ def values_of(audit: Audit) -> dict[str, float]:
 
 
 def more_rows(values: dict[str, float]) -> float:
-    """Rows, beside those of the log, after which the added bits would be decided.
+    """Rows, in addition to those of the log, after which the added bits would be decided.
 
     Blocks grow with the rows, and half-widths of intervals fall with their square root.
     """

@@ -1,8 +1,8 @@
 """The result of an audit in sentences.
 
 A sentence is data: a condition over the values of an audit, in the language of ``--fail-if``, and a
-template. Of every group of sentences the first whose condition is true is said. `docs/audit.md` has
-the same table.
+template. Of every group of sentences the first whose condition is true is printed. `docs/audit.md`
+has the same table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORD = (
 
 
 class Sentence(NamedTuple):
-    """One sentence of a group; ``condition`` is empty where it is said if no other one is."""
+    """One sentence of a group; ``condition`` is empty where it is printed if no other one is."""
 
     section: str
     """Sentences of one section form a paragraph."""
@@ -221,7 +221,7 @@ SENTENCES = (
 
 # Answers that an interval leaves open: more rows settle them.
 UNDECIDED = ("cannot tell: placebo", "cannot tell: wide interval")
-# Those about inputs are said once per way of searching neighbours.
+# Those about inputs are printed once per way of searching neighbours.
 ABOUT_LOG = tuple(s for s in SENTENCES if s.section != "inputs")
 
 
@@ -244,7 +244,7 @@ class Findings:
         return "" if name == "no predictions" else name
 
     def chosen(self, among: Sequence[Sentence] = ABOUT_LOG) -> list[Sentence]:
-        """The sentences that are said: of each group the first whose condition is true."""
+        """The sentences that are printed: of each group the first whose condition is true."""
         chosen: dict[str, Sentence] = {}
         values = dict(self.values)
         for sentence in among:

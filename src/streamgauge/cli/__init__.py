@@ -17,6 +17,8 @@ import typer
 
 from streamgauge.cli.audits import audit
 from streamgauge.cli.data import data, drift
+from streamgauge.cli.exports import export
+from streamgauge.cli.help import build
 from streamgauge.cli.live import live
 from streamgauge.cli.methods import check, cost, list_, pretrain
 from streamgauge.cli.options import no_settings
@@ -24,14 +26,13 @@ from streamgauge.cli.runs import diff, report, resume, run, score
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.versions import VERSION
 
 app = typer.Typer(
     help="Measure how well a model learns from a live stream, and whether the number can be "
     "believed.\n\nStart here:  streamgauge demo",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,6 +48,7 @@ for command in (
     resume,
     score,
     report,
+    export,
     diff,
     drift,
 ):
@@ -81,9 +83,11 @@ def main() -> None:
     """Entry point: errors a user can mend become one sentence and exit code 2."""
     try:
         words, settings = split_settings(sys.argv[1:])
-        words, short = _split_short(words)
+        command = build(app)
+        words, short = _split_short(words, command)
         settings |= short
-        code = app(args=words or ["--help"], obj=settings, standalone_mode=False)
+        with packages_for("This command"):
+            code = command(args=words or ["--help"], obj=settings, standalone_mode=False)
     except StreamgaugeError as error:
         _complain(str(error))
         code = 2
@@ -134,12 +138,11 @@ def split_settings(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
     return words, settings
 
 
-def _split_short(words: list[str]) -> tuple[list[str], dict[str, str]]:
+def _split_short(words: list[str], command: Any) -> tuple[list[str], dict[str, str]]:
     """Take options that a command does not have out of its words: they may be settings of its
     learner, such as `--lr 0.1`. A missing value is ""."""
     if not words or words[0] not in SHORT_SETTINGS:
         return words, {}
-    command: Any = typer.main.get_command(app)
     known = _option_names(command.commands[words[0]])
     kept, short, rest = words[:1], {}, words[1:]
     while rest:

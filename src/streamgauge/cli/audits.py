@@ -42,7 +42,9 @@ class AuditOptions:
     )
     label_delay: Annotated[
         str | None,
-        typer.Option(help="How late labels become known: a number of samples, or a time (3d)."),
+        typer.Option(
+            help="Delay until a label becomes known: a number of samples, or a time such as 3d [0]."
+        ),
     ] = None
     logp: Annotated[
         str | None, column_option("the natural log of the probability of the true label")
@@ -52,51 +54,68 @@ class AuditOptions:
     )
     step: Annotated[
         str | None,
-        typer.Option(help="Samples whose labels arrive together, or the column of the step."),
+        typer.Option(
+            help="Number of samples whose labels arrive together, or name of the column that "
+            "numbers the steps."
+        ),
     ] = None
     features: Annotated[
-        list[str] | None, typer.Option("--feature", help="Column of an input feature; repeatable.")
+        list[str] | None,
+        typer.Option("--feature", help="Column with an input feature; may be given several times."),
     ] = None
     shifts: Annotated[
-        str | None, typer.Option(help="Shifts to examine, in samples or durations: 0,100,1h,1d.")
+        str | None,
+        typer.Option(
+            help="Shifts to examine, in samples or as times: 0,100,1h,1d [chosen by the length of "
+            "the log]."
+        ),
     ] = None
     every: Annotated[
-        str | None, typer.Option(help="Time between samples (30m) where the log has no times.")
+        str | None,
+        typer.Option(help="Time between two samples, such as 30m, if the log has no times."),
     ] = None
     ties: Annotated[
         str,
-        typer.Option(help="How blind breaks ties: recent, smallest, or evalocl (as published)."),
+        typer.Option(
+            help="How `blind` breaks ties: by the most recent label, the smallest label, or as the "
+            "published code (evalocl)."
+        ),
     ] = "recent"
     tolerance: Annotated[
         float,
         typer.Option(
-            min=0, help="Advantage of past labels that counts as none (0.02 is two points)."
+            min=0, help="Advantage of past labels that counts as no advantage; 0.02 is two points."
         ),
     ] = 0.02
     margin: Annotated[float | None, typer.Option(hidden=True)] = None
     tolerance_bits: Annotated[
-        float, typer.Option(min=0, help="Bits per sample added by answers that count as none.")
+        float,
+        typer.Option(min=0, help="Bits per sample from the answers that count as no information."),
     ] = 0.02
     placebo: Annotated[
         bool,
         typer.Option(
             "--placebo",
-            help="Run folders only: run the learner again with permuted inputs, and compare.",
+            help="Run folders only: run the learner again with permuted inputs and compare the "
+            "results.",
         ),
     ] = False
     sort: Annotated[bool, typer.Option(help="Sort the rows by time before the audit.")] = False
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help="Exit with code 1 if this condition is true; repeatable."),
+        typer.Option(
+            help="Exit with code 1 if this condition is true; may be given several times."
+        ),
     ] = None
-    report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None
+    report: Annotated[Path | None, typer.Option(help="HTML page to write.")] = None
 
 
 @expand_options
 def audit(
     context: typer.Context,
     log: Annotated[
-        Path, typer.Argument(help="CSV, ARFF, Parquet, Arrow, NPZ, JSON lines, or a run folder.")
+        Path,
+        typer.Argument(help="Table (CSV, ARFF, Parquet, Arrow, NPZ or JSON lines) or run folder."),
     ],
     options: AuditOptions,
     on: On = "local",
@@ -106,8 +125,8 @@ def audit(
 ) -> None:
     """Audit a log: does the model use its input beyond what past labels predict?
 
-    Works on the log of any system: a column of labels is enough, predictions are better. With
-    --placebo the second run is stored next to the first.
+    The log can come from any system: a column of labels is enough, predictions are better. With
+    --placebo, the second run is stored next to the first.
 
     Examples:
 

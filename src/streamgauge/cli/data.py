@@ -24,10 +24,12 @@ data = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="A data set; `streamgauge data list` shows them.")]
+Name = Annotated[str, typer.Argument(help="Name of a data set; `streamgauge data list` shows all.")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(help="Folder of data sets [$STREAMGAUGE_DATA, or your user data folder]."),
+    typer.Option(
+        help="Folder of the data sets [$STREAMGAUGE_DATA, or the data folder of your user]."
+    ),
 ]
 
 
@@ -43,48 +45,57 @@ def _help(context: typer.Context) -> None:
 class ClassesOptions:
     """Options of `run_classes`, by its names."""
 
-    out: Annotated[Path, typer.Option(help="File for the classes.")] = Path("classes.json")
-    use: Annotated[Path | None, typer.Option(help="Use the classes of this file; build none.")] = (
-        None
-    )
-    labels: Annotated[
-        Path | None, typer.Option(help="Write labelled points: .parquet, .csv or .npy.")
+    out: Annotated[Path, typer.Option(help="File to write the classes to.")] = Path("classes.json")
+    use: Annotated[
+        Path | None, typer.Option(help="Use the classes in this file instead of making new ones.")
     ] = None
-    report: Annotated[Path | None, typer.Option(help="Write a page with a map here.")] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the points with their labels to this file: .parquet, .csv or .npy."
+        ),
+    ] = None
+    report: Annotated[Path | None, typer.Option(help="HTML page with a map to write.")] = None
     preparation: Annotated[
-        float, typer.Option(help="Share of the points, the earliest, to build from.")
+        float,
+        typer.Option(help="Share of the points, the earliest, that the classes are made from."),
     ] = 0.05
-    split_above: Annotated[
-        int, typer.Option(help="Divide a cell while it holds more points than this.")
-    ] = 10_000
+    split_above: Annotated[int, typer.Option(help="Divide cells with more points than this.")] = (
+        10_000
+    )
     keep_from: Annotated[int, typer.Option(help="Drop cells with fewer points than this.")] = 50
-    max_level: Annotated[int, typer.Option(help="Never divide a cell of this level.")] = 30
+    max_level: Annotated[int, typer.Option(help="Do not divide cells of this S2 level.")] = 30
     latitude: Annotated[str | None, shared.column_option("latitudes")] = None
     longitude: Annotated[str | None, shared.column_option("longitudes")] = None
     time: Annotated[str | None, shared.column_option("times")] = None
     user: Annotated[str | None, shared.column_option("users")] = None
     keep: Annotated[
-        list[str] | None, typer.Option(help="Another column to write with labels; repeatable.")
+        list[str] | None,
+        typer.Option(help="Another column to write with the labels; may be given several times."),
     ] = None
     calendar: Annotated[
-        bool, typer.Option("--calendar", help="Write time of day, week and year with labels.")
+        bool, typer.Option("--calendar", help="Write time of day, week and year with the labels.")
     ] = False
-    threads: Annotated[int | None, typer.Option(help="CPU threads [all].")] = None
+    threads: Annotated[int | None, typer.Option(help="Number of CPU threads [all].")] = None
 
 
 @data.command()
 @shared.expand_options
 def classes(
     table: Annotated[
-        Path, typer.Argument(help="CSV, ARFF, Parquet, NPZ, JSON lines, or .npy files.")
+        Path,
+        typer.Argument(
+            help="Table of points: CSV, ARFF, Parquet, NPZ, JSON lines, or a folder of .npy files."
+        ),
     ],
     options: ClassesOptions,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Make classes of places: S2 cells, small where there are many points.
+    """Make classes of places: S2 cells, smaller where there are more points.
 
-    As the CLOC paper does: divide a cell while it holds more than 10,000 points of the first 5 %,
-    drop cells of fewer than 50. Points in no class are dropped and counted.
+    As in the CLOC paper, a cell is divided while more than 10,000 points of the first 5 % are in
+    it, and cells with fewer than 50 points are dropped. Points without a class are dropped and
+    counted.
 
     Examples:
 
@@ -110,16 +121,27 @@ def classes(
 class DriftOptions:
     """Options of `stream_drift` and `table_drift`, by their names."""
 
-    periods: Annotated[int | None, typer.Option(help="Periods of equally many samples.")] = None
+    periods: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of periods; each has equally many samples [10, fewer for short streams]."
+        ),
+    ] = None
     shown: Annotated[
-        int | None, typer.Option("--period", help="The one to draw [the middle one].")
+        int | None, typer.Option("--period", help="Number of the period to draw [the middle one].")
     ] = None
     gap: Annotated[
-        int | None, typer.Option(help="Samples between learnt and tested [correlation length].")
+        int | None,
+        typer.Option(
+            help="Samples left out between training and test blocks [correlation length of the "
+            "labels]."
+        ),
     ] = None
-    samples: Annotated[int, typer.Option(help="At most so many for each model.")] = 20_000
+    samples: Annotated[int, typer.Option(help="Largest number of training samples per model.")] = (
+        20_000
+    )
     chance: Annotated[float, typer.Option(help="Rate of false alarms.")] = 0.01
-    seed: Annotated[int, typer.Option(help="Of the samples and permutations drawn.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the sampling and of the permutations.")] = 0
 
 
 @data.command("shift", help="The old name of `streamgauge drift`.")
@@ -127,28 +149,35 @@ class DriftOptions:
 def drift(
     context: typer.Context,
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, ARFF, Parquet, NPZ or JSON lines, a label per row.")
+        Path | None,
+        typer.Argument(help="Table with one label per row: CSV, ARFF, Parquet, NPZ or JSON lines."),
     ] = None,
-    stream: Annotated[str | None, typer.Option(help="Or a stream: its name, or FILE.py.")] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            help="Stream to test instead of a table: a name, your data (mine.csv, a folder, ...) "
+            "or FILE.py."
+        ),
+    ] = None,
     label: Annotated[str | None, shared.column_option("labels")] = None,
     time: Annotated[str | None, shared.column_option("times")] = None,
     feature: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the input, or an NPZ array; repeatable [all that a stream of the table"
-            " takes]; none for labels alone."
+            help="Column with an input, or NPZ array; may be given several times; none: labels "
+            "alone [all that a stream of the table uses]."
         ),
     ] = None,
     *,
     options: DriftOptions,
-    report: Annotated[Path | None, typer.Option(help="Write a page with a picture here.")] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML page with a figure to write.")] = None,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Test whether a stream drifts: a model of one period against one of the whole range.
+    """Test whether a stream drifts: compare models of single periods on all periods.
 
-    As Figure 2 of the CLOC paper, with a test. Settings of a stream are --stream.X. The inputs of a
-    table are those of `--stream TABLE`, so both give one answer; without inputs the models know
-    only how frequent each class was.
+    The figure is that of the CLOC paper (Figure 2); a permutation test is added. Settings of a
+    stream are --stream.X. The inputs of a table are those of `--stream TABLE`, so both give the
+    same answer. Without inputs the models use class frequencies only.
 
     Examples:
 
@@ -165,7 +194,7 @@ def drift(
     from streamgauge.drift.page import drift_page, method_text
 
     if (table is None) == (stream is None):
-        raise StreamgaugeError("Name one thing to look at: a table, or --stream NAME.")
+        raise StreamgaugeError("Give one of the two: a table, or --stream NAME.")
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
@@ -224,7 +253,7 @@ def stream_of(name: str, context: typer.Context) -> Stream:
 
 @data.command("list")
 def list_(data_folder: DataFolder = None, as_json: shared.AsJson = False) -> None:
-    """List the known data sets, and which of them are on this machine.
+    """List all data sets, and show which of them are on this machine.
 
     Example:
 
@@ -268,10 +297,13 @@ def add(
     name: Name,
     path: Annotated[Path, typer.Argument(help="Local folder, archive or file.")],
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the images, if it is not that of the metadata.")
+        Path | None, typer.Option(help="Folder of the images, if the metadata are in another one.")
     ] = None,
     other_contents: Annotated[
-        bool, typer.Option("--other-contents", help="Accept another checksum, and record it.")
+        bool,
+        typer.Option(
+            "--other-contents", help="Accept files with another checksum, and record the checksum."
+        ),
     ] = False,
     data_folder: DataFolder = None,
 ) -> None:
@@ -349,23 +381,33 @@ def info(
 @data.command()
 def pack(
     context: typer.Context,
-    stream: Annotated[str, typer.Option(help="Stream to pack: its name, or FILE.py.")],
+    stream: Annotated[
+        str,
+        typer.Option(
+            help="Stream to pack: a name, your data (a folder, mine.csv, ...) or FILE.py."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the shards, empty or unfinished.")],
     form: Annotated[
         str,
         typer.Option(
-            help="kept (image files as they are), jpeg (resized, as JPEG), array (plain pixels or"
-            " numbers), or auto: kept where there are image files, array elsewhere."
+            help="kept (image files unchanged), jpeg (resized, as JPEG), array (plain pixels or "
+            "numbers), or auto: kept if there are image files, else array."
         ),
     ] = "auto",
     size: Annotated[int, typer.Option(help="Pixels per side; 0: as in the stream.")] = 0,
-    quality: Annotated[int, typer.Option(help="JPEG quality of --form jpeg, 1 to 95.")] = 90,
-    shard: Annotated[int, typer.Option(help="Samples per shard; 0: by size in bytes.")] = 0,
+    quality: Annotated[int, typer.Option(help="JPEG quality for --form jpeg, 1 to 95.")] = 90,
+    shard: Annotated[int, typer.Option(help="Samples per shard; 0: chosen by size in bytes.")] = 0,
     on_bad: Annotated[
-        str, typer.Option(help="A bad image stops the packing (fatal) or is left out (skip).")
+        str,
+        typer.Option(help="What a bad image does: stop the packing (fatal) or be left out (skip)."),
     ] = "fatal",
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes [one per core]; the result is the same.")
+        int | None,
+        typer.Option(
+            help="Number of worker processes; the result does not depend on the number [one per "
+            "core]."
+        ),
     ] = None,
     as_json: shared.AsJson = False,
 ) -> None:

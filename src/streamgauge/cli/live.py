@@ -8,52 +8,66 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from streamgauge.cli.options import Device, Out, learner_settings, settings_of
+from streamgauge.cli.options import Device, Out, TrustPickle, learner_settings, settings_of
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import RUNS, coerce
 
 
 def live(
     context: typer.Context,
-    learner: Annotated[str, typer.Option(help="NAME or FILE.py:Class.")],
-    stream: Annotated[str | None, typer.Option(help="Stream to reveal by the wall clock.")] = None,
+    learner: Annotated[str, typer.Option(help="Learner: a name or FILE.py:Class.")],
+    stream: Annotated[
+        str | None,
+        typer.Option(help="Stream to reveal by the wall clock: a name, your data or FILE.py."),
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Samples per second.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Stop after so long; --find-rate after 120 at the latest.")
+        float | None,
+        typer.Option(
+            help="Stop after this time; --find-rate stops after 120 seconds at the latest."
+        ),
     ] = None,
     find_rate: Annotated[
-        bool, typer.Option("--find-rate", help="Find the highest rate it keeps up with.")
+        bool,
+        typer.Option("--find-rate", help="Find the highest rate at which the learner keeps up."),
     ] = False,
     port: Annotated[
-        int | None, typer.Option(help="Serve HTTP on this loopback port; 0 = any.")
+        int | None, typer.Option(help="Serve HTTP on this loopback port; 0: any free port.")
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Serve JSON lines on stdin.")] = False,
-    shape: Annotated[str | None, typer.Option(help="Of one served input, such as 3,32,32.")] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Classes that served labels may have.")
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Serve JSON lines on stdin and stdout.")
+    ] = False,
+    shape: Annotated[
+        str | None, typer.Option(help="Shape of one served input, such as 3,32,32.")
     ] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes of served labels.")] = None,
     inputs: Annotated[
-        str, typer.Option(help="Of a served stream: float32 as they are, or uint8 for pixels.")
+        str, typer.Option(help="Type of served inputs: float32 (unchanged) or uint8 (pixels).")
     ] = "float32",
     scale: Annotated[
-        str, typer.Option(help="Of served vectors: none, or online to standardise them.")
+        str, typer.Option(help="Scaling of served vectors: none, or online (standardised).")
     ] = "none",
-    batch: Annotated[int, typer.Option(help="Served labels that make a step.")] = 10,
-    shifts: Annotated[str, typer.Option(help="Near-future shifts in samples, such as 100.")] = "",
+    batch: Annotated[int, typer.Option(help="Number of served labels per training step.")] = 10,
+    shifts: Annotated[
+        str, typer.Option(help="Near-future shifts in samples, such as 100 [none].")
+    ] = "",
     snapshots: Annotated[
-        int, typer.Option(help="Versions kept at a time to answer for --shifts.")
+        int, typer.Option(help="Number of model versions kept in memory to answer for --shifts.")
     ] = 4,
-    trainer: Annotated[str, typer.Option(help="process or thread.")] = "process",
+    trainer: Annotated[
+        str, typer.Option(help="Where training runs: in a process or in a thread.")
+    ] = "process",
     hang: Annotated[
-        float | None, typer.Option(help="Seconds on one batch after which a trainer is restarted.")
+        float | None, typer.Option(help="Restart the trainer after this time on one batch.")
     ] = None,
     out: Out = Path(RUNS),
     device: Device = "auto",
+    trust_pickle: TrustPickle = False,
 ) -> None:
-    """Gauge a learner in real time: answers are given while training runs in parallel.
+    """Measure a learner in real time: it answers while training runs in parallel.
 
-    Settings are --stream.X and --LEARNER.X. A stream of one's own service comes over HTTP on
-    loopback or as JSON lines; docs/live.md shows the messages.
+    Settings are --stream.X and --LEARNER.X. Without --stream, your own service sends samples and
+    labels over HTTP on loopback or as JSON lines; docs/live.md shows the messages.
 
     Examples:
 
@@ -87,7 +101,8 @@ def live(
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
         how = coerce(scale, Literal["none", "online"], "--scale")
-        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, scale=how, **options)
+        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, scale=how,
+                    trust_pickle=trust_pickle, **options)  # fmt: skip
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
     if stream is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,13 +25,13 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="streams, learners, protocol or all; or the name of a learner, stream, metric or"
-            " suite."
+            help="streams, learners, protocol or all; or the name of a learner, stream, metric or "
+            "suite."
         ),
     ] = "all",
     as_json: AsJson = False,
 ) -> None:
-    """List the streams and learners there are, or explain one by its name.
+    """List streams and learners, or explain a learner, stream, metric or suite.
 
     Examples:
 
@@ -43,7 +44,7 @@ def list_(
     from streamgauge.catalogue import names, summary
 
     rooms = ("streams", "learners", "protocol")
-    if what not in (*rooms, "all"):
+    if what not in (*rooms, "all") or (what == "protocol" and not as_json):
         facts = _explained(what)
         print_json(facts) if as_json else print(_explanation(facts))
         return
@@ -75,10 +76,19 @@ def list_(
 def _explained(name: str) -> dict[str, Any]:
     """What a learner, stream, metric or suite is, with an example and its page."""
     from streamgauge import metrics
-    from streamgauge.catalogue import names, summary
+    from streamgauge.bridges.named import prefix_of
+    from streamgauge.catalogue import foreign_summary, names, summary
     from streamgauge.suites import spec as suites
 
+    if prefix_of(name):
+        example = f"streamgauge run --stream blobs --learner {name}"
+        facts = foreign_summary(name)
+        return {"kind": "learner", **facts, "example": example, "page": "docs/bridges.md"}
     plain = name.partition("@")[0]
+    if name == "protocol":
+        example = "streamgauge run --stream albums --learner er --protocol.shifts 200"
+        facts = summary("protocol", name)
+        return {"kind": "protocol", **facts, "example": example, "page": "docs/loop.md"}
     if plain in names("learners"):
         page = f"docs/methods/{plain}.md"
         example = f"streamgauge run --stream albums --learner {name}"
@@ -87,7 +97,8 @@ def _explained(name: str) -> dict[str, Any]:
         facts = summary("streams", name)
         path = " --stream.path PATH" if "path" in facts["settings"] else ""
         page = "docs/your_data.md" if path else "docs/streams.md"
-        example = f"streamgauge run --stream {name}{path} --learner er"
+        where = "openml:151" if name == "openml" else f"{name}{path}"
+        example = f"streamgauge run --stream {where} --learner er"
         return {"kind": "stream", **facts, "example": example, "page": page}
     if name in suites.names():
         about = suites.read(name)
@@ -95,10 +106,7 @@ def _explained(name: str) -> dict[str, Any]:
         example = f"streamgauge suite run {name}"
         return {"kind": "suite", "name": name, "what": what, "example": example,
                 "page": "docs/suites.md"}  # fmt: skip
-    measure = getattr(metrics, plain, None) if plain in metrics.__all__ else None
-    if measure is not None and inspect.isfunction(measure):
-        text = inspect.getdoc(measure) or ""
-        what = " ".join(text.partition(">>>")[0].split())
+    if what := metrics.meaning(name):
         return {"kind": "metric", "name": name, "what": what,
                 "example": "streamgauge score runs/", "page": "docs/metrics.md"}  # fmt: skip
     known = ["streams", "learners", "protocol", "all", *names("learners"), *names("streams")]
@@ -108,14 +116,19 @@ def _explained(name: str) -> dict[str, Any]:
 
 
 def _explanation(facts: dict[str, Any]) -> str:
-    owner = {"stream": "stream", "learner": facts["name"]}.get(facts["kind"], "")
+    owner = "stream" if facts["kind"] == "stream" else facts["name"]
     lines = [f"{facts['name']} ({facts['kind']})", f"  {facts['what']}", ""]
-    if "source" in facts:
+    if "library" in facts:
+        lines += [f"  of {facts['library']}; cost in seconds: FLOPs are unknown", ""]
+    elif "source" in facts:
         lines += [f"  from {facts['source']}; cost, er = 1: {facts['cost']}", ""]
     notes = facts.get("notes", {})
     for setting, default in facts.get("settings", {}).items():
-        note = f"  {notes[setting]}" if setting in notes else ""
-        lines.append(f"  --{owner}.{setting} {default}{note}")
+        choices = ", ".join(facts.get("choices", {}).get(setting, ()))
+        note = "; ".join(
+            filter(None, (notes.get(setting, "").rstrip("."), choices and f"one of {choices}"))
+        )
+        lines.append(f"  --{owner}.{setting} {default}  {note}")
     lines += [""] * bool(facts.get("settings"))
     if facts.get("presets"):
         lines += [f"  presets: {', '.join(facts['name'] + '@' + p for p in facts['presets'])}"]
@@ -123,32 +136,153 @@ def _explanation(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+Answers = Literal[
+    "auto",
+    "classes",
+    "scores",
+    "probabilities",
+    "log-probabilities",
+    "label-log-probabilities",
+]
+
+
 def check(
     context: typer.Context,
-    learner: Annotated[str, typer.Argument(help="FILE.py:Class, or the name of a learner.")],
+    learner: Annotated[str | None, typer.Argument(help="Learner: FILE.py:Class or a name.")] = None,
+    loop: Annotated[
+        str | None,
+        typer.Option(help="Loop to test for leaks: FILE.py:FUNCTION or a learner (docs/check.md)."),
+    ] = None,
     stream: Annotated[
         str | None,
         typer.Option(
-            help="Stream whose samples are used, or images, or vectors (both generated) [images; "
-            "vectors if the learner does not use torch or cannot take images]."
+            help="Stream whose samples are used: a name, your data or FILE.py; images or vectors: "
+            "generated samples [images; vectors for a loop, and if the learner does not use torch "
+            "or cannot take images]."
         ),
     ] = None,
+    samples: Annotated[int, typer.Option(min=8, help="With --loop: samples per run.")] = 300,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --loop: samples per batch [10, or the stream's]."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="With --loop: seed of the streams.")] = 0,
+    seconds: Annotated[
+        float, typer.Option(help="With --loop: time for all checks; more time, more pairs.")
+    ] = 20,
+    answers: Annotated[
+        Answers, typer.Option(help="With --loop: form of the answers; auto: by shape and values.")
+    ] = "auto",
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="With --loop: difference of scores that counts as none.")
+    ] = 0.0,
+    length_known: Annotated[
+        bool,
+        typer.Option(
+            "--length-known", help="With --loop: the loop may use the length of the stream."
+        ),
+    ] = False,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Test a learner against the contract that every learner here keeps.
+    """Test a learner against its contract, or any training loop for leaks (--loop).
 
-    Prints each result as it comes. Exit code 1 if a check fails; each failure says what to change.
+    A loop is a function from a stream to answers. It is run on pairs of streams that differ after
+    some sample; an answer before that sample may not differ. Prints each result as it comes. Exit
+    code 1 if a check fails; each failure says what to change.
 
     Examples:
 
         streamgauge check my_file.py:MyLearner --MyLearner.lr 0.1
 
         streamgauge check my_file.py:MyLearner --stream blobs --stream.classes 5
+
+        streamgauge check --loop my_file.py:train_and_predict --stream mine.csv
     """
+    if (learner is None) == (loop is None):
+        raise StreamgaugeError("Name a learner, or a loop with --loop FILE.py:FUNCTION.")
+    given = [name for name in _OF_LOOPS if _is_given(context, name)]
+    if loop is None and given:
+        option = given[0].replace("_", "-")
+        raise StreamgaugeError(f"--{option} has a meaning with --loop only.")
+    if loop is not None:
+        options: dict[str, Any] = {"samples": samples, "batch": batch, "seed": seed}
+        options |= {"seconds": seconds, "answers": answers, "tolerance": tolerance}
+        options["length_known"] = length_known
+        _check_loop(context, loop, stream, device, options, as_json)
+    else:
+        _check_learner(context, str(learner), stream, device, as_json)
+
+
+_OF_LOOPS = ("samples", "batch", "seed", "seconds", "answers", "tolerance", "length_known")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _check_loop(
+    context: typer.Context,
+    loop: str,
+    stream: str | None,
+    device: str,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from streamgauge import catalogue, checks
+
+    found = checks.named_loop(loop)
+    if isinstance(found, catalogue.Recipe):
+        from streamgauge.models.features import device_named
+
+        given = learner_settings(context, [loop])
+        settings = settings_of(context, found.name, "stream", given=given)
+        found = catalogue.learner(loop, **settings[found.name])
+        if options.pop("answers") != "auto":
+            raise StreamgaugeError("--answers has a meaning for a function only.")
+        if not options["length_known"]:
+            del options["length_known"]  # as the learner declares
+        options["device"] = str(device_named(device))
+    else:
+        settings = settings_of(context, "stream")
+        if _is_given(context, "device"):
+            raise StreamgaugeError("--device has a meaning for a learner only.")
+    chosen: Any = stream
+    if stream not in (None, "images", "vectors"):
+        chosen = catalogue.stream(stream, **settings["stream"])
+    prover = checks.prover(found, chosen, **options)
+    facts = _printed({"loop": loop}, prover.results(), as_json)
+    if as_json:
+        print_json(facts | {"runs": prover.runs, "pairs": prover.tried})
+    elif facts["passed"]:
+        print(
+            f"No leak found in {prover.runs} runs, {facts['seconds']:.1f} s. A leak that shows at "
+            f"1 of 10 positions is missed with probability {prover.missed(0.1):.2g}."
+        )
+    else:
+        print(f"Not honest, {facts['seconds']:.1f} s: mend the first failure, then check again.")
+    raise typer.Exit(0 if facts["passed"] else 1)
+
+
+def _printed(facts: dict[str, Any], results: Iterator[Any], as_json: bool) -> dict[str, Any]:
+    """Print results as they come; returns them as facts for --json."""
+    begin, checks = time.perf_counter(), []
+    for result in results:
+        checks.append(result._asdict())
+        if not as_json:
+            print(result, flush=True)
+    passed = all(check["passed"] is not False for check in checks)
+    seconds = round(time.perf_counter() - begin, 2)
+    return {**facts, "passed": passed, "checks": checks, "seconds": seconds}
+
+
+def _check_learner(
+    context: typer.Context, learner: str, stream: str | None, device: str, as_json: bool
+) -> None:
     from streamgauge import catalogue
+    from streamgauge.checks import conformance
     from streamgauge.models.features import device_named
-    from streamgauge.running import conformance
 
     name = catalogue.learner(learner).name
     given = learner_settings(context, [learner])
@@ -159,39 +293,46 @@ def check(
         samples = conformance.images() if stream == "images" else conformance.vectors()
     elif stream is not None:
         samples = conformance.samples_of(catalogue.stream(stream, **settings["stream"]))
-    results = []
-    for result in conformance.check_learner(recipe, str(device_named(device)), samples):
-        results.append(result)
-        if not as_json:
-            mark = {True: "pass", False: "FAIL", None: "skip"}[result.passed]
-            print(f"{mark}  {result.name}" + (f": {result.why}" if result.why else ""), flush=True)
-    passed = all(result.passed is not False for result in results)
+    results = conformance.check_learner(recipe, str(device_named(device)), samples)
+    facts = _printed({"learner": name}, results, as_json)
     if as_json:
-        checks = [result._asdict() for result in results]
-        print_json({"learner": name, "passed": passed, "checks": checks})
-    raise typer.Exit(0 if passed else 1)
+        print_json(facts)
+    else:
+        failed = sum(check["passed"] is False for check in facts["checks"])
+        print(
+            f"{failed or 'None'} of {len(facts['checks'])} checks failed, {facts['seconds']:.1f} s."
+        )
+    raise typer.Exit(0 if facts["passed"] else 1)
 
 
 def cost(
     context: typer.Context,
-    learners: Annotated[list[str], typer.Argument(help="[ALIAS=]NAME, or FILE.py:Class.")],
+    learners: Annotated[
+        list[str],
+        typer.Argument(
+            help="Learners: NAME, NAME@PRESET or FILE.py:Class, or ALIAS= and one of these."
+        ),
+    ],
     model: Annotated[
-        str | None, typer.Option(help="Network of all of them [slim_resnet18, or the preset's].")
+        str | None, typer.Option(help="Network of all learners [slim_resnet18, or the preset's].")
     ] = None,
     memory: Annotated[
         int | None,
-        typer.Option(help="Samples in memory; filled first [100, or the preset's up to 1000]."),
+        typer.Option(
+            help="Samples in the memory, which is filled before the measurement [100, or the "
+            "preset's up to 1000]."
+        ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Samples per batch.")] = 10,
-    jobs: Annotated[int, typer.Option(help="Training jobs measured.")] = 4,
+    jobs: Annotated[int, typer.Option(help="Number of training jobs to measure.")] = 4,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Measure what one training job of a method costs, relative to ER on the same network.
+    """Measure the cost of one training job of a method, relative to ER on the same network.
 
-    FLOPs forward and backward, seconds, bytes of memory, and energy where the machine can tell.
-    The result can drive the clock: --protocol.cost 8/3. As many samples are recalled as are new,
-    or as many as a preset says.
+    Prints FLOPs forward and backward, seconds, bytes of memory, and energy if the machine can
+    measure it. The result can be given as --protocol.cost, such as 8/3. As many samples are
+    recalled as are new, unless a preset says otherwise.
 
     Examples:
 
@@ -233,8 +374,8 @@ def pretrain(
 ) -> None:
     """Train a network on the part of a stream that is never scored, and store its weights.
 
-    Settings are --stream.X and --pretrain.X (model, epochs, lr, embedding, ...). The same command
-    again finds the file and trains nothing.
+    Settings are --stream.X and --pretrain.X (model, epochs, lr, embedding, ...). If the file exists
+    already, the same command trains nothing.
 
     Example:
 

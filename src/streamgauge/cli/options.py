@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
@@ -23,28 +23,50 @@ if TYPE_CHECKING:
     from streamgauge.running.execution import Execution
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads [chosen per network].")]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or cuda:N.")]
+Checkpoint = Annotated[float, typer.Option(min=0, help="Time between checkpoints.")]
+Threads = Annotated[int | None, typer.Option(help="Number of CPU threads [chosen per network].")]
 ReadAhead = Annotated[
     int | None,
-    typer.Option("--workers", help="Processes that decode images in advance [one per core]."),
+    typer.Option(
+        "--workers", help="Number of processes that decode images in advance [one per core]."
+    ),
 ]
-StreamName = Annotated[str, typer.Option("--stream", help="Name of a stream, or FILE.py.")]
+StreamName = Annotated[
+    str,
+    typer.Option(
+        "--stream", help="Stream: a name, your data (mine.csv, a folder, ...) or FILE.py."
+    ),
+]
+TrustPickle = Annotated[
+    bool,
+    typer.Option(
+        "--trust-pickle",
+        help="Resume models of other libraries, whose states are pickles that can execute code.",
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the run folders.")]
 
 
 def column_option(content: str) -> Any:
     """The option that names the column of a table with this content."""
-    return typer.Option(help=f"Column of {content} [by its name]; none to ignore.")
+    return typer.Option(help=f"Column of {content}; none: no such column [guessed by name].")
 
 
-RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")]
+RunFolders = Annotated[list[Path], typer.Argument(help="Run folders, or folders with run folders.")]
 
 # Options of a cluster.
-On = Annotated[str, typer.Option("--on", help="Executor: local or ray (docs/cluster.md).")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", help="Where to run: local (this machine) or ray (a Ray cluster, docs/cluster.md)."
+    ),
+]
 Address = Annotated[
-    str | None, typer.Option(help="Address of Ray [RAY_ADDRESS, this machine's Ray, or a new one].")
+    str | None,
+    typer.Option(
+        help="Address of the Ray cluster [$RAY_ADDRESS, a cluster on this machine, or a new one]."
+    ),
 ]
 Cpus = Annotated[float | None, typer.Option(help="CPUs per Ray task [1].")]
 
@@ -58,28 +80,31 @@ class ExecutionOptions:
     engine: Annotated[
         Literal["auto", "eager", "graph"],
         typer.Option(
-            help="How steps execute: eager, or recorded once and replayed on a GPU (graph)."
+            help="How training steps execute: eager, or graph (recorded once, replayed on a GPU)."
         ),
     ] = "auto"
     precision: Annotated[
         Literal["fp32", "tf32", "fp16", "bf16"],
         typer.Option(
-            help="Precision of evaluation on a GPU; how many answers differ from fp32 is logged."
+            help="Precision of evaluation on a GPU; the number of answers that differ from fp32 is "
+            "logged."
         ),
     ] = "fp16"
     side_by_side: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs executed concurrently on one GPU [as many as fit]."),
+        typer.Option(min=1, help="Runs executed concurrently per GPU [as many as fit]."),
     ] = None
     checkpoint: Checkpoint = CHECKPOINT
     on: On = "local"
     address: Address = None
     gpus: Annotated[
-        float | None, typer.Option(help="GPUs per Ray task, such as 0.25 [1 where there are GPUs].")
+        float | None,
+        typer.Option(help="GPUs per Ray task, such as 0.25 [1 if the cluster has GPUs]."),
     ] = None
     cpus: Cpus = None
     store: Annotated[
-        str | None, typer.Option(help="URL of storage that copies run folders between machines.")
+        str | None,
+        typer.Option(help="URL of the storage through which machines exchange run folders."),
     ] = None
 
     def execution(self, **more: Any) -> Execution:
@@ -96,15 +121,18 @@ class RunOptions(ExecutionOptions):
     threads: Threads = None
     steps: Annotated[
         int | None,
-        typer.Option(help="End each run after N steps; without it, the same command goes on."),
+        typer.Option(
+            help="End each run after N steps; the same command without --steps continues."
+        ),
     ] = None
     deterministic: Annotated[
         bool,
         typer.Option(
             "--deterministic",
-            help="Fail on operations without a deterministic algorithm; applies to new runs.",
+            help="Refuse operations without a deterministic algorithm; applies to new runs.",
         ),
     ] = False
+    trust_pickle: TrustPickle = False
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -202,6 +230,20 @@ def _no_option(
         f"There is no option {option}.{hint} The options are {', '.join(sorted(names))};"
         f" settings are shown by {owned or '`streamgauge list`'}."
     )
+
+
+def on_bad_setting(on_bad: str | None, stream: str | None) -> dict[str, Any]:
+    """The setting of a stream that --on-bad stands for."""
+    if on_bad is None or stream is None:
+        return {}
+    from streamgauge import catalogue
+
+    words = get_args(catalogue.stream_settings(stream).get("on_bad"))
+    if not words:
+        raise StreamgaugeError(f"--on-bad is for your own data; the stream {stream} has none.")
+    if on_bad not in (*words, "refuse"):
+        raise StreamgaugeError(f"--on-bad {on_bad} is for tables: images are refused or skipped.")
+    return {"stream.on_bad": on_bad if on_bad in words else "fatal"}
 
 
 def settings_of(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from streamgauge.cli import options as shared
+from streamgauge.cli.exports import LiveLogs, MatrixOptions, score_files
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.settings import CHECKPOINT, RUNS
 
@@ -21,41 +22,81 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     file: Annotated[Path | None, typer.Argument(help="TOML file with the same settings.")] = None,
-    stream: Annotated[str | None, typer.Option(help="Name of a stream, or FILE.py.")] = None,
-    learner: Annotated[
-        list[str] | None, typer.Option(help="[ALIAS=]NAME or [ALIAS=]FILE.py:Class; repeatable.")
+    stream: Annotated[
+        str | None,
+        typer.Option(help="Stream: a name, your data (mine.csv, a folder, ...) or FILE.py."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Run seeds 0..N-1.")] = None,
+    learner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Learner: NAME, NAME@PRESET or FILE.py:Class, or ALIAS= and one of these; may be "
+            "given several times."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds: runs with seeds 0 to N-1 [1].")
+    ] = None,
     speed: Annotated[
         str | None,
         typer.Option(
             help="Speed of the stream: fast, slow, faster, or a multiple of ER's training speed."
         ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Compute per batch, in ER updates.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Compute per batch, in updates of ER.")] = None,
     gradient_steps: Annotated[int | None, typer.Option(help="Gradient steps per batch.")] = None,
     baselines: Annotated[
         bool | None,
-        typer.Option("--baselines", help="Also run ER++ and ER-- with each learner's compute."),
+        typer.Option(
+            "--baselines", help="Also run ER++ and ER-- with the compute of each learner."
+        ),
     ] = None,
     tuned: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of a `tune` study: use its best settings; repeatable."),
+        typer.Option(
+            help="Folder of a `tune` study whose best settings are used; may be given several "
+            "times."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs [runs].")] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Print where the time went.")] = False,
+    on_bad: Annotated[
+        Literal["refuse", "skip", "fill"] | None,
+        typer.Option(
+            help="Missing cells of your own data: stop with an error (refuse), leave out their "
+            "rows (skip), or fill missing inputs and leave out rows without a label (fill) "
+            "[fill; refuse for images]."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run folders [runs].")] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print the share of time per part of the loop.")
+    ] = False,
+    log_to: Annotated[
+        str | None,
+        typer.Option(help="Also log to tensorboard, mlflow, wandb or csv during the run."),
+    ] = None,
+    log_out: Annotated[
+        str | None, typer.Option(help="Folder for --log-to, or a tracking URI of MLflow.")
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Repeat complete runs; the stored ones move to the folder replaced/."
+        ),
+    ] = False,
     *,
     options: shared.RunOptions,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Run learners on a stream; complete runs are skipped.
+    """Run learners on a stream; complete runs are skipped, except with --force.
 
-    Any setting is given by its dotted name: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
-    for every learner that has X; --features.model and --features.weights replace inputs by
-    features of a frozen network. `streamgauge list` shows the names. The training time per batch is
-    --protocol.cost or --LEARNER.cost: a number of steps, paper (as published) or measured.
+    Settings are given by their dotted names: --stream.X, --protocol.X, --LEARNER.X, or --learner.X
+    for every learner that has X. With one learner, --lr is short for --LEARNER.lr. `streamgauge
+    list NAME` shows the settings. --features.model and --features.weights replace inputs by
+    features of a frozen network. The training time per batch is --protocol.cost or --LEARNER.cost:
+    a number of steps, paper (as published) or measured.
 
     Examples:
+
+        streamgauge run --stream mine.csv --learner er
 
         streamgauge run --stream albums --learner er --learner finetune --seeds 3 --out runs/
 
@@ -80,6 +121,7 @@ def run(
     settings = shared.learner_settings(
         context, learner or given.get("learners", ()), stream or given.get("stream")
     )
+    settings |= shared.on_bad_setting(on_bad, stream or given.get("stream"))
     if tuned:
         from streamgauge.tuning.chosen import into
 
@@ -107,13 +149,15 @@ def run(
     from streamgauge.running.profile import Profile
 
     profiled = Profile() if profile else None
+    live = LiveLogs(log_to, log_out, options.on)
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
-        execution = options.execution(log=watcher.say, profile=profiled)
+        execution = options.execution(log=watcher.say, profile=profiled, force=force)
         runs, failed = _collect(
-            run_all(experiment, out=folder, watch=watcher.watch, execution=execution)
+            run_all(experiment, out=folder, watch=live.watch(watcher), execution=execution)
         )
     if not torchrun.first():
         return
+    live.close()
     if failed is not None and not runs:
         raise failed
     if as_json:
@@ -126,6 +170,8 @@ def run(
         print(sentence)
     if profiled is not None:
         print(f"\n{profiled.text()}")
+    for sentence in live.sentences(runs):
+        print(sentence)
     print(f"\nFor a report with curves: streamgauge report {folder}")
     _raise(failed)
 
@@ -187,13 +233,17 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of them.")],
+    folder: Annotated[Path, typer.Argument(help="Run folder, or folder with run folders.")],
     device: shared.Device = "auto",
     threads: shared.Threads = None,
     workers: shared.ReadAhead = None,
     checkpoint: shared.Checkpoint = CHECKPOINT,
+    trust_pickle: shared.TrustPickle = False,
 ) -> None:
-    """Finish interrupted runs, with the log of uninterrupted ones.
+    """Finish interrupted runs; the log equals that of an uninterrupted run.
+
+    Models of other libraries save themselves as pickles, and reading a pickle can execute any code:
+    their runs go on with --trust-pickle, and start again without it.
 
     Example:
 
@@ -211,21 +261,42 @@ def resume(
             threads=threads,
             workers=workers,
             checkpoint=checkpoint,
+            trust_pickle=trust_pickle,
         )
     print(leaderboard_text(runs))
 
 
-def score(folders: shared.RunFolders, as_json: shared.AsJson = False) -> None:
-    """Compute every metric of stored runs from their logs: no GPU, no re-run.
+@shared.expand_options
+def score(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders, folders with run folders, or accuracy matrices."),
+    ],
+    options: MatrixOptions,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Compute all metrics of stored runs from their logs.
+
+    No GPU is used and nothing is run again. `streamgauge list METRIC` explains a metric.
+
+    Also of an accuracy matrix of another tool: CSV, .npy, Avalanche's eval_results.csv, mammoth's
+    logs.pyd (docs/exchange.md).
 
     Examples:
 
         streamgauge score runs/
 
         streamgauge score runs/albums-er-s0-1a2b3c4d --json
+
+        streamgauge score matrix.csv --classes 5,5,5,5
     """
     from streamgauge.record import find_runs
 
+    if any(path.is_file() for path in folders):
+        score_files(folders, options, as_json)
+        return
+    if given := next((name for name, value in vars(options).items() if value is not None), None):
+        raise StreamgaugeError(f"--{given} is for accuracy matrices, and {folders[0]} is none.")
     runs = find_runs(list(folders))
     if as_json:
         shared.print_json({"runs": [scored(run) for run in runs]})
@@ -253,9 +324,9 @@ def scored(run: Run) -> dict[str, Any]:
 
 def report(
     folders: shared.RunFolders,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one HTML file that opens from disk without a network.
+    """Write a report of stored runs: one HTML file that needs no network.
 
     Example:
 
@@ -274,13 +345,13 @@ def report(
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(help="A run folder.")],
-    second: Annotated[Path, typer.Argument(help="Another.")],
+    first: Annotated[Path, typer.Argument(help="Run folder.")],
+    second: Annotated[Path, typer.Argument(help="Run folder to compare with.")],
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say what differs between two runs, and the first step at which their logs part.
+    """Show what differs between two runs, and the first step at which their logs differ.
 
-    Exit code 0 where the logs are identical (times apart), 1 where they part.
+    Exit code 0 if the logs are identical except for times, 1 otherwise.
 
     Example:
 

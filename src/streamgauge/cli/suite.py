@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def demo(
     out: shared.Out = Path(RUNS, "demo"),
-    seeds: Annotated[int, typer.Option(help="Runs of each learner.")] = 2,
+    seeds: Annotated[int, typer.Option(help="Number of runs per learner.")] = 2,
 ) -> None:
     """Show in two minutes why online accuracy alone misleads.
 
@@ -40,16 +40,23 @@ def demo(
 def realtime(
     context: typer.Context,
     stream: shared.StreamName = "albums",
-    seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 2,
-    speeds: Annotated[str, typer.Option(help="Of fast, slow, faster, 2, ...")] = "fast,slow",
-    methods: Annotated[str | None, typer.Option(help="Some of them, such as er,lwf,mir.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of runs per method.")] = 2,
+    speeds: Annotated[
+        str,
+        typer.Option(
+            help="Speeds of the stream: fast, slow, faster, or multiples of ER's training speed."
+        ),
+    ] = "fast,slow",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods to run, such as er,lwf,mir [all of the paper].")
+    ] = None,
     out: shared.Out = Path(RUNS, "realtime"),
     as_json: shared.AsJson = False,
 ) -> None:
-    """Draw the real-time paper's pictures: its methods on a fast and on a slow stream.
+    """Draw the figures of the real-time paper: its methods on a fast and on a slow stream.
 
-    Each method is shown next to the ER with equal compute. What is complete already is not run
-    again; any setting is given by its dotted name, as for `run`.
+    Each method is shown next to ER with equal compute. Complete runs are not repeated. Settings are
+    given by their dotted names, as for `run`.
 
     Examples:
 
@@ -91,10 +98,13 @@ def _settings(context: typer.Context) -> None:
     )
 
 
-Name = Annotated[str, typer.Argument(help="A suite; see `streamgauge suite list`.")]
+Name = Annotated[str, typer.Argument(help="Name of a suite; `streamgauge suite list` shows all.")]
 SuiteOut = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NAME].")]
 Runs = Annotated[
-    list[Path] | None, typer.Option(help="More folders with runs, from other machines; repeatable.")
+    list[Path] | None,
+    typer.Option(
+        help="Another folder with runs, such as from another machine; may be given several times."
+    ),
 ]
 
 
@@ -141,23 +151,27 @@ class RowOptions(SuiteOptions):
     """Rows and seeds of a suite."""
 
     only: Annotated[
-        list[str] | None, typer.Option(help="Run only this row, part, or 'PART: ROW'; repeatable.")
+        list[str] | None,
+        typer.Option(help="Run only this row, part, or 'PART: ROW'; may be given several times."),
     ] = None
     seeds: Annotated[
         str | None,
-        typer.Option(help="Number (5: 0 to 4), range (3-4) or list (0,2) [as published]."),
+        typer.Option(
+            help="Seeds: a number (5: 0 to 4), a range (3-4) or a list (0,2) [as published]."
+        ),
     ] = None
     both: Annotated[
         bool,
         typer.Option(
-            "--both", help="Also run methods as their papers define them, if the code differs."
+            "--both",
+            help="Also run methods as defined in the papers, if the published code differs.",
         ),
     ] = False
 
 
 @app.command("list")
 def list_(as_json: shared.AsJson = False) -> None:
-    """List the suites there are."""
+    """List all suites."""
     from streamgauge.suites import load, names
     from streamgauge.suites.text import list_text
 
@@ -177,10 +191,12 @@ def list_(as_json: shared.AsJson = False) -> None:
 def plan(
     chosen: RowOptions,
     device: shared.Device = "auto",
-    measure: Annotated[bool, typer.Option(help="Measure what a step costs here.")] = True,
+    measure: Annotated[
+        bool, typer.Option(help="Measure the cost of a step on this machine.")
+    ] = True,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say what would be run, and estimate time, memory and FLOPs; nothing is run.
+    """Show what would be run, with estimates of time, memory and FLOPs; nothing is run.
 
     Example:
 
@@ -205,15 +221,16 @@ def plan(
 def run(
     chosen: RowOptions,
     weights: Annotated[
-        list[str] | None, typer.Option(help="Pretrained weights, BACKBONE=FILE; repeatable.")
+        list[str] | None,
+        typer.Option(help="Pretrained weights, as BACKBONE=FILE; may be given several times."),
     ] = None,
     *,
     options: shared.RunOptions,
 ) -> None:
     """Run the missing runs of a suite and print its table.
 
-    The same command again continues. Runs of other machines count if their folders are in --out or
-    given with --runs.
+    The same command continues after an interruption. Runs of other machines are used if their
+    folders are in --out or given with --runs.
 
     Examples:
 
@@ -263,10 +280,11 @@ def _weights(given: list[str]) -> dict[str, str]:
 @app.command()
 @shared.expand_options
 def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
-    """Published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
+    """Print published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
 
-    Rows without runs here show what was recorded (docs/ledger.md); rows without either are shown as
-    not run, and those as defined, which only --both runs, are named in one line.
+    Rows without runs in the folders show recorded results (docs/ledger.md). Rows without either are
+    marked as not run. Methods as their papers define them, which need --both, are listed in one
+    line.
 
     Examples:
 
@@ -289,9 +307,9 @@ def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
 @shared.expand_options
 def figures(
     chosen: SuiteOptions,
-    to: Annotated[Path | None, typer.Option(help="The HTML file [NAME.html].")] = None,
+    to: Annotated[Path | None, typer.Option(help="HTML file to write [NAME.html].")] = None,
 ) -> None:
-    """Draw the paper's figures from the runs there are, in one HTML file.
+    """Draw the figures of the paper from stored runs, in one HTML file.
 
     Example:
 
@@ -308,7 +326,7 @@ def record(
     name: Name,
     out: SuiteOut = None,
     runs: Runs = None,
-    to: Annotated[Path, typer.Option(help="Folder of result files.")] = Path("results"),
+    to: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
 ) -> None:
     """Write what the runs here gave into a results file, from which the ledger is made.
 
@@ -325,9 +343,9 @@ def record(
 
 @app.command()
 def ledger(
-    to: Annotated[Path, typer.Option(help="The page to write.")] = Path("ledger.md"),
+    to: Annotated[Path, typer.Option(help="Page to write.")] = Path("ledger.md"),
     results: Annotated[
-        Path | None, typer.Option(help="Folder of result files [those that come with it].")
+        Path | None, typer.Option(help="Folder of result files [those in the package].")
     ] = None,
 ) -> None:
     """Write the page with every published number and ours."""

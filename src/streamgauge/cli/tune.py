@@ -22,7 +22,8 @@ from streamgauge.errors import StreamgaugeError
 @dataclass(frozen=True, kw_only=True)
 class TrialOptions(ExecutionOptions):
     side_by_side: Annotated[
-        int | None, typer.Option(min=1, help="Trials at once on a GPU [as many as fit].")
+        int | None,
+        typer.Option(min=1, help="Trials executed concurrently per GPU [as many as fit]."),
     ] = None
 
 
@@ -31,27 +32,44 @@ class SearchOptions:
     """Options of `tuning.study.Ask`, by its names."""
 
     stream: StreamName
-    learner: Annotated[str, typer.Option(help="[ALIAS=]NAME[@PRESET] or FILE.py:Class.")]
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Learner: NAME, NAME@PRESET or FILE.py:Class, or ALIAS= and one of these."
+        ),
+    ]
     search: Annotated[
         list[str] | None,
-        typer.Option(help="LEARNER.X=log:LOW:HIGH, =LOW:HIGH or =a,b,c; repeatable."),
+        typer.Option(
+            help="Setting to search: LEARNER.X=log:LOW:HIGH, LEARNER.X=LOW:HIGH or "
+            "LEARNER.X=a,b,c; may be given several times [that of the preset's paper]."
+        ),
     ] = None
     like: Annotated[
-        str | None, typer.Option(help="A paper's protocol and search: survey or realtime.")
+        str | None, typer.Option(help="Protocol and search of a paper: survey or realtime.")
     ] = None
     prefix: Annotated[
         str | None,
-        typer.Option(help="What trials see: '4 tasks', '5 %', '5 % of time' or preparation."),
+        typer.Option(
+            help="Part of the stream that trials see: '4 tasks', '5 %', '5 % of time' or "
+            "preparation."
+        ),
     ] = None
     objective: Annotated[
-        str | None, typer.Option(help="held_out, online, or another accuracy by its name.")
+        str | None,
+        typer.Option(help="Metric to maximise: held_out, online, or the name of an accuracy."),
     ] = None
-    trials: Annotated[int | None, typer.Option(help="Of the study in all [50].")] = None
-    sampler: Annotated[str | None, typer.Option(help="tpe, random or grid [tpe].")] = None
+    trials: Annotated[
+        int | None, typer.Option(help="Number of trials of the whole study [50].")
+    ] = None
+    sampler: Annotated[
+        str | None, typer.Option(help="Sampler of settings: tpe, random or grid [tpe].")
+    ] = None
     prune: Annotated[
-        str | None, typer.Option(help="Give up trials early: median, halving or none [median].")
+        str | None,
+        typer.Option(help="Rule for ending trials early: median, halving or none [median]."),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Of what the sampler draws.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampler.")] = 0
 
 
 @expand_options
@@ -62,20 +80,20 @@ def tune(
         Path | None, typer.Option(help="Folder of the study [studies/STREAM-LEARNER].")
     ] = None,
     storage: Annotated[
-        str | None, typer.Option(help="URL of another storage, such as postgresql://...")
+        str | None, typer.Option(help="URL of a storage for the study, such as postgresql://...")
     ] = None,
     study: Annotated[
-        str | None, typer.Option(help="Its name in the storage [that of the folder].")
+        str | None, typer.Option(help="Name of the study in the storage [name of the folder].")
     ] = None,
     *,
     options: TrialOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Choose a learner's settings on the beginning of a stream, and say what that took.
+    """Choose settings of a learner on the beginning of a stream, and report the cost of the search.
 
-    Trials see the given prefix of the stream and nothing after it. The same command goes on where
-    it stopped. Settings that stay are given by their dotted names, as for `run`; with no --search,
-    what the paper of the preset searched is taken.
+    Trials see the given prefix of the stream and nothing after it. The same command continues an
+    interrupted search. Settings that are not searched are given by their dotted names, as for
+    `run`. Without --search, the search of the preset's paper is used.
 
     Examples:
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamgauge.errors import MissingPackage, packages_for
+
 if TYPE_CHECKING:
     import torch
 
@@ -40,8 +42,8 @@ def counters(device: torch.device) -> tuple[list[Counter], list[str]]:
     if device.type == "cuda":
         try:
             readable.append(_nvml(device))
-        except ImportError:
-            missing.append("the GPU's needs a package: pip install 'streamgauge[energy]'")
+        except MissingPackage as error:
+            missing.append(str(error).rstrip("."))
         except Exception as error:  # NVML's error classes are in an optional package
             missing.append(f"the GPU's cannot be read ({error})")
     try:
@@ -56,7 +58,8 @@ def counters(device: torch.device) -> tuple[list[Counter], list[str]]:
 
 
 def _nvml(device: torch.device) -> Counter:
-    import pynvml
+    with packages_for("the GPU's"):
+        import pynvml
     import torch
 
     pynvml.nvmlInit()

@@ -29,6 +29,7 @@ from streamgauge.history.intervals import interval
 from streamgauge.streams import Stream
 from streamgauge.streams.gate import scaled_columns
 from streamgauge.streams.scaling import location_and_spread
+from streamgauge.versions import warn_deprecated
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -73,8 +74,14 @@ class Drift:
     notes: tuple[str, ...] = ()
 
     @property
-    def shift(self) -> bool:
+    def drift(self) -> bool:
         return self.p_value <= self.chance
+
+    @property
+    def shift(self) -> bool:
+        """The old name of `drift`."""
+        warn_deprecated("Drift.shift is now Drift.drift; the old name", 2)
+        return self.drift
 
     @property
     def interval(self) -> list[float]:
@@ -92,7 +99,7 @@ class Drift:
             f"p = {self.p_value:.2g}); a model of the whole range, trained on as many samples, has "
             f"{100 * self.whole:.1f} %"
         )
-        if self.shift:
+        if self.drift:
             return f"There is drift: {numbers}."
         if low > 0:
             return f"Drift is not certain at a false alarm rate of {self.chance:.3g}: {numbers}."
@@ -104,12 +111,13 @@ class Drift:
     def to_dict(self) -> dict[str, Any]:
         """The result as numbers, lists and strings, for JSON."""
         names = (
-            "shift words advantage interval p_value chance own other whole samples classes inputs "
+            "drift words advantage interval p_value chance own other whole samples classes inputs "
             "periods trained_on tested_on gap shown"
         )
         curves = {"period": self.local, "whole": self.full}
         return {
             **{name: getattr(self, name) for name in names.split()},
+            "shift": self.drift,  # the old name
             "curves": {
                 "position": self.position.tolist(),
                 "time": None if self.time is None else self.time.tolist(),
@@ -149,7 +157,7 @@ def find_drift(
 
     >>> rng = np.random.default_rng(0)
     >>> still = rng.integers(0, 5, 4000)
-    >>> find_drift(still).shift, find_drift(np.sort(still)).shift
+    >>> find_drift(still).drift, find_drift(np.sort(still)).drift
     (False, True)
     """
     labels = np.asarray(label)
@@ -174,7 +182,7 @@ def find_drift(
     distance = correlation_length(codes) if gap is None else gap
     if gap is None and distance >= len(codes) // 40 > 0:
         messages.append(
-            f"Labels {distance:,} samples apart are still correlated, so part of the shift may be "
+            f"Labels {distance:,} samples apart are still correlated, so part of the drift may be "
             "slow correlation: check the plot over time."
         )
     if distance < 0:

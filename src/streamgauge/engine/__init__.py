@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
+from streamgauge.errors import StreamgaugeError, packages_for
+
+with packages_for("Running a learner"):
+    import torch
 
 from streamgauge.engine.eager import Answers, Eager
-from streamgauge.errors import StreamgaugeError
 
 Name = Literal["auto", "eager", "graph"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]

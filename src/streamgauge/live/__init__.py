@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from streamgauge.errors import packages_for
+
 if TYPE_CHECKING:
     from streamgauge.live.rate import RateFound, Trial, find_rate
     from streamgauge.live.serving import serve
@@ -30,5 +32,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"streamgauge.live.{module}"), name)
+            with packages_for(f"streamgauge.live.{name}"):
+                return getattr(import_module(f"streamgauge.live.{module}"), name)
     raise AttributeError(f"module 'streamgauge.live' has no attribute '{name}'")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from streamgauge.bridges.foreign import load_own_state
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
 from streamgauge.live.snapshots import MAX_DELAYED, Answering, Due, Snapshots
@@ -235,7 +236,7 @@ class Service(Answering):
         facts = self.spool.facts
         if state is not None:
             self.state = dict(state["learner"])
-            self.learner.load_state_dict(self.state)
+            load_own_state(self.learner, self.state)
             self.arrivals = state["arrivals"]
             self.expired, self._trained_step = state["expired"], state["trained_step"]
             self.dispatcher.version, self.dispatcher.offered = state["version"], state["offered"]

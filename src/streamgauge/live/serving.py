@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 
 from streamgauge import catalogue
+from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json
@@ -73,6 +74,7 @@ def serve(
     device: str = "auto",
     threads: int = 1,
     checkpoint: float = CHECKPOINT,
+    trust_pickle: bool = False,
     stop: threading.Event | None = None,
     ready: Callable[[int], None] | None = None,
     log: Logger | None = None,
@@ -86,7 +88,8 @@ def serve(
     is the number of slots on disk; by default as many as the learner's memory needs, plus
     `waiting`, plus some more. A trainer that works on one batch for more than `hang` seconds is
     killed and restarted. With `users` every sample must have a user. `ready` is called with the
-    port. The same call resumes an earlier run, with all messages that it had acknowledged. `log`
+    port. The same call resumes an earlier run, with all messages that it had acknowledged; that of
+    a model of another library needs `trust_pickle`, as reading its state can execute code. `log`
     gets messages; by default they go to stderr, since a client may read stdout.
     """
     log = log or partial(print, file=sys.stderr, flush=True)
@@ -119,6 +122,7 @@ def serve(
         setup = trainers.Setup(spec, SpoolSource(store), batch, seed, str(torch_device), threads)
         state = recorder.state
         learnt = None if state is None else state["learner"]
+        _refuse_pickle(path, recipe, learnt, trust_pickle)
         with trainers.start_trainer(
             trainer, recipe, setup, clock.wake, log, learnt, hang
         ) as background:
@@ -212,6 +216,14 @@ def _transport(
         transport.close()
     if transport.error is not None:
         raise transport.error
+
+
+def _refuse_pickle(path: Path, recipe: Recipe, state: Any, trust: bool) -> None:
+    """Refuse the state of a foreign learner from disk, unless the caller trusts it."""
+    if recipe.library and state is not None:
+        with trust_pickles(trust):
+            if why := refusal(state):
+                raise StreamgaugeError(f"{path} cannot go on with its state: {why}.")
 
 
 def _check(

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamgauge.bridges.foreign import load_own_state
 from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
@@ -144,7 +145,7 @@ class Answering:
         `timing` is the time from the start of the request until its version answers."""
         request, update, version, seconds = finished
         with self.journal.timed("apply"):
-            self.learner.load_state_dict(update.state)
+            load_own_state(self.learner, update.state)
         self.state = update.state
         self.journal.add_seconds("learn", update.seconds)
         rows = self.journal.rows
@@ -164,7 +165,7 @@ class Answering:
         if self._snapshot_engine is None:
             self._snapshot_engine = _engine(self._build(), self._classes)
         if self._snapshot_version != due.version:
-            self._snapshot_engine.learner.load_state_dict(due.state)
+            load_own_state(self._snapshot_engine.learner, due.state)
             self._snapshot_version = due.version
         return self._snapshot_engine
 

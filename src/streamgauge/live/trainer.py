@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import numpy as np
 
 from streamgauge import catalogue
+from streamgauge.bridges.foreign import load_own_state
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.flops import Meter
 from streamgauge.errors import StreamgaugeError
@@ -101,7 +102,7 @@ class LocalTrainer:
         self.meter = Meter(self.adapter.work, self.adapter.sees_input, self.adapter.uses_torch)
         if state is not None:
             self.gate.label_due(known)
-            self.learner.load_state_dict(state)
+            load_own_state(self.learner, state)
 
     def train(self, request: TrainingRequest) -> Update:
         import torch

@@ -8,6 +8,7 @@ from __future__ import annotations
 from streamgauge.metrics._arrays import UndefinedMetric
 from streamgauge.metrics.agreement import (
     all_kappas,
+    auc,
     kappa,
     kappa_combined,
     kappa_m,
@@ -60,7 +61,7 @@ from streamgauge.metrics.online import (
     running_accuracy,
 )
 from streamgauge.metrics.probe import LinearProbe, linear_probe, probed_accuracy
-from streamgauge.metrics.summary import score
+from streamgauge.metrics.summary import meaning, score
 from streamgauge.metrics.tasks import (
     average_accuracy,
     average_forgetting,
@@ -104,6 +105,7 @@ __all__ = [
     "all_kappas",
     "anytime_accuracy",
     "anytime_error",
+    "auc",
     "average_accuracy",
     "average_forgetting",
     "backward_transfer",
@@ -130,6 +132,7 @@ __all__ = [
     "log_loss",
     "macro_accuracy",
     "macro_f1",
+    "meaning",
     "minimum_accuracy",
     "near_future_accuracy",
     "near_future_error",

@@ -117,6 +117,31 @@ def log_loss(logp: ArrayLike) -> float:
     return float(-values.mean()) if len(values) else float("nan")
 
 
+def auc(positive: ArrayLike, score: ArrayLike) -> float:
+    """Area under the ROC curve of two classes.
+
+    The probability that the score of a random positive sample is larger than that of a random
+    negative one, ties counting one half. NaN if a class has no sample, or a score is missing.
+
+    For two classes, ``score`` is ``confidence`` where the positive class is predicted and
+    1 - ``confidence`` elsewhere. More classes would need the scores of all classes, which a log
+    does not hold.
+
+    Source: Hanley and McNeil 1982 (the Mann-Whitney statistic).
+
+    >>> auc([False, False, True, True], [0.1, 0.4, 0.35, 0.8])
+    0.75
+    """
+    flags, scores = same_length(positive=positive, score=score)
+    flags, scores = flags.astype(bool), scores.astype(np.float64)
+    first, last = int(flags.sum()), int((~flags).sum())
+    if not first or not last or np.isnan(scores).any():
+        return float("nan")
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # the mean rank of equal scores, from 1
+    return float((rank[flags].sum() - first * (first + 1) / 2) / (first * last))
+
+
 def _codes(label: ArrayLike, prediction: ArrayLike) -> tuple[Integers, Integers]:
     """Classes as codes from 0. Small integers are their own codes."""
     labels, predictions = same_length(label=label, prediction=prediction)

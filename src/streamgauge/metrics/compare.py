@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics._arrays import Floats, Integers, block_variance
-from streamgauge.metrics._student import quantile, two_sided_p
+from streamgauge.metrics.student import quantile, two_sided_p
 
 BLOCKS = 10
 

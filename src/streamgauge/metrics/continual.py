@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.metrics._arrays import Floats, Integers, divide
+from streamgauge.metrics._arrays import Floats, Integers, choice, divide
 
 
 class WorstCase(NamedTuple):
@@ -71,20 +71,43 @@ def _seen(task: Integers, tasks: int) -> np.ndarray[tuple[int, ...], np.dtype[np
     return np.asarray(np.arange(len(task))[:, None] >= first[None, :])
 
 
-def anytime_accuracy(acc: ArrayLike, task: ArrayLike) -> Floats:
+def anytime_accuracy(acc: ArrayLike, task: ArrayLike, definition: str = "seen") -> Floats:
     """Average anytime accuracy: mean over evaluations of the accuracy on the tasks seen so far.
 
-    AAA_n = mean over evaluations m <= n of (mean over tasks i seen by m of acc[m, i]).
-    Evaluations before any training are not counted.
+    definition="seen": AAA_n = mean over evaluations m <= n of (mean over tasks i seen by m of
+    acc[m, i]). Source: Soutif-Cormerais et al. 2023, equation 3; Caccia et al. 2022.
 
-    Source: Soutif-Cormerais et al. 2023, equation 3; Caccia et al. 2022.
+    definition="capymoa": unseen tasks count, too: per task t trained up to n, the mean over its
+    evaluations m <= n of (mean over all tasks i of acc[m, i]); then the mean over t. NaN from an
+    evaluation without all tasks on. Source: `anytime_accuracy_all_avg` of the library CapyMOA.
+
+    Evaluations before any training are not counted.
 
     >>> anytime_accuracy([[0.8, np.nan], [0.4, 0.8]], task=[0, 1]).round(6)
     array([0.8, 0.7])
+    >>> anytime_accuracy([[0.8, 0.2], [0.4, 0.8]], task=[0, 1], definition="capymoa").round(6)
+    array([0.5 , 0.55])
     """
+    choice("definition", definition, ("seen", "capymoa"))
     values, current = _checked(acc, task)
+    if definition == "capymoa":
+        return _over_all_tasks(values.mean(axis=1), current)
     mean, tasks_seen = _mean_over_seen(values, current)
     return divide(np.cumsum(np.where(tasks_seen > 0, mean, 0.0)), np.cumsum(tasks_seen > 0))
+
+
+def _over_all_tasks(mean: Floats, current: Integers) -> Floats:
+    """Per evaluation, the mean over tasks of the mean over the evaluations of a task so far."""
+    counts: dict[int, int] = {}
+    totals: dict[int, float] = {}
+    result = np.full(len(mean), np.nan)
+    for n, task in enumerate(current.tolist()):
+        if task >= 0:
+            counts[task] = counts.get(task, 0) + 1
+            totals[task] = totals.get(task, 0.0) + float(mean[n])
+        if counts:
+            result[n] = np.mean([totals[task] / counts[task] for task in counts])
+    return result
 
 
 def _mean_over_seen(values: Floats, current: Integers) -> tuple[Floats, Integers]:

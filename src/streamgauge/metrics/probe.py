@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.metrics._arrays import Anything, Floats
 
 
@@ -53,8 +53,9 @@ def linear_probe(
     Source: Soutif-Cormerais et al. 2023, representation quality, as their probe is set up
     (standardised features, C = 1, 200 iterations).
     """
-    import torch
-    from torch.nn.functional import cross_entropy
+    with packages_for("A linear probe"):
+        import torch
+        from torch.nn.functional import cross_entropy
 
     if device is not None:
         target_device = torch.device(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 
@@ -30,6 +31,40 @@ from streamgauge.metrics.log import (
 
 WORST_WINDOW = 1000  # samples
 ANSWER_COLUMNS = ("evaluation", "step", "split", "label", "prediction", "position")
+# Names that `score` prints and that are not functions of `streamgauge.metrics`.
+_MEANINGS = {
+    "near_future_common": "Accuracy at a shift on the samples that are answered at every shift of"
+    " the log, 0 included: for comparing shifts within one run.",
+    "average_accuracy_continuum": "Mean accuracy over all pairs of a model and a task that it has"
+    " seen, as `accuracy_A` of the library Continuum.",
+    "average_forgetting_first": "Average forgetting relative to the accuracy right after a task was"
+    " trained, divided by the number of all tasks so far, as in the survey.",
+    "backward_transfer_capymoa": "Backward transfer as CapyMOA and Continuum define it: mean over"
+    " all pairs of an earlier task and a later model of the change since the task was trained.",
+    "forward_transfer_capymoa": "Forward transfer as CapyMOA defines it: mean accuracy over all"
+    " pairs of a model and a task that it has not seen, without a baseline.",
+    "forward_transfer_continuum": "Forward transfer as Continuum defines it: mean accuracy on the"
+    " next task, without a baseline.",
+    "cumulative_forgetting_first": "Cumulative forgetting relative to the accuracy right after a"
+    " task was trained; negative is an improvement.",
+    "anytime_accuracy_capymoa": "Anytime accuracy as CapyMOA's `anytime_accuracy_all_avg`: mean"
+    " over all evaluations of the mean accuracy on all tasks, unseen ones included.",
+    "anytime_accuracy_error": "Standard error of `anytime_accuracy` because not every step was"
+    " evaluated.",
+    "worst_case_smoothed": "Worst-case accuracy with a rolling mean over `worst_case_window`"
+    " evaluations before the minimum.",
+    "worst_case_window": "Evaluations in the rolling mean of `worst_case_smoothed`.",
+    "worst_case_interval": "Median number of steps between evaluations; a minimum over more"
+    " evaluations is lower.",
+    "worst_case_set_size": "Median number of held-out samples per task; a minimum over smaller sets"
+    " is lower.",
+    "stability_gap_depth": "Accuracy on the earlier tasks before a boundary minus its minimum in"
+    " the new task, averaged over boundaries.",
+    "stability_gap_recovered": "Share of boundaries after which the accuracy on the earlier tasks"
+    " came back within the task.",
+    "stability_gap_recovery": "Evaluations until that accuracy came back, averaged over the"
+    " boundaries where it did.",
+}
 MOMENTS = {1 / 3: "H/3", 2 / 3: "2H/3", 1.0: "H"}
 
 
@@ -61,6 +96,29 @@ def score(
             scores.update(_transfer_scores(log))
         scores["training_flops"] = training_flops(log)
     return {name: float(value) for name, value in scores.items() if not math.isnan(value)}
+
+
+def names() -> list[str]:
+    """Names of metrics that are numbers, as `score` prints them, without what follows an @."""
+    from streamgauge import metrics
+
+    known = {*_MEANINGS, *metrics.__all__}
+    return sorted(name for name in known if name.islower() and meaning(name))
+
+
+def meaning(name: str) -> str:
+    """What a name that `score` prints means; "" for other names.
+
+    >>> meaning("near_future_error@100").partition(";")[0]
+    'Standard errors of `near_future_accuracy`'
+    """
+    from streamgauge import metrics
+
+    plain = name.partition("@")[0]
+    function = getattr(metrics, plain, None) if plain in metrics.__all__ else None
+    text = _MEANINGS.get(plain) or (inspect.getdoc(function) if callable(function) else "") or ""
+    text = text.partition(">>>")[0].replace("``", "`").replace(":func:", "")
+    return " ".join(text.split())
 
 
 def _filled(log: RunLog, name: str, *columns: str) -> bool:
@@ -110,6 +168,8 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
         # Other values are scores, or missing.
         if np.all((confidence >= 0) & (confidence <= online.MAX_CONFIDENCE)):
             scores["calibration_error"] = online.calibration_error(label, prediction, confidence)
+            if "logp" in log.predictions:
+                scores["auc"] = _auc(label, prediction, confidence, online_column("logp"))
     if "user" in log.predictions:
         user = online_column("user")
         scores["album_accuracy"] = online.album_accuracy(
@@ -118,6 +178,20 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
     worst = continual.worst_window(label == prediction, WORST_WINDOW)
     scores[f"worst_window@{WORST_WINDOW}"] = worst.accuracy
     return scores
+
+
+def _auc(label: Anything, prediction: Anything, confidence: Anything, logp: Anything) -> float:
+    """AUC of two classes; NaN where the log does not show that the model has just two: there the
+    probabilities of a wrong answer and of the true label add up to 1."""
+    names = np.unique(label)
+    if len(names) != 2 or not np.isin(prediction, names).all():
+        return float("nan")
+    wrong = prediction != label
+    both = confidence[wrong].astype(np.float64) + np.exp(logp[wrong].astype(np.float64))
+    if not np.allclose(both, 1.0, atol=1e-3):
+        return float("nan")
+    score = confidence.astype(np.float64)
+    return agreement.auc(label == names[1], np.where(prediction == names[1], score, 1 - score))
 
 
 def _held_out_scores(log: RunLog) -> dict[str, float]:
@@ -142,21 +216,14 @@ def _task_scores(
         return {}
     # The run may be interrupted, evaluate tasks it never trains, or evaluate only at the end.
     newest = int(task_order(log)[current[current >= 0]].max())
-    a, b = accuracy_matrix(log), cumulative_matrix(log)
-    arrays = {
-        "average_accuracy": tasks.average_accuracy(a),
-        "average_forgetting": tasks.average_forgetting(a),
-        "average_forgetting_first": tasks.average_forgetting(a, "first", "all"),
-        "backward_transfer": tasks.backward_transfer(a),
+    b = cumulative_matrix(log)
+    seen = classes_seen(log) if classes is None else np.asarray(classes)
+    arrays = tasks.task_curves(
+        accuracy_matrix(log), seen, _untrained(log) if baseline is None else baseline
+    ) | {
         "cumulative_forgetting": tasks.cumulative_forgetting(b),
         "cumulative_forgetting_first": tasks.cumulative_forgetting(b, "first"),
     }
-    seen = classes_seen(log) if classes is None else np.asarray(classes)
-    if seen is not None:
-        arrays["rescaled_accuracy"] = tasks.rescaled_accuracy(a, seen)
-        arrays["rescaled_forgetting"] = tasks.rescaled_forgetting(a, seen)
-    baseline_accuracy = _untrained(log) if baseline is None else baseline
-    arrays["forward_transfer"] = tasks.forward_transfer(a, baseline_accuracy)
     scores = {name: float(values[newest]) for name, values in arrays.items()}
     scores.update(_continual_scores(log))
     return scores
@@ -171,6 +238,8 @@ def _continual_scores(log: RunLog) -> dict[str, float]:
     # A single evaluation after many tasks is no average over time.
     if len(acc) > 1 or acc.shape[1] == 1:
         scores["anytime_accuracy"] = _last(continual.anytime_accuracy(acc, task))
+        everything = continual.anytime_accuracy(acc, task, "capymoa")
+        scores["anytime_accuracy_capymoa"] = _last(everything)
         scores["minimum_accuracy"] = _last(continual.minimum_accuracy(acc, task))
     if worst.interval > 1:  # not every step was evaluated
         scores["anytime_accuracy_error"] = continual.anytime_error(acc, task, step)

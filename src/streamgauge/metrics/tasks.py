@@ -11,26 +11,38 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics._arrays import Floats, UndefinedMetric, choice, class_counts, square
 
+Flags = NDArray[np.bool_]
+UNTRAINED = "a task was not evaluated before it was trained"
 
-def average_accuracy(a: ArrayLike) -> Floats:
+
+def average_accuracy(a: ArrayLike, definition: str = "last") -> Floats:
     """Mean accuracy over the tasks seen so far.
 
-    AA_k = 1/(k+1) * sum over j <= k of a[k, j].
+    definition="last": AA_k = 1/(k+1) * sum over j <= k of a[k, j]. Source: Michel et al. 2023 (New
+    metrics for analyzing continual learners), definition 3.1; the survey's Acc is the last entry on
+    the test sets.
 
-    Source: Michel et al. 2023 (New metrics for analyzing continual learners), definition 3.1; the
-    survey's Acc is the last entry on the test sets.
+    definition="continuum": the mean of a[i, j] over all pairs j <= i <= k, so that models of the
+    past count, too. Source: `accuracy_A` of the library Continuum (Diaz-Rodriguez et al. 2018).
 
     >>> average_accuracy([[0.5, np.nan], [0.25, 0.75]])
     array([0.5, 0.5])
+    >>> average_accuracy([[0.8, np.nan], [0.25, 0.75]], "continuum").round(6)
+    array([0.8, 0.6])
     """
+    choice("definition", definition, ("last", "continuum"))
     a = square(a)
     k, j = np.indices(a.shape)
-    return np.asarray(np.where(j <= k, a, 0.0).sum(axis=1) / np.arange(1, len(a) + 1))
+    tasks = np.arange(1, len(a) + 1)
+    rows = np.where(j <= k, a, 0.0).sum(axis=1)
+    if definition == "last":
+        return np.asarray(rows / tasks)
+    return np.asarray(np.cumsum(rows) / np.cumsum(tasks))
 
 
 def forgetting_matrix(a: ArrayLike, reference: str = "max") -> Floats:
@@ -178,35 +190,75 @@ def _positive(values: Floats) -> Floats:
     return np.where(values > 0, values, np.nan)
 
 
-def backward_transfer(a: ArrayLike) -> Floats:
+def backward_transfer(a: ArrayLike, definition: str = "gem") -> Floats:
     """Average effect of later training on earlier tasks; negative values are forgetting.
 
-    BWT_k = 1/k * sum over j < k of (a[k, j] - a[j, j]); NaN at k = 0. The negative of
-    ``average_forgetting(a, reference="first")``.
+    definition="gem": BWT_k = 1/k * sum over j < k of (a[k, j] - a[j, j]), the model after task k
+    alone; the negative of ``average_forgetting(a, reference="first")``. Source: Lopez-Paz and
+    Ranzato 2017 (GEM), equation 3; their number is the last entry.
 
-    Source: Lopez-Paz and Ranzato 2017 (GEM), equation 3; their number is the last entry.
+    definition="capymoa": the mean of a[i, j] - a[j, j] over all pairs j < i <= k, so that models
+    in between count, too. Source: the libraries CapyMOA and Continuum, after Diaz-Rodriguez et al.
+    2018.
+
+    NaN at k = 0, where Continuum returns 0.
 
     >>> backward_transfer([[0.5, np.nan], [0.25, 0.25]])
     array([  nan, -0.25])
+    >>> a = [[0.9, 0.0, 0.0], [0.6, 0.8, 0.0], [0.6, 0.8, 0.9]]
+    >>> backward_transfer(a).round(6), backward_transfer(a, "capymoa").round(6)
+    (array([  nan, -0.3 , -0.15]), array([ nan, -0.3, -0.2]))
     """
-    return -average_forgetting(a, reference="first")
+    choice("definition", definition, ("gem", "capymoa"))
+    forgetting = forgetting_matrix(a, "first")
+    if definition == "gem":
+        return -_mean_of_earlier(forgetting)
+    return -_mean_of_pairs(forgetting, np.tril(np.ones(forgetting.shape, bool), -1))
 
 
-def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
+def _mean_of_pairs(values: Floats, counted: Flags) -> Floats:
+    """Per k, the mean of the values that count among the tasks up to k; NaN at k = 0."""
+    total = np.cumsum(np.cumsum(np.where(counted, values, 0.0), axis=0), axis=1)
+    result = np.full(len(values), np.nan)
+    tasks = np.arange(1, len(values))
+    result[1:] = np.diag(total)[1:] / (tasks * (tasks + 1) / 2)
+    return result
+
+
+def forward_transfer(
+    a: ArrayLike, baseline: ArrayLike | None = None, definition: str = "gem"
+) -> Floats:
     """Average effect of training on earlier tasks on the accuracy of a task not yet trained.
 
-    FWT_k = 1/k * sum over 1 <= i <= k of (a[i-1, i] - baseline[i]); NaN at k = 0. ``baseline[i]``
-    is the accuracy of the untrained model on task i. If the baseline or an accuracy on an unseen
-    task is missing, the result is NaN and a warning (:class:`UndefinedMetric`) says which. A
-    missing baseline is not replaced by 0; pass zeros for that.
+    definition="gem": FWT_k = 1/k * sum over 1 <= i <= k of (a[i-1, i] - baseline[i]);
+    ``baseline[i]`` is the accuracy of the untrained model on task i. A missing baseline is not
+    replaced by 0; pass zeros for that. Source: Lopez-Paz and Ranzato 2017 (GEM), equation 4.
 
-    Source: Lopez-Paz and Ranzato 2017 (GEM), equation 4.
+    definition="continuum": the same without a baseline, so an accuracy and no difference. Source:
+    the library Continuum.
+
+    definition="capymoa": the mean of a[i, j] over all pairs i < j <= k, without a baseline. Source:
+    the library CapyMOA, after Diaz-Rodriguez et al. 2018.
+
+    NaN at k = 0. If the baseline or an accuracy on an unseen task is missing, the result is NaN and
+    a warning (:class:`UndefinedMetric`) says which.
 
     >>> forward_transfer([[0.5, 0.3], [0.25, 0.75]], baseline=[0.1, 0.1])
     array([nan, 0.2])
+    >>> a = [[0.5, 0.3, 0.0], [0.25, 0.75, 0.6], [0.0, 0.0, 0.9]]
+    >>> forward_transfer(a, definition="continuum"), forward_transfer(a, definition="capymoa")
+    (array([ nan, 0.3 , 0.45]), array([nan, 0.3, 0.3]))
     """
+    choice("definition", definition, ("gem", "capymoa", "continuum"))
     a = square(a)
     transfer = np.full(len(a), np.nan)
+    if definition == "capymoa":
+        pairs = np.triu(np.ones(a.shape, bool), 1)
+        transfer = _mean_of_pairs(a, pairs)
+        missing = bool(np.isnan(a[pairs]).any())
+        return _undefined(transfer, UNTRAINED) if missing else transfer
+    if definition == "continuum":
+        baseline = np.zeros(len(a))
     if baseline is None:
         return _undefined(transfer, "there is no baseline, the accuracy of the untrained model")
     baseline_accuracy = np.asarray(baseline, dtype=np.float64)
@@ -218,7 +270,7 @@ def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
     gain = np.diag(a, k=1) - baseline_accuracy[1:]
     transfer[1:] = np.cumsum(gain) / np.arange(1, len(a))
     if np.isnan(np.diag(a, k=1)).any():
-        return _undefined(transfer, "a task was not evaluated before it was trained")
+        return _undefined(transfer, UNTRAINED)
     if np.isnan(baseline_accuracy[1:]).any():
         return _undefined(transfer, "the baseline of a task is missing")
     return transfer
@@ -227,6 +279,31 @@ def forward_transfer(a: ArrayLike, baseline: ArrayLike | None) -> Floats:
 def _undefined(values: Floats, reason: str) -> Floats:
     warnings.warn(f"forward transfer is NaN: {reason}.", UndefinedMetric, stacklevel=3)
     return values
+
+
+def task_curves(
+    a: ArrayLike, classes: ArrayLike | None = None, baseline: ArrayLike | None = None
+) -> dict[str, Floats]:
+    """Every metric above that `score` reports, by its name; rescaled ones only with ``classes``.
+
+    >>> list(task_curves([[0.5, 0.1], [0.25, 0.25]], baseline=[0.1, 0.1]))[:2]
+    ['average_accuracy', 'average_forgetting']
+    """
+    curves = {
+        "average_accuracy": average_accuracy(a),
+        "average_forgetting": average_forgetting(a),
+        "average_forgetting_first": average_forgetting(a, "first", "all"),
+        "average_accuracy_continuum": average_accuracy(a, "continuum"),
+        "backward_transfer": backward_transfer(a),
+        "backward_transfer_capymoa": backward_transfer(a, "capymoa"),
+        "forward_transfer": forward_transfer(a, baseline),
+        "forward_transfer_capymoa": forward_transfer(a, None, "capymoa"),
+        "forward_transfer_continuum": forward_transfer(a, None, "continuum"),
+    }
+    if classes is not None:
+        curves["rescaled_accuracy"] = rescaled_accuracy(a, classes)
+        curves["rescaled_forgetting"] = rescaled_forgetting(a, classes)
+    return curves
 
 
 def cumulative_accuracy(scores: ArrayLike, labels: ArrayLike, class_task: ArrayLike) -> Floats:

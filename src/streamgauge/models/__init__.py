@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from streamgauge.errors import packages_for
+
+with packages_for("Building a network"):
+    import torch  # noqa: F401
+
 from streamgauge.models.base import (
     UNSEEN,
     CosineHead,
     Head,
     LinearHead,
     Model,
+    changed_normalisation,
+    refuse_float_images,
     refuse_unused_normalisation,
     to_float,
 )
@@ -25,10 +32,12 @@ __all__ = [
     "Loaded",
     "Model",
     "build",
+    "changed_normalisation",
     "closed_form",
     "has_bfloat16",
     "load_weights",
     "model_name",
+    "refuse_float_images",
     "refuse_unused_normalisation",
     "slopes",
     "suit",

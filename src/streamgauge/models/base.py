@@ -24,14 +24,29 @@ def at_hand(x: Tensor) -> bool:
 
 def refuse_unused_normalisation(config: Any, input_shape: Sequence[int]) -> None:
     """Mean and std are those of pixels: where inputs are vectors, they would have no effect."""
-    if len(input_shape) > 1:
-        return
+    name = changed_normalisation(config)
+    if name and len(input_shape) <= 1:
+        raise StreamgaugeError(
+            f"'{name}' is for images, and these inputs are vectors, which it would not change:"
+            " leave it out. To standardise vectors, set --stream.scale online."
+        )
+
+
+def changed_normalisation(config: Any) -> str:
+    """Which of mean and std differs from its default; "" if none does."""
     for field in fields(config):
         if field.name in ("mean", "std") and getattr(config, field.name) != field.default:
-            raise StreamgaugeError(
-                f"'{field.name}' is for images, and these inputs are vectors, which it would not"
-                " change: leave it out. To standardise vectors, set --stream.scale online."
-            )
+            return field.name
+    return ""
+
+
+def refuse_float_images(x: Tensor, changed: str) -> None:
+    """Images of floats are taken as they are, so a mean or std that was set has no effect."""
+    if changed and x.is_floating_point():
+        raise StreamgaugeError(
+            f"'{changed}' is for images of bytes (uint8), and these inputs are floats, which it"
+            " would not change: leave it out and normalise the floats yourself, or give bytes."
+        )
 
 
 def to_float(x: Tensor, mean: Tensor | Sequence[float], std: Tensor | Sequence[float]) -> Tensor:

@@ -43,7 +43,7 @@ class Config:
     weights: str = ""  # its weights: a file, or a folder of `pretrain`'s; none: as initialised
     embedding: int = 0  # size of the embedding that `pretrain` stored in that file; 0: without it
     mean: tuple[float, ...] = (0.5,)  # of pixels in 0..1, one for all channels or one each
-    std: tuple[float, ...] = (0.25,)
+    std: tuple[float, ...] = (0.25,)  # of pixels in 0..1, as `mean`
 
 
 class Backbone:
@@ -79,11 +79,13 @@ class Backbone:
         self.device = device or torch.device("cpu")
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
+        self.changed = models.changed_normalisation(config)
         self.size = config.embedding or model.feature_size
 
     def __call__(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The generator is not used: features that are computed once have no random views."""
         with torch.no_grad():
+            models.refuse_float_images(x, self.changed)
             return embed(self.model, models.to_float(x, self.mean, self.std))
 
     @property

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streamgauge.errors import StreamgaugeError, first_line
+from streamgauge.errors import StreamgaugeError, first_line, packages_for
 from streamgauge.models.efficientnet import STAGES
 
 OUR_EPS = 1e-5
@@ -191,12 +191,8 @@ def read_tensorflow_js(path: Path) -> Published:
 
 def read_hdf5(path: Path) -> Published:
     """A model or its weights as Keras 2 stores them, and as `keras.applications` publishes them."""
-    try:
+    with packages_for("reading .h5 files"):
         import h5py
-    except ImportError:
-        raise StreamgaugeError(
-            "reading .h5 files needs a package: pip install 'streamgauge[hdf5]'."
-        ) from None
     arrays: dict[str, Any] = {}
     config = None
     try:

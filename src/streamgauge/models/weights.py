@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from streamgauge.errors import StreamgaugeError, first_line
+from streamgauge.errors import StreamgaugeError, first_line, packages_for
 from streamgauge.models.base import Model
 from streamgauge.models.layouts import Published, read_hdf5, read_tensorflow_js, to_ours, unreadable
 
@@ -62,13 +62,8 @@ def _torchvision(name: str) -> tuple[dict[str, Any], Published]:
 
 
 def _hugging_face(repository: str, weights: str) -> tuple[Path, Published]:
-    try:
+    with packages_for(f"Fetching '{weights}' from the Hugging Face hub"):
         from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise StreamgaugeError(
-            f"'{weights}' is fetched from the Hugging Face hub, which needs a package: pip install"
-            " 'streamgauge[hub]', or give a file of weights."
-        ) from None
     try:
         file = Path(hf_hub_download(repository, "model.safetensors"))
     except Exception as error:  # the network's, the hub's or the package's
@@ -207,13 +202,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise StreamgaugeError(f"there is no file of weights '{path}': check the path.")
     if path.suffix == ".safetensors":
-        try:
+        with packages_for("reading .safetensors files"):
             from safetensors import SafetensorError
             from safetensors.torch import load_file
-        except ImportError:
-            raise StreamgaugeError(
-                "reading .safetensors files needs a package: pip install 'streamgauge[weights]'."
-            ) from None
         try:
             return dict(load_file(path))
         except (SafetensorError, OSError) as error:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.files import write_result
 
 Floats = NDArray[np.float64]
@@ -220,12 +220,8 @@ def leaf_cells(latitude: ArrayLike, longitude: ArrayLike, threads: int | None = 
 
 
 def library() -> Any:
-    try:
+    with packages_for("A grid of geographic classes"):
         import s2geometry
-    except ImportError:
-        raise StreamgaugeError(
-            "Geographic classes need s2geometry: pip install 'streamgauge[geo]'."
-        ) from None
     return s2geometry
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from streamgauge.report.leaderboard import Board, Column, Row, leaderboard
 from streamgauge.report.page import plot, write_report
-from streamgauge.report.scores import RunComparison, compare, score
+from streamgauge.report.scores import RunComparison, Scores, ScoreTable, compare, score
 
 __all__ = [
     "Board",
     "Column",
     "Row",
     "RunComparison",
+    "ScoreTable",
+    "Scores",
     "compare",
     "leaderboard",
     "plot",

@@ -43,7 +43,10 @@ class Compute:
         """Sentences on everything that the points leave out."""
         sentences = list(self.tuning)
         if self.missing:
-            names = ", ".join(f"{name} ({_short(s)} s)" for name, s in self.missing.items())
+            names = ", ".join(
+                name if math.isnan(s) else f"{name} ({_short(s)} s)"
+                for name, s in self.missing.items()
+            )
             sentences.append(
                 "FLOPs unknown, since they do not train with torch or their logs have none, and so "
                 f"not shown (seconds of learning per run): {names}."
@@ -100,8 +103,9 @@ def _known(row: Row, name: str) -> bool:
 
 
 def learning_seconds(runs: Iterable[Run]) -> Spread:
-    timings = [run.timing for run in runs]
-    return spread([float(np.sum(t["seconds"][t["part"] == "learn"])) for t in timings])
+    """NaN where a log does not say, as a recording may."""
+    learning = [run.timing["seconds"][run.timing["part"] == "learn"] for run in runs]
+    return spread([float(seconds.sum()) if len(seconds) else math.nan for seconds in learning])
 
 
 def _is_er(row: Row) -> bool:

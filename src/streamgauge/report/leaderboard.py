@@ -169,6 +169,7 @@ class Row:
     incomplete: tuple[Run, ...]
     scores: Mapping[str, Spread]
     each: tuple[Mapping[str, float], ...] = ()  # the scores of each of `runs`
+    library: str = ""  # of a learner that is a model of another library, with its version
 
     @property
     def seeds(self) -> str:
@@ -192,21 +193,50 @@ class Board:
     @property
     def left_out(self) -> list[str]:
         """A sentence for every run that is not in the means, or not with all its answers."""
-        return [
+        incomplete = [
             f"{row.learner}, seed {run.seed}, is incomplete (step {run.step} of "
             f"{run.stream['steps']}) and left out of the means."
+            + (f" It failed: {run.failure}" if run.failure else "")
             for row in self.rows
             for run in row.incomplete
-        ] + [
-            f"{row.learner}, seed {run.seed}: {run.unlabelled:,} answers have no label and are not "
-            "scored."
+        ]
+        reasons = {
+            "unlabelled": "have no label",
+            "repeated": "repeat an earlier one (same id and shift)",
+        }
+        return incomplete + [
+            f"{row.learner}, seed {run.seed}: {count:,} answers {why} and are not scored."
+            for name, why in reasons.items()
             for row in self.rows
             for run in row.runs
-            if run.unlabelled
+            if (count := getattr(run, name))
         ]
 
+    def _repr_html_(self) -> str:
+        from streamgauge.pages import notebook_table
 
-def leaderboard(runs: Iterable[Run]) -> list[Board]:
+        rows = [
+            [
+                ("= " if row.learner in self.ties.names else "") + row.learner,
+                *(percent(row.scores.get(column.score)) for column in self.columns),
+                row.seeds,
+            ]
+            for row in self.rows
+        ]
+        head = ["learner", *(column.title for column in self.columns), "seeds"]
+        order = f" Ordered by: {self.ordered_by}." if self.ordered_by else ""
+        notes = [NOTE + order, self.ties.sentence, self.timing, *self.left_out]
+        return notebook_table(self.title, head, rows, notes)
+
+
+class Boards(list[Board]):
+    """Leaderboards; a notebook shows them as tables."""
+
+    def _repr_html_(self) -> str:
+        return "".join(board._repr_html_() for board in self)
+
+
+def leaderboard(runs: Iterable[Run]) -> Boards:
     """One board per stream (name, settings without seeds, protocol without costs), one row per
     learner (name, settings, code, device, engine, cost of its jobs). Of several copies of a run the
     most complete one counts."""
@@ -215,7 +245,7 @@ def leaderboard(runs: Iterable[Run]) -> list[Board]:
     distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, stream_key)
     titles = told_apart([(run.stream["name"], stream_key(run) | _paths(run)) for run, *_ in groups])
-    return [_board(title, group) for title, group in zip(titles, groups, strict=True)]
+    return Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
 
 
 def percent(value: Spread | None) -> str:
@@ -282,6 +312,8 @@ def learner_key(run: Run) -> dict[str, Any]:
     engine = config.get("engine", {"name": "eager"})
     execution = {f"protocol.{name}": str(protocol.get(name, TIMING[name])) for name in COSTS}
     execution |= {"code": learner["code"][:6], "device": config["device"]}
+    if "library" in learner:
+        execution["library"] = learner["library"]
     execution["engine"] = " ".join(map(str, engine.values()))
     return {"name": learner["name"], **learner["settings"], **execution}
 
@@ -337,6 +369,7 @@ def _row(name: str, runs: list[Run]) -> Row:
         incomplete=tuple(run for run in runs if not run.done),
         scores={key: spread([values.get(key, math.nan) for values in scores]) for key in names},
         each=tuple(scores),
+        library=learner.get("library", ""),
     )
 
 

@@ -90,17 +90,20 @@ def _board_table(board: Board) -> PageTable:
         tied = learner in board.ties.names
         return Cell(learner, "=" if tied else "", "cannot be told apart from the best")
 
+    library = any(row.library for row in board.rows)
     head = ["learner", *(column.title for column in board.columns), "seeds", "needs"]
+    head += ["library"] if library else []
     rows: list[list[str | Cell]] = [
         [
             name(row.learner),
             *(percent(row.scores.get(column.score)) for column in board.columns),
             row.seeds,
             ", ".join(row.needs) or "–",
+            *([row.library or "–"] if library else []),
         ]
         for row in board.rows
     ]
-    return PageTable(head, rows, text_columns=[len(head) - 1])
+    return PageTable(head, rows, text_columns=list(range(head.index("needs"), len(head))))
 
 
 def _how_to_read(blind: BlindLevel | None) -> str:
@@ -149,10 +152,12 @@ def summary(board: Board, drawn: Figures) -> str:
 
 
 def stream_text(stream: Mapping[str, Any]) -> str:
-    """The name and the size of a stream."""
+    """The name and the size of a stream, and its classes where they are few."""
+    names = stream.get("class_names") or ()
+    listed = f" ({', '.join(names)})" if 0 < len(names) <= 10 else ""
     return (
         f"the stream {stream['name']}: {stream['samples']:,} samples of {stream['classes']} "
-        f"classes in {stream['steps']:,} steps of up to {stream['step_size']}"
+        f"classes{listed} in {stream['steps']:,} steps of up to {stream['step_size']}"
     )
 
 

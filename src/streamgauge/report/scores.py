@@ -22,9 +22,34 @@ from streamgauge.report.leaderboard import (
     stretches,
 )
 
+
+class Scores(dict[str, Any]):
+    """Scores by name; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        return ScoreTable([self])._repr_html_()
+
+
+class ScoreTable(list[Scores]):
+    """Scores of several runs; a notebook shows one column per run."""
+
+    def _repr_html_(self) -> str:
+        from streamgauge.pages import notebook_table
+        from streamgauge.report.terminal import UNITS, score_cell
+
+        facts = [name for name in _FACTS if any(name in scores for scores in self)]
+        names = dict.fromkeys(name for scores in self for name in scores if name not in _FACTS)
+        head, *rest = facts or [""]
+        rows = [[name, *(scores.get(name, "") for scores in self)] for name in rest]
+        rows += [[name, *(score_cell(name, of.get(name)) for of in self)] for name in names]
+        titles = [str(scores.get(head, "score")) for scores in self]
+        return notebook_table("", [head, *titles], rows, [f"Accuracies in %. {UNITS}"])
+
+
 Runs = Run | str | Path | Iterable[Run | str | Path]
 # Parts of the names of scores of which less is better.
 _LESS_IS_BETTER = ("forgetting", "error", "loss", "flops", "depth", "recovery")
+_FACTS = ("path", "stream", "learner", "seed", "done")
 _TABLES = ("predictions", "evaluations", "answers")
 
 
@@ -38,23 +63,23 @@ def score(runs: Any, **options: Any) -> Any:
     if isinstance(runs, str | Path):
         runs = Run(runs) if (Path(runs) / "run.json").exists() else find_runs(runs)
     if any(hasattr(runs, table) for table in _TABLES):
-        return score_log(runs, **options)
+        return Scores(score_log(runs, **options))
     if hasattr(runs, "columns") or isinstance(runs, dict) or not isinstance(runs, Iterable):
         raise StreamgaugeError(
             f"A {type(runs).__name__} has no scores: give a run, a folder of runs, or a list of"
             " them. Columns with labels and predictions: sg.audit_log(columns)."
         )
-    return [
-        {
-            "path": str(run.path),
-            "stream": run.stream["name"],
-            "learner": run.learner,
-            "seed": run.seed,
-            "done": run.done,
+    return ScoreTable(
+        Scores(
+            path=str(run.path),
+            stream=run.stream["name"],
+            learner=run.learner,
+            seed=run.seed,
+            done=run.done,
             **score_log(Run(run.path), **options),  # read anew: one log in memory at a time
-        }
+        )
         for run in find_runs(runs)
-    ]
+    )
 
 
 @dataclass(frozen=True)

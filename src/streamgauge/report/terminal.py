@@ -41,12 +41,14 @@ def leaderboard_text(runs: Iterable[Run]) -> str:
 def board_text(board: Board) -> str:
     tied = board.ties.names
     needs = any(row.needs for row in board.rows)
+    library = any(row.library for row in board.rows)
     columns: list[str | Column] = [
         folding("learner"),
         *([""] if tied else []),
         *(right(column.title, min_width=12) for column in board.columns),
         right("seeds"),
         *(["needs"] if needs else []),
+        *(["library"] if library else []),
     ]
     rows = [
         [
@@ -55,6 +57,7 @@ def board_text(board: Board) -> str:
             *(percent(row.scores.get(column.score)) for column in board.columns),
             row.seeds,
             *([", ".join(row.needs)] if needs else []),
+            *([row.library] if library else []),
         ]
         for row in board.rows
     ]
@@ -101,7 +104,7 @@ def scores_text(runs: Iterable[Run]) -> str:
     for board in leaderboard(runs):
         columns = _score_columns(board)
         names = list(dict.fromkeys(name for *_, scores in columns for name in scores))
-        cells = [[_score(name, scores.get(name)) for name in names] for *_, scores in columns]
+        cells = [[score_cell(name, scores.get(name)) for name in names] for *_, scores in columns]
         texts = [title for title, *_ in columns] + [cell for column in cells for cell in column]
         widest = max([12, *map(len, texts)])
         fitting = max(1, (_width() - max(map(len, names), default=0)) // (widest + 3))
@@ -141,10 +144,13 @@ def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
     ]
 
 
-def _score(name: str, value: Spread | None) -> str:
-    if value is None or any(word in name for word in SHARES):
+def score_cell(name: str, value: Spread | float | None) -> str:
+    """A score as tables show it: shares in percent, other scores in their own units."""
+    value = Spread(value, math.nan, 1) if isinstance(value, float | int) else value
+    share = any(word in name for word in SHARES) and not name.startswith("unnormalised")
+    if value is None or share:
         return percent(value)
-    if name == FLOPS:
+    if name == FLOPS or math.isnan(value.mean):
         return scaled(value.mean)
     spread = "" if value.deviation != value.deviation else f" ± {value.deviation:.3g}"
     unit = " nats" if name == "log_loss" else ""

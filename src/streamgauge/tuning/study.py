@@ -20,7 +20,7 @@ from typing import Any, Literal, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.files import locked, write_json, writing
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.running import plan as runs
@@ -487,12 +487,8 @@ def _plain(value: Any) -> Any:
 
 
 def _optuna() -> Any:
-    try:
+    with packages_for("Tuning"):
         import optuna
-    except ImportError:
-        raise StreamgaugeError(
-            "Tuning needs Optuna: install it with pip install 'streamgauge[tune]'."
-        ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # Streamgauge logs its own lines
     return optuna
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import MissingPackage, StreamgaugeError, nearest
 from streamgauge.metrics import score, training_flops
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
@@ -246,7 +246,7 @@ def caused_by_settings(error: Exception) -> bool:
     package or file is no such reason."""
     if isinstance(error, StreamgaugeError):
         system = isinstance(error.__cause__ or error.__context__, OSError)
-        return not system and not isinstance(error, Misplaced)
+        return not system and not isinstance(error, (Misplaced, MissingPackage))
     import torch
 
     return isinstance(error, torch.OutOfMemoryError)
