@@ -4,6 +4,7 @@ and Lightning in environments that have these libraries."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -55,7 +56,7 @@ def test_a_section_from_an_empty_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if SECTIONS[section] == "capymoa":
-        import streamgauge.bridges.capymoa  # finds Java
+        importlib.import_module("streamgauge.bridges.capymoa")  # finds Java
     pytest.importorskip(SECTIONS[section])
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "mine.csv")
