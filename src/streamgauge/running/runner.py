@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Damaged, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run, find_runs
 from streamgauge.running.active_run import ActiveRun, complete_already, run_to_completion
@@ -25,7 +25,7 @@ from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
 from streamgauge.streams.permuted import permuted_inputs
-from streamgauge.versions import renamed
+from streamgauge.versions import VERSION, renamed
 
 # Entries of a run's configuration that are not notes.
 CONFIG_ENTRIES = ("stream", "learner", "protocol", "seed", "device", "engine")
@@ -238,6 +238,7 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             f"{stored.path} was made from arrays in Python and cannot be {verb} from its folder: "
             "call run() with the same arrays and settings."
         )
+    _check_id(stored)
     stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
     learner = current_learner(config["learner"])
     recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
@@ -274,6 +275,18 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             precision=engine.get("precision", "fp16"),
         ),
     )
+
+
+def _check_id(stored: Run) -> None:
+    """Refuse a run whose id is not that of its configuration. Another version may have computed it
+    from other fields."""
+    header = stored.header
+    same_version = header["environment"].get("streamgauge") == VERSION and "format" in header
+    if same_version and identity(header["config"], stored.stream) != stored.id:
+        raise Damaged(
+            f"{stored.path / 'run.json'} was changed: its id is not that of its configuration;"
+            " restore it from a copy, or remove the run folder and run again."
+        )
 
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
