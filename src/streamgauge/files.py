@@ -3,8 +3,8 @@
 A reader sees the old file or the new one, never half of one, also after a crash: the data go to a
 temporary file in the same folder, which is synced to disk and then renamed.
 
-A sealed JSON file has the entries `format`, the version of its format, and `checksum`, the BLAKE2b
-of its other entries. Versions before 0.2 wrote neither.
+A sealed JSON file has the entries `format`, the version of its format, and `own_checksum`, the
+BLAKE2b of its other entries. Versions before 0.2 wrote neither.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK = "lock"  # name of the lock file in a folder
+OWN = "own_checksum"  # entry of a sealed file
 FORMAT = 2  # of sealed files; files without a checksum are of format 1
 MAX_DEPTH = 32  # of nested values in a sealed file
 TEMPORARY = (".part", ".aside")  # endings of temporary files; versions up to 0.1 wrote ".aside"
@@ -54,14 +55,14 @@ def write_json(path: Path, value: Any) -> None:
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON file with its format and checksum."""
     plain = json.loads(json.dumps({**value, "format": FORMAT}))
-    plain.pop("checksum", None)
-    write_json(path, {**plain, "checksum": _checksum_of(plain)})
+    plain.pop(OWN, None)
+    write_json(path, {**plain, OWN: _checksum_of(plain)})
 
 
 def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
     """The entries of a sealed JSON file, checked to be as they were written and of this `shape`
-    (see `misfit`). Files of older versions have no checksum. `remedy` ends the sentence on a damaged
-    file. A missing file is a FileNotFoundError."""
+    (see `misfit`). Files of older versions have no checksum. `remedy` ends the sentence on a
+    damaged file. A missing file is a FileNotFoundError."""
     try:
         value = json.loads(file.read_bytes())
         problem = misfit(value, dict, "the file") or _too_deep(value)
@@ -78,7 +79,7 @@ def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
                 f"{file} has format {found}, and this streamgauge reads formats up to {FORMAT}:"
                 " install a newer streamgauge to read it."
             )
-        sum_of = value.pop("checksum", None)
+        sum_of = value.pop(OWN, None)
         if (sum_of is not None or "format" in value) and sum_of != _checksum_of(value):
             problem = "its checksum is that of another content"
     if problem := problem or misfit(value, shape, ""):

@@ -152,7 +152,7 @@ def test_a_torn_checkpoint_gets_a_sentence(tmp_path: Path) -> None:
     rewrite(run.path / "progress.json", lambda old: {**old, "done": False})
     with pytest.raises(StreamgaugeError, match=r"checkpoint.* is damaged \(it has 100 bytes"):
         go(tmp_path)
-    as_before = {k: v for k, v in progress.items() if k not in ("files", "format", "checksum")}
+    as_before = {k: v for k, v in progress.items() if k not in ("files", "format", "own_checksum")}
     (run.path / "progress.json").write_text(json.dumps({**as_before, "done": False}))
     with pytest.raises(StreamgaugeError, match=r"checkpoint .* is damaged"):
         go(tmp_path)
@@ -423,7 +423,7 @@ def test_an_identity_of_an_older_kind_can_be_resumed(tmp_path: Path) -> None:
     path = _interrupt(experiment, tmp_path / "runs", 5, 0)
     header = json.loads((path / "run.json").read_text())
     assert identity(header["config"], header["stream"]) == header["id"]
-    del header["format"], header["checksum"]  # as versions before 0.2 wrote it
+    del header["format"], header["own_checksum"]  # as versions before 0.2 wrote it
     (path / "run.json").write_text(json.dumps({**header, "id": "0" * 32}))
     (run,) = take_up(path, log=str)
     assert run.done

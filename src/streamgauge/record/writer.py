@@ -7,8 +7,9 @@
     log/TABLE/00000.parquet numbered segments
     lock                    locked by the process that writes
 
-Every file is written atomically, `progress.json` last; both JSON files are sealed (`files.py`). Files that `progress.json` does not name are
-left over from an interrupted write and are removed on resume.
+Every file is written atomically, `progress.json` last; both JSON files are sealed (`files.py`).
+Files that `progress.json` does not name are left over from an interrupted write and are removed on
+resume.
 """
 
 from __future__ import annotations

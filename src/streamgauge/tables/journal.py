@@ -1,7 +1,7 @@
 """The journal of a recorder: calls that are not in the Parquet segments of a log yet (docs/log.md).
 
-    journal-00003   a sequence of records: kind, length, CRC-32 of the payload, CRC-32 of these three,
-                    payload; versions before 0.2 had no CRC-32 of the first three
+    journal-00003   a sequence of records: kind, length, CRC-32 of the payload, CRC-32 of these
+                    three (none in the first format of records), payload
 
 `progress.json` names the journal that follows the committed segments. Readers add its rows to those
 of the segments, also while the writer goes on. A record that is cut off was never acknowledged.
