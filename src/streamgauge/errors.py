@@ -16,6 +16,10 @@ class Damaged(StreamgaugeError):
     """A file is not what was written, or is missing."""
 
 
+class Busy(StreamgaugeError):
+    """Another process has the lock of a folder."""
+
+
 class MissingPackage(StreamgaugeError, ModuleNotFoundError):
     """An optional package is not installed; tools that expect an ImportError get one."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge.errors import Damaged, StreamgaugeError
+from streamgauge.errors import Busy, Damaged, StreamgaugeError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -235,7 +235,7 @@ def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        raise StreamgaugeError(busy) from None
+        raise Busy(busy) from None
     return lock
 
 

@@ -199,7 +199,7 @@ def power_cut(trace: str, shadow: Path, strict: bool) -> None:
     undo: list[tuple[str, list[str]]] = []  # folder of the entry, operation
     synced: dict[str, int] = {}
     for line in trace.splitlines():
-        number, op, path, other, value = line.split("\t")
+        _, op, path, other, value = line.split("\t")
         parent = os.path.dirname(other or path)
         if op in ("create", "mkdir", "rename", "unlink"):
             undo.append((parent, [op, path, other, value]))

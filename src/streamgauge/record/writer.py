@@ -93,6 +93,7 @@ class RunWriter:
         self._checkpoint: str | None = None
         self._state: dict[str, Any] | None = None
         self.step = 0
+        self.done = False  # whether the stored run is complete
         self.threads: int | None = None  # of the first start, where this run is resumed
         try:
             with disk_errors(path):
@@ -115,7 +116,7 @@ class RunWriter:
                 write_sealed(stored, header_before)
             self.threads = header_before["environment"].get("threads")
             self._segments.update(progress["segments"])
-            self.step = progress["step"]
+            self.step, self.done = progress["step"], progress["done"]
             self._checkpoint = progress.get("checkpoint")
             self._files = self._checked_files(progress)
             if self._checkpoint:
