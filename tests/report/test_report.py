@@ -28,6 +28,7 @@ from rich.console import Console
 import streamgauge as sg
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_sealed
 from streamgauge.metrics import leaderboard as metrics_board
 from streamgauge.metrics import pareto_front, score
 from streamgauge.metrics.log import known_in_loop
@@ -383,7 +384,7 @@ def _rewrite(run: Run, change: Any) -> None:
     file = run.path / "run.json"
     header = json.loads(file.read_text())
     change(header)
-    file.write_text(json.dumps(header))
+    write_sealed(file, header)
 
 
 def _forget_flops(run: Run) -> None:
@@ -507,7 +508,7 @@ def _again(run: Run, out: Path, **changes: Any) -> Run:
         for group in groups:
             part = part[group]
         part[name] = value
-    (path / "run.json").write_text(json.dumps(header))
+    write_sealed(path / "run.json", header)
     return Run(path)
 
 

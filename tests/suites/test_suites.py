@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from streamgauge import catalogue, metrics
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_sealed
 from streamgauge.learners.behaviour import method_code
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
@@ -285,7 +286,7 @@ def test_parts_from_two_machines_add_up(demo: Path, tmp_path: Path) -> None:
             header = json.loads((place / "run.json").read_text())
             header["config"]["device"] = "cuda"
             header["config"]["learner"]["name"] = "another-name"
-            (place / "run.json").write_text(json.dumps(header))
+            write_sealed(place / "run.json", header)
     suite = load("demo", generated=True)
     alone = from_runs(suite, gather([tmp_path / "machine-0"]))
     assert {one.row: one.seeds for one in alone} == dict.fromkeys(
@@ -326,7 +327,7 @@ def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: P
         header = json.loads((place / "run.json").read_text())
         config = header["config"][part]
         del config.get("settings", config)[name]
-        (place / "run.json").write_text(json.dumps(header))
+        write_sealed(place / "run.json", header)
         assert fits(Run(place), plan_rows([row], [0])[0]) == has_it, name
 
 
@@ -622,7 +623,7 @@ def test_runs_of_another_code_or_of_other_data_are_said_to_be(demo: Path, tmp_pa
             shutil.copytree(one.path, tmp_path / one.id)
             header = json.loads((tmp_path / one.id / "run.json").read_text())
             header["config"]["learner"]["code"] = "of last year"
-            (tmp_path / one.id / "run.json").write_text(json.dumps(header))
+            write_sealed(tmp_path / one.id / "run.json", header)
     (found,) = from_runs(suite, gather([tmp_path]))
     assert found.remarks == ("run with another version of the learner's code than the one here",)
     # Each seed of a generated stream has data of its own, also where a row runs on a part of it.

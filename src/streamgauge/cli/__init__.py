@@ -22,7 +22,7 @@ from streamgauge.cli.help import build
 from streamgauge.cli.live import live
 from streamgauge.cli.methods import check, cost, list_, pretrain
 from streamgauge.cli.options import no_settings
-from streamgauge.cli.runs import diff, report, resume, run, score
+from streamgauge.cli.runs import diff, report, resume, run, score, verify
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
@@ -50,6 +50,7 @@ for command in (
     report,
     export,
     diff,
+    verify,
     drift,
 ):
     app.command()(command)

@@ -344,6 +344,32 @@ def report(
     print(f"Report: {path}")
 
 
+def verify(folders: shared.RunFolders, as_json: shared.AsJson = False) -> None:
+    """Check every file of stored runs against its checksum.
+
+    Exit code 0 if all files are as they were written, 1 otherwise.
+
+    Example:
+
+        streamgauge verify runs/
+    """
+    from streamgauge.record.verify import verify as verify_folders
+
+    found = list(verify_folders(list(folders)))
+    problems = [problem for one in found for problem in one.problems]
+    unchecked = [one for one in found if one.unchecked]
+    if as_json:
+        shared.print_json({"runs": [vars(one) for one in found]})
+    else:
+        for problem in problems:
+            print(problem)
+        for one in unchecked:
+            print(f"{one.path} is of an older version and has no checksums of all its files.")
+        files, damaged = sum(one.files for one in found), sum(bool(one.problems) for one in found)
+        print(f"{files:,} files of {len(found):,} runs checked; {damaged:,} runs are damaged.")
+    raise typer.Exit(1 if problems else 0)
+
+
 def diff(
     first: Annotated[Path, typer.Argument(help="Run folder.")],
     second: Annotated[Path, typer.Argument(help="Run folder to compare with.")],

@@ -19,7 +19,7 @@ from streamgauge import catalogue
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import write_json, write_sealed
 from streamgauge.live import stored_stream
 from streamgauge.live import trainer as trainers
 from streamgauge.live.dispatcher import Dispatcher
@@ -325,4 +325,4 @@ def _count_in_header(path: Path, service: Service) -> None:
     header = read_header(path)
     header["stream"]["samples"] = service.labels
     header["stream"]["steps"] = -(-service.labels // service.batch)
-    write_json(path / "run.json", header)
+    write_sealed(path / "run.json", header)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import write_sealed
 from streamgauge.record.recorded import (
     FRESH,
     check_same_recording,
@@ -337,7 +337,7 @@ class Recorder:
         self._writer.rows = rows_of(content, state)
         with disk_errors(self.path):
             if header != self._header:
-                write_json(self.path / "run.json", header)
+                write_sealed(self.path / "run.json", header)
             self._writer.checkpoint(state["step"], None, True, recorder=state)
             self._state |= state
             self._header, self._rows, self._answered = header, 0, 0

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest, packages_for
+from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for
 from streamgauge.files import write_text
 from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
-from streamgauge.record.writer import read_header, read_progress
+from streamgauge.record.writer import read_header
 from streamgauge.settings import RUNS
+from streamgauge.tables.commit import read_progress, segment_files
 from streamgauge.tables.journal import JournalSegments, read_journal
 from streamgauge.tables.late import LabelledParquet
 
@@ -58,7 +59,7 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
         import pyarrow.parquet as pq
 
         with _damage_errors(file):
-            return pq.ParquetFile(file)
+            return pq.ParquetFile(file, page_checksum_verification=True)
 
     def _read(self, file: Path, column: str) -> NDArray[Any]:
         opened = self._open(file)
@@ -189,7 +190,7 @@ def _damage_errors(file: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
+        raise Damaged(f"The log segment {file} is damaged ({reason}).") from None
 
 
 def _as_array(column: Any) -> NDArray[Any]:
@@ -231,9 +232,10 @@ class Run:
         self.step: int = progress["step"]
         self.done: bool = progress["done"]
         self.checkpoint: str | None = progress.get("checkpoint")
-        self._segments: dict[str, int] = progress["segments"]
+        self._progress = progress
         self._time: float | None = progress.get("time")  # versions before 0.2 have none
         self._tables: dict[str, LogTable] = {}
+        self._checked: dict[str, list[Path]] = {}  # by table: its segments
 
     def _add_journal(self) -> dict[str, Any]:
         """Add the calls that a recorder has not committed yet; gives the commit point."""
@@ -283,12 +285,9 @@ class Run:
     def _committed(self, table: str) -> list[Path]:
         if table not in TABLES:
             raise StreamgaugeError(f"A log has no table '{table}'; {nearest(table, TABLES)}")
-        folder = self.path / "log" / table
-        files = [folder / f"{n:05d}.parquet" for n in range(self._segments.get(table, 0))]
-        missing = [file for file in files if not file.exists()]
-        if missing:
-            raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
-        return files
+        if table not in self._checked:
+            self._checked[table] = list(segment_files(self.path, self._progress, table))
+        return list(self._checked[table])
 
     def files(self, table: str = "predictions") -> list[str]:
         """The Parquet files of a table that were committed when this run was opened, for scans by
@@ -308,7 +307,7 @@ class Run:
     def failure(self) -> str:
         """The sentence with which its last attempt failed; "" if the attempt did not fail."""
         file = self.path / FAILED
-        return file.read_text() if file.is_file() and not self.done else ""
+        return file.read_text(errors="replace") if file.is_file() and not self.done else ""
 
     @property
     def id(self) -> str:
@@ -345,7 +344,9 @@ class Run:
     def _repr_html_(self) -> str:
         from streamgauge.pages import notebook_table
 
-        sizes = {name: self.table(name).rows for name in TABLES if self._segments.get(name)}
+        sizes = {
+            name: self.table(name).rows for name in TABLES if self._progress["segments"].get(name)
+        }
         rows = [
             ("stream", self.stream["name"]),
             ("seed", self.seed),
@@ -364,11 +365,16 @@ def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> li
 
 
 def _runs_in(path: Path) -> list[Run]:
+    return [Run(folder) for folder in run_folders(path)]
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run folders at a path: itself, or those in it."""
     if (path / "run.json").exists():
-        return [Run(path)]
+        return [path]
     if not path.is_dir():
         raise StreamgaugeError(f"There is no folder {path}.")
     inside = sorted(p.parent for p in path.glob("*/run.json"))
     if not inside:
         raise StreamgaugeError(f"There is no run in {path}.")
-    return [Run(p) for p in inside]
+    return inside

@@ -9,10 +9,16 @@ from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Busy, Damaged, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
-from streamgauge.record import Run, find_runs
-from streamgauge.running.active_run import ActiveRun, complete_already, run_to_completion
+from streamgauge.record import Run
+from streamgauge.record.run import run_folders
+from streamgauge.running.active_run import (
+    ActiveRun,
+    complete_already,
+    opened_in_turn,
+    run_to_completion,
+)
 from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors import dispatch
@@ -25,7 +31,7 @@ from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
 from streamgauge.streams.permuted import permuted_inputs
-from streamgauge.versions import renamed
+from streamgauge.versions import VERSION, renamed
 
 # Entries of a run's configuration that are not notes.
 CONFIG_ENTRIES = ("stream", "learner", "protocol", "seed", "device", "engine")
@@ -134,21 +140,27 @@ def resume(
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
     finished does not keep the others from it; what is wrong is raised at the end."""
     execution = execution_of(execution, options)
-    runs, problems = [], []
-    with user_threads(execution.threads):
-        for stored in find_runs([path]):
+    runs, problems = list[Run](), list[str]()
+
+    def finish(folder: Path) -> None:
+        try:
+            stored = Run(folder)
             if stored.done:
                 execution.log(complete_already(stored))
-                runs.append(stored)
-                continue
-            try:
+            else:
                 name = f"{stored.learner}, seed {stored.seed}"
                 progress = progress_line(name) if watch is None else watch(stored)
-                active = _reopened(stored, execution, progress)
-                run_to_completion(active)
-                runs.append(Run(active.path))
-            except StreamgaugeError as problem:
-                problems.append(str(problem))
+                run_to_completion(_reopened(stored, execution, progress))
+                stored = Run(folder)
+            runs.append(stored)
+        except Busy:
+            raise
+        except StreamgaugeError as problem:
+            problems.append(str(problem))
+
+    with user_threads(execution.threads):
+        for _ in opened_in_turn(run_folders(Path(path)), finish, execution.log):
+            pass
     if problems:
         raise StreamgaugeError(" ".join(problems))
     return runs
@@ -238,6 +250,7 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             f"{stored.path} was made from arrays in Python and cannot be {verb} from its folder: "
             "call run() with the same arrays and settings."
         )
+    _check_id(stored)
     stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
     learner = current_learner(config["learner"])
     recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
@@ -274,6 +287,18 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             precision=engine.get("precision", "fp16"),
         ),
     )
+
+
+def _check_id(stored: Run) -> None:
+    """Refuse a run whose id is not that of its configuration. Another version may have computed it
+    from other fields."""
+    header = stored.header
+    same_version = header["environment"].get("streamgauge") == VERSION and "format" in header
+    if same_version and identity(header["config"], stored.stream) != stored.id:
+        raise Damaged(
+            f"{stored.path / 'run.json'} was changed: its id is not that of its configuration;"
+            " restore it from a copy, or remove the run folder and run again."
+        )
 
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:
