@@ -40,6 +40,7 @@ _LAZY = {
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
+    "power": "streamgauge.report",
     "resume": "streamgauge.running.runner",
     "run": "streamgauge.running.runner",
     "schedule": "streamgauge.cost.clock",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from streamgauge.record.recorder import Recorder as Recorder
     from streamgauge.report import compare as compare
     from streamgauge.report import plot as plot
+    from streamgauge.report import power as power
     from streamgauge.report import score as score
     from streamgauge.running.execution import Execution as Execution
     from streamgauge.running.protocol import Protocol as Protocol

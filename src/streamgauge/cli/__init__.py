@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgauge.cli.audits import audit
+from streamgauge.cli.comparing import compare, power
 from streamgauge.cli.data import data, drift
 from streamgauge.cli.exports import export
 from streamgauge.cli.help import build
@@ -48,6 +49,8 @@ for command in (
     resume,
     score,
     report,
+    compare,
+    power,
     export,
     diff,
     verify,
