@@ -40,7 +40,7 @@ class Outcome(Exception):
 
 
 def try_input(target: Any, folder: Path) -> str:
-    """"accepted" or "refused"; raises `Outcome` with the kind and place of a finding."""
+    """ "accepted" or "refused"; raises `Outcome` with the kind and place of a finding."""
     from streamgauge.errors import StreamgaugeError
 
     try:
@@ -57,7 +57,9 @@ def try_input(target: Any, folder: Path) -> str:
 def signature(error: BaseException) -> str:
     """The type, and the last line of Streamgauge that it went through."""
     package = str(HERE.parents[1] / "src" / "streamgauge")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(package)]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(package)
+    ]
     at = frames[-1] if frames else None
     where = f"{Path(at.filename).relative_to(package)}:{at.lineno}" if at else "outside"
     text = (str(error).splitlines() or [""])[0][:120]
@@ -72,7 +74,11 @@ def work(name: str, seed: int, start: int, stop: int, state: str, memory: int) -
     warnings.simplefilter("ignore")
     with open(state, "r+b") as file:
         shared = mmap.mmap(file.fileno(), _AT.size)
-    say = os.fdopen(os.dup(1), "w", buffering=1)
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+
+    def say(**values: Any) -> None:
+        lines.write(json.dumps(values) + "\n")
+
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -95,18 +101,16 @@ def work(name: str, seed: int, start: int, stop: int, state: str, memory: int) -
                 try:
                     counts[try_input(target, folder)] += 1
                 except Outcome as found:
-                    say.write(json.dumps({"at": number, "kind": "traceback", "why": str(found)}) + "\n")
+                    say(at=number, kind="traceback", why=str(found))
                     counts["traceback"] += 1
             grown = peak() - before
             if grown > memory:
-                say.write(json.dumps({"at": number, "kind": "memory", "why": f"{grown} MB"}) + "\n")
+                say(at=number, kind="memory", why=f"{grown} MB")
                 counts["memory"] += 1
-                say.write(json.dumps({"counts": counts, "next": number + 1}) + "\n")
-                return
-            # A slow rise over many inputs is counted apart from one that takes much.
-            if grown > memory // 4 and number % 2000 == 0:
+            # A fresh worker after much memory, and after a slow rise over many inputs.
+            if grown > memory or (grown > memory // 4 and number % 2000 == 0):
                 break
-        say.write(json.dumps({"counts": counts, "next": number + 1}) + "\n")
+        say(counts=counts, next=number + 1)
 
 
 def _fast() -> str | None:
@@ -206,13 +210,13 @@ class Campaign:
     def _add(self, name: str, kind: str, why: str, number: int) -> None:
         key = why.partition(": ")[0]
         known = self.findings.setdefault((name, kind, key), [])
-        if not known:
+        known.append(number)
+        if len(known) == 1:
             print(f"{name} {number}: {kind}: {why}", flush=True)
             if self.options.out:
-                self._save(name, kind, number, len(self.findings))
-        known.append(number)
+                self._save(name, kind, number)
 
-    def _save(self, name: str, kind: str, number: int, count: int) -> None:
+    def _save(self, name: str, kind: str, number: int) -> None:
         from targets import TARGETS, make_input, write_files
 
         files = make_input(TARGETS[name], self.options.seed, number)

@@ -32,8 +32,9 @@ WORDS = (
     "1" * 5000, "0x10", "1_000", "1,5", "-0.0", "1e-320", "2024-01-31", "2024-13-45", "20240131",
     "99999-01-01", "0001-01-01 00:00:00", "1969-12-31T23:59:60Z", "\x00", "\x1b[2J", "\u202e",
     "\ufeff", "é", "日本", "\ud7ff", '"', "'", '""', "\\", "\t", "\n", "\r", "\r\n", ",", ";", "|",
-    "{", "}", "[", "]", "[" * 3000, '{"a":' * 2000, "%", "@data", "@attribute", "?", "none", "label",
-    "time", "user", "prediction", "a" * 70_000, "../../x", "/etc/passwd", "C:\\x", "~", "$HOME",
+    "{", "}", "[", "]", "[" * 3000, '{"a":' * 2000, "%", "@data", "@attribute", "?", "none",
+    "label", "time", "user", "prediction", "a" * 70_000, "../../x", "/etc/passwd",
+    "C:\\x", "~", "$HOME",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308,
@@ -156,7 +157,7 @@ def mutate_json(data: bytes, rng: random.Random, words: tuple[str, ...] = ()) ->
     """Replace, remove, rename or nest a node of the tree."""
     try:
         tree = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return mutate_bytes(data, rng)
     spots: list[tuple[Any, Any]] = []
 

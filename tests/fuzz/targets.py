@@ -131,9 +131,7 @@ def _tar(members: Files, mode: str = "w") -> bytes:
 
 def _arrow(table: pa.Table, stream: bool = False) -> bytes:
     if not stream:
-        return _bytes_of(
-            lambda out: feather.write_feather(table, out, compression="uncompressed")
-        )
+        return _bytes_of(lambda out: feather.write_feather(table, out, compression="uncompressed"))
     out = io.BytesIO()
     with pa.ipc.new_stream(out, table.schema) as writer:
         writer.write_table(table)
@@ -407,7 +405,8 @@ def _hdf5() -> bytes:
             group = file.create_group(layer)
             group.attrs["weight_names"] = [f"{layer}/{name}:0".encode() for name in names]
             for name in names:
-                group.create_dataset(f"{layer}/{name}:0", data=np.ones((4, 2) if name == "kernel" else 4, np.float32))
+                shape = (4, 2) if name == "kernel" else (4,)
+                group.create_dataset(f"{layer}/{name}:0", data=np.ones(shape, np.float32))
     return out.getvalue()
 
 
@@ -455,9 +454,10 @@ def run_toml(folder: Path) -> None:
 COMMANDS = (
     "audit t.csv", "audit t.csv --json --label label --prediction prediction --time none",
     "audit t.csv --fail-if accuracy<0.5 --features f1", "score RUN", "score RUN --json",
-    "report RUN --out r.html", "diff RUN RUN", "list", "list er --json", "list streams", "--version",
-    "audit RUN --label-delay 3d", "data list", "data info nothing", "data info RUN", "cost er",
-    "export RUN out --to csv", "score m.csv --classes 5,5", "drift t.csv", "resume RUN",
+    "report RUN --out r.html", "diff RUN RUN", "list", "list er --json", "list streams",
+    "--version", "audit RUN --label-delay 3d", "data list", "data info nothing", "data info RUN",
+    "cost nothing", "export RUN out --to csv", "score m.csv --classes 5,5", "drift t.csv",
+    "resume RUN",
     "run --stream nothing --learner er --seeds 1", "tune --stream albums --learner nothing",
     "run nothing.toml", "check nothing.py:Class", "data pack nothing out", "suite nothing",
 )  # fmt: skip
@@ -641,12 +641,12 @@ def run_http(folder: Path) -> None:
     """The client sends all, says that it has ended, and reads what comes back."""
     server = _server()
     data = (folder / "http").read_bytes()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as client:
-        with contextlib.suppress(ConnectionError):
-            client.sendall(data)
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(65536):
-                pass
+    address = ("127.0.0.1", server.port)
+    with socket.create_connection(address, 5) as client, contextlib.suppress(ConnectionError):
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
+            pass
     if server.error is not None:
         error, server.error = server.error, None
         server.ended.clear()

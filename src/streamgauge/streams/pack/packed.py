@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import partial as partial_call
 from itertools import pairwise
@@ -18,6 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import readable
+from streamgauge.settings import configure
 from streamgauge.streams.images.image_source import Decoding, EncodedImages
 from streamgauge.streams.images.items import OpenFiles
 from streamgauge.streams.order import mapped
@@ -69,9 +72,12 @@ def complete(config: Config) -> Config:
     """Fill in settings that are not given: as packed, or else the defaults of every stream."""
     if not config.path:
         raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
-    packed = _request(Path(config.path).expanduser()).get("arrangement")
-    defaults = {**vars(Arrangement()), **(packed or {})}
-    return replace(config, **{k: v for k, v in defaults.items() if getattr(config, k) is None})
+    path = Path(config.path).expanduser()
+    with packed_readable(path):
+        packed = _request(path).get("arrangement")
+        given = configure(Arrangement, packed or {}, "arrangement")
+    defaults = vars(given).items()
+    return replace(config, **{k: v for k, v in defaults if getattr(config, k) is None})
 
 
 class PackedSource(EncodedImages):
@@ -84,6 +90,10 @@ class PackedSource(EncodedImages):
     ) -> None:
         self.path = Path(path)
         self._arguments = (str(path), size, first, partial)
+        with packed_readable(self.path):
+            self._open(size, first, partial)
+
+    def _open(self, size: int, first: int, partial: bool) -> None:
         request, about = _facts(self.path, partial)
         self.request = request
         self.form: str = request["form"]
@@ -176,6 +186,11 @@ class PackedSource(EncodedImages):
         )
 
 
+def packed_readable(path: Path) -> AbstractContextManager[None]:
+    """Turn any error of a damaged folder into one sentence."""
+    return readable(f"The packed folder '{path}'", "pack it again, or get it again")
+
+
 def is_packed(path: str | Path) -> bool:
     return (Path(path) / "pack.json").is_file()
 
@@ -210,12 +225,8 @@ def _request(path: Path) -> dict[str, Any]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
+    with readable(str(file), "pack into another folder, or get this one again"):
         values: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(
-            f"{file} cannot be read ({error}): pack into another folder, or get this one again."
-        ) from None
     return values
 
 
@@ -298,14 +309,18 @@ def read_shard(path: Path, number: int) -> dict[str, Any] | None:
             shard_file(path, number).with_suffix(".json").read_text()
         )
         complete = shard_file(path, number).stat().st_size == facts["bytes"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return facts if complete else None
 
 
 def info(path: str | Path) -> dict[str, Any]:
     """The facts of a packed folder, complete or not."""
-    path = Path(path)
+    with packed_readable(Path(path)):
+        return _info(Path(path))
+
+
+def _info(path: Path) -> dict[str, Any]:
     begun = read_shard(path, 0) is not None or (path / "about.json").exists()
     request, _ = _facts(path, partial=begun)
     shards = [read_shard(path, number) for number in range(request["shards"])]
@@ -336,7 +351,11 @@ def info(path: str | Path) -> dict[str, Any]:
 
 def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> list[str]:
     """Compare every file with its stored checksum; one sentence per file that differs."""
-    path = Path(path)
+    with packed_readable(Path(path)):
+        return _verify(Path(path), progress)
+
+
+def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str]:
     request, _ = _facts(path, partial=True)
     problems = []
     for number in range(request["shards"]):
