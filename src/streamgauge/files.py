@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge.errors import Busy, Damaged, StreamgaugeError
+from streamgauge.errors import Busy, Damaged, StreamgaugeError, first_line
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -173,6 +173,38 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StreamgaugeError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+@contextlib.contextmanager
+def readable(what: str, remedy: str = "write it again") -> Iterator[None]:
+    """Turn every error of reading a file into one sentence. Decoders of damaged bytes raise any
+    type (KeyError, RecursionError, errors of their own), so no type is left out: put only what
+    reads and checks a file into the block. `what` names the file, `remedy` ends the sentence.
+
+    >>> with readable("The file 'a.json'", "get it again"):
+    ...     json.loads("[1, 2")
+    Traceback (most recent call last):
+    streamgauge.errors.StreamgaugeError: The file 'a.json' cannot be read, it may be damaged or cut
+    off (Expecting ',' delimiter: line 1 column 6 (char 5)): get it again
+    """
+    try:
+        yield
+    except StreamgaugeError:
+        raise
+    except MemoryError:
+        raise StreamgaugeError(
+            f"{what} cannot be read: it needs, or claims to need, more memory than there is"
+        ) from None
+    except Exception as error:
+        system = error.strerror if isinstance(error, OSError) else None
+        if system or isinstance(error, FileNotFoundError):
+            raise StreamgaugeError(f"{what} cannot be read: {system or error}") from None
+        why = first_line(error).strip()[:200].rstrip(".")
+        if isinstance(error, LookupError):  # its message is the key alone
+            why = f"{type(error).__name__} {why}"
+        raise StreamgaugeError(
+            f"{what} cannot be read, it may be damaged or cut off ({why}): {remedy}"
+        ) from error
 
 
 def write_result(path: str | Path, text: str) -> Path:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streamgauge.errors import StreamgaugeError, first_line, packages_for
+from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.models.efficientnet import STAGES
 
 OUR_EPS = 1e-5
@@ -155,7 +155,7 @@ def read_tensorflow_js(path: Path) -> Published:
         whole = json.loads(path.read_text())
         groups = whole["weightsManifest"]
         config = whole["modelTopology"]["model_config"]["config"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise StreamgaugeError(
             f"'{path}' is not the model.json of a TensorFlow.js layers model."
         ) from None
@@ -195,30 +195,21 @@ def read_hdf5(path: Path) -> Published:
         import h5py
     arrays: dict[str, Any] = {}
     config = None
-    try:
-        with h5py.File(path, "r") as file:
-            if "model_config" in file.attrs:
-                config = json.loads(_text(file.attrs["model_config"]))["config"]
-            group = file.get("model_weights", file)
-            for layer in map(_text, group.attrs["layer_names"]):
-                for name in map(_text, group[layer].attrs["weight_names"]):
-                    kind = name.rpartition("/")[2].partition(":")[0].removeprefix(f"{layer}_")
-                    values = np.asarray(group[layer][name], np.float32)
-                    arrays[f"{layer}/{_KINDS.get(kind, kind)}"] = torch.from_numpy(values)
-    except (OSError, KeyError, ValueError) as error:
-        raise unreadable(path, first_line(error)) from None
+    with h5py.File(path, "r") as file:
+        if "model_config" in file.attrs:
+            config = json.loads(_text(file.attrs["model_config"]))["config"]
+        group = file.get("model_weights", file)
+        for layer in map(_text, group.attrs["layer_names"]):
+            for name in map(_text, group[layer].attrs["weight_names"]):
+                kind = name.rpartition("/")[2].partition(":")[0].removeprefix(f"{layer}_")
+                values = np.asarray(group[layer][name], np.float32)
+                arrays[f"{layer}/{_KINDS.get(kind, kind)}"] = torch.from_numpy(values)
     return _published(arrays, config)
 
 
 # The first files of keras.applications called arrays by other names.
 _KINDS = {"running_mean": "moving_mean", "running_std": "moving_variance"}
 _KINDS |= {"W": "kernel", "b": "bias"}
-
-
-def unreadable(path: Path, reason: str) -> StreamgaugeError:
-    return StreamgaugeError(
-        f"the weights in '{path}' cannot be read ({reason}): get the file anew."
-    )
 
 
 def _text(value: Any) -> str:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError, first_line, packages_for
+from streamgauge.files import readable
 from streamgauge.models.base import Model
-from streamgauge.models.layouts import Published, read_hdf5, read_tensorflow_js, to_ours, unreadable
+from streamgauge.models.layouts import Published, read_hdf5, read_tensorflow_js, to_ours
 
 Numbers = Sequence[float]
 _NAME = re.compile(r"(torchvision|timm|hf):(.+)")
@@ -126,7 +127,8 @@ def load_weights(
     `mean` and `std` are what the pixels will be normalised with. If the weights are known to need
     other values, or another ResNet50, nothing is loaded and the error says what to set.
     """
-    published = _published(path)
+    with readable(f"The file of weights '{path}'", "get it again"):
+        published = _published(path)
     _refuse_other_network(published, model, path)
     _refuse_other_input(published, mean, std, path)
     arrays = published.arrays
@@ -203,12 +205,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise StreamgaugeError(f"there is no file of weights '{path}': check the path.")
     if path.suffix == ".safetensors":
         with packages_for("reading .safetensors files"):
-            from safetensors import SafetensorError
             from safetensors.torch import load_file
-        try:
-            return dict(load_file(path))
-        except (SafetensorError, OSError) as error:
-            raise unreadable(path, first_line(error).strip()) from None
+        return dict(load_file(path))
     if path.suffix not in (".pth", ".pt", ".bin"):
         raise StreamgaugeError(
             f"'{path}' is not a file of weights that can be read: "
@@ -217,10 +215,10 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        reason = "it is damaged, or holds more than arrays and plain values"
-        raise unreadable(path, reason) from None
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
-        raise unreadable(path, first_line(error).strip()) from None
+        raise StreamgaugeError(
+            f"the weights in '{path}' cannot be read (the file is damaged, or holds more than"
+            " arrays and plain values): get it again."
+        ) from None
     for wrapper in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]

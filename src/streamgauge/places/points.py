@@ -18,7 +18,7 @@ from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import GeoClasses, build_classes
 from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
-from streamgauge.tables.typed import load_arrays
+from streamgauge.tables.typed import load_array
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -82,10 +82,10 @@ class Points(RoleTable):
 def _arrays(path: Path) -> str | Path | dict[str, Array]:
     """NumPy files as columns by name, left on disk; any other path as it is."""
     if path.is_dir() and (files := sorted(path.glob("*.npy"))):
-        return {file.stem: load_arrays(file) for file in files}
+        return {file.stem: load_array(file) for file in files}
     if path.suffix.lower() != ".npy" or not path.exists():
         return path
-    array = load_arrays(path)
+    array = load_array(path)
     if array.ndim != 2 or array.shape[1] not in (2, 3):
         raise StreamgaugeError(
             f"{path} has shape {array.shape}: one array of points has the columns latitude, "

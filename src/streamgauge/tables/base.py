@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -17,27 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import readable
 from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import clean_text
 
 ROWS = 1 << 20  # rows per piece
 BYTES = 1 << 24  # bytes of text per piece
+LONGEST_LINE = 1 << 26  # bytes
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
-
-
-@contextmanager
-def readable(name: str) -> Iterator[None]:
-    """Turn the errors of reading a file into one sentence that names the file."""
-    try:
-        yield
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowNotImplementedError,
-            zipfile.BadZipFile, zlib.error, EOFError) as error:  # fmt: skip
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-        raise StreamgaugeError(
-            f"{name} cannot be read, it may be damaged or cut off ({why}): write it again"
-        ) from None
-    except OSError as error:
-        raise StreamgaugeError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 class TableReader(ABC):
@@ -59,7 +44,12 @@ class TableReader(ABC):
         are of type text, they are trimmed and null where missing. Whether a column of text holds
         numbers, where "NA" is missing and no name, is decided by the first piece.
         """
-        for table in self._tables(list(dict.fromkeys(names)), text):
+        tables = self._tables(list(dict.fromkeys(names)), text)
+        while True:
+            with readable(self.name):
+                table = next(tables, None)
+            if table is None:
+                return
             yield self._cleaned(table, text)
 
     def read(self, names: Sequence[str] | None = None, text: Sequence[str] = ()) -> pa.Table:
@@ -77,6 +67,8 @@ class TableReader(ABC):
             return pa.concat_tables(tables, promote_options="permissive") if tables else empty
 
     def _cleaned(self, table: pa.Table, text: Sequence[str]) -> pa.Table:
+        with readable(self.name):
+            table.validate(full=True)  # else a damaged file can end the process later
         for name in dict.fromkeys(text):
             if name in table.column_names:
                 column, holds = clean_text(table[name], self._holds_numbers.get(name))
@@ -128,11 +120,20 @@ def open_bytes(data: Path | bytes) -> BinaryIO:
     return stream
 
 
+def refuse_long_line(size: int) -> None:
+    """A small compressed file can hold one line of gigabytes."""
+    if size > LONGEST_LINE:
+        raise StreamgaugeError(
+            f"a line of the table has more than {LONGEST_LINE >> 20} MB: write one row per line"
+        )
+
+
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """Lines without their ends; Arrow's streams have no `readline`."""
     rest = b""
     while block := file.read(1 << 20):
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
+        refuse_long_line(len(rest))
     if rest:
         yield rest

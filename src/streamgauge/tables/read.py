@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, readable
+from streamgauge.files import readable
+from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes
 from streamgauge.tables.columns import announce, choose, columns_named, require
 from streamgauge.tables.journal import log_files
 from streamgauge.tables.late import LabelledParquet

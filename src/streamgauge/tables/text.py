@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import readable
 from streamgauge.tables import base
 from streamgauge.tables.arff import data_lines, read_header
 from streamgauge.tables.base import (
@@ -20,7 +21,7 @@ from streamgauge.tables.base import (
     TableReader,
     open_bytes,
     read_lines,
-    readable,
+    refuse_long_line,
     refuse_repeated_names,
 )
 from streamgauge.tables.columns import NAMES, plain_name
@@ -142,7 +143,7 @@ class TextTable(TableReader):
                         return f"Line {begin:,}"
                     at += bool(record)
                     begin = records.line_num + 1
-            except (csv.Error, OSError, EOFError):
+            except Exception:  # damaged further down: the row has a number, if no line
                 pass
         return super().row_name(row)
 
@@ -329,10 +330,12 @@ class ArffTable(TextTable):
         return options
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
-        return map(self.header.with_dates, super()._tables(names, text))
+        with readable(self.name):
+            yield from map(self.header.with_dates, super()._tables(names, text))
 
     def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
-        return self.header.with_dates(super()._whole(names, text))
+        with readable(self.name):
+            return self.header.with_dates(super()._whole(names, text))
 
     def row_name(self, row: int) -> str:
         return row_number(row)
@@ -346,7 +349,8 @@ class JsonLines(TableReader):
         first = next(self._blocks(), None)
         if first is None:
             raise StreamgaugeError(f"{name} is empty: a table needs one JSON object per line")
-        self.names = list(first.column_names)
+        with readable(name):
+            self.names = list(first.column_names)
 
     def _blocks(self) -> Iterator[pa.Table]:
         from pyarrow import json
@@ -358,6 +362,7 @@ class JsonLines(TableReader):
                 data = rest + block
                 end = data.rfind(b"\n") + 1 if block else len(data)
                 data, rest = data[:end], data[end:]
+                refuse_long_line(len(rest))
                 if data.strip():
                     options = json.ReadOptions(block_size=max(len(data), 1))
                     yield json.read_json(io.BytesIO(data), read_options=options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import readable
 from streamgauge.tables import base
-from streamgauge.tables.base import TableReader, readable, refuse_repeated_names
+from streamgauge.tables.base import TableReader, refuse_repeated_names
 
 
 class ParquetTable(TableReader):
@@ -106,7 +108,7 @@ class NpzTable(TableReader):
             raise StreamgaugeError(f"{name} is empty: save at least an array of labels in it")
 
     def _header(self, file: Any, member: str) -> tuple[tuple[int, ...], Any]:
-        try:
+        with readable(f"The array {member} in {self.name}"):
             version = np.lib.format.read_magic(file)
             read = (
                 np.lib.format.read_array_header_1_0
@@ -114,10 +116,6 @@ class NpzTable(TableReader):
                 else np.lib.format.read_array_header_2_0
             )
             shape, _, dtype = read(file)
-        except ValueError as error:
-            raise StreamgaugeError(
-                f"{self.name} holds no readable array {member}: {error}"
-            ) from None
         if dtype.hasobject:
             raise StreamgaugeError(
                 f"array {member.removesuffix('.npy')} in {self.name} holds Python objects: save "
@@ -144,9 +142,7 @@ class NpzTable(TableReader):
     def matrix(self, name: str) -> NDArray[Any] | None:
         if len(self.shapes[name]) < 2:
             return None
-        with readable(self.name), np.load(self.path, allow_pickle=False) as archive:
-            array: NDArray[Any] = archive[name]
-            return array
+        return load_arrays(self.path)[name]
 
 
 class ArrayTable(TableReader):
@@ -178,30 +174,54 @@ class ArrayTable(TableReader):
 
 
 def map_arrow(path: Path) -> pa.Table:
-    """An Arrow file or stream, memory-mapped."""
+    """An Arrow file or stream, memory-mapped; a damaged one is refused, also where only offsets
+    within it are wrong, which would end the process at their first use."""
     with readable(f"The Arrow file '{path}'"):
         source = pa.memory_map(str(path))
         try:
-            return pa.ipc.open_file(source).read_all()
+            table = pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:
             source.seek(0)
-            return pa.ipc.open_stream(source).read_all()
+            table = pa.ipc.open_stream(source).read_all()
+        table.validate(full=True)
+        for name in table.column_names:
+            name.encode()
+        return table
 
 
-def load_arrays(path: Path) -> Any:
-    """An .npy file memory-mapped, or an .npz archive; never Python objects."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise unreadable_arrays(path, error) from None
+def load_array(path: Path) -> NDArray[Any]:
+    """The array of an .npy file, memory-mapped; never Python objects."""
+    with _arrays_readable(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise StreamgaugeError(f"'{path}' is an archive of arrays: rename it to .npz.")
+        return array
 
 
-def unreadable_arrays(path: Path, error: Exception) -> StreamgaugeError:
-    """A sentence for what NumPy says of a file of arrays."""
-    why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-    if "allow_pickle" in why:
-        why = "it holds Python objects, which are not run: store plain arrays"
-    return StreamgaugeError(f"The arrays in '{path}' cannot be read: {why}.")
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz archive by name; never Python objects."""
+    with _arrays_readable(path), np.load(path, allow_pickle=False) as archive:
+        if isinstance(archive, np.ndarray):
+            raise StreamgaugeError(f"'{path}' is one array and no archive: rename it to .npy.")
+        arrays = {name: archive[name] for name in archive.files}
+        other = next((n for n, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+        if other is not None:
+            raise StreamgaugeError(f"'{other}' in '{path}' is no array: leave it out.")
+        return arrays
+
+
+@contextmanager
+def _arrays_readable(path: Path) -> Iterator[None]:
+    with readable(f"The file of arrays '{path}'"):
+        try:
+            yield
+        except ValueError as error:
+            if "allow_pickle" not in str(error):
+                raise
+            raise StreamgaugeError(
+                f"The arrays in '{path}' cannot be read: the file holds Python objects, which are"
+                " not run; store plain arrays."
+            ) from None
 
 
 def check_lengths(shapes: Mapping[str, tuple[int, ...]]) -> None:

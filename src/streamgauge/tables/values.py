@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streamgauge.errors import StreamgaugeError, first_line
+
 Array = NDArray[Any]
 Codes = NDArray[np.int32]
 Ints = NDArray[np.int64]
@@ -65,6 +67,17 @@ def clean_text(
         arrays.append(pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), texts))
     kind = pa.dictionary(pa.int32(), pa.string())
     return pa.chunked_array(arrays, kind), holds_numbers
+
+
+def cells(values: pa.Array) -> list[Any]:
+    """Values as those of Python, which has no dates after the year 9999."""
+    try:
+        return list(values.to_pylist())
+    except (OverflowError, ValueError) as error:
+        raise StreamgaugeError(
+            f"A column of type {values.type} holds a value out of range ({first_line(error)}):"
+            " write the column as text"
+        ) from None
 
 
 def _written_out(texts: pa.StringArray) -> pa.StringArray:
@@ -138,12 +151,16 @@ class Vocabulary:
         """A number per cell, -1 where missing."""
         chunks = []
         for chunk in column.chunks:
+            if pa.types.is_nested(chunk.type):
+                raise StreamgaugeError(
+                    f"A column of type {chunk.type} holds no classes or names: name another column"
+                )
             if not pa.types.is_dictionary(chunk.type):
                 chunk = chunk.dictionary_encode()
             count = len(chunk.dictionary)
             indices = chunk.indices.cast(pa.int32()).fill_null(count).to_numpy(zero_copy_only=False)
             used = np.bincount(indices, minlength=count + 1)[:count] > 0
-            values = chunk.dictionary.to_pylist()
+            values = cells(chunk.dictionary)
             known = [self.number(v) if u else -1 for v, u in zip(values, used, strict=True)]
             chunks.append(np.array([*known, -1], np.int32)[indices])
         return np.concatenate(chunks) if chunks else np.zeros(0, np.int32)

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamgauge.files import readable
 from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.source import IntArray, hash_array
-from streamgauge.tables.base import readable
 from streamgauge.tables.typed import map_arrow
 
 

@@ -7,7 +7,6 @@ memory. Bytes with channels last are transposed to channels first, with a messag
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from streamgauge.streams.source import Array, VectorSource
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.columns import announce, choose, describe
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.typed import load_arrays, unreadable_arrays
+from streamgauge.tables.typed import load_array, load_arrays
 
 _ROLES = ("x", "label", "time", "user", "latitude", "longitude", "domain", "split")
 
@@ -144,7 +143,7 @@ def _read(path: Path, config: Config) -> dict[str, Array]:
         files = sorted(path.glob("*.npy"))
         if not files:
             raise StreamgaugeError(f"There is no .npy file in '{path}'.")
-        return {file.stem: load_arrays(file) for file in files}
+        return {file.stem: load_array(file) for file in files}
     if path.suffix == ".npy":
         if config.label in ("", "none"):
             raise StreamgaugeError(
@@ -155,11 +154,7 @@ def _read(path: Path, config: Config) -> dict[str, Array]:
         if not file.is_file():
             raise StreamgaugeError(f"There is no file '{config.label}' with the labels.")
         apart = file.stem != path.stem
-        return {path.stem: load_arrays(path), file.stem if apart else str(file): load_arrays(file)}
+        return {path.stem: load_array(path), file.stem if apart else str(file): load_array(file)}
     if path.suffix != ".npz":
         raise StreamgaugeError(f"'{path}' is no file of arrays: give an .npz or .npy.")
-    opened = load_arrays(path)
-    try:
-        return {name: opened[name] for name in opened.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise unreadable_arrays(path, error) from None
+    return load_arrays(path)

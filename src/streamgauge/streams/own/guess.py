@@ -12,6 +12,7 @@ from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.tables.base import TableReader
 from streamgauge.tables.columns import columns_named
 from streamgauge.tables.read import open_table, table_format
+from streamgauge.tables.values import is_text
 
 _HUGGING_FACE = ("dataset_info.json", "dataset_dict.json", "state.json")
 
@@ -64,6 +65,8 @@ def _for_table(reader: TableReader) -> str:
            for kind in kinds.values()):  # fmt: skip
         return "huggingface"
     for name in columns_named(reader.names, "path"):
+        if not is_text(kinds[name]):
+            continue
         cells = [str(cell).lower() for cell in first[name].slice(0, 20).to_pylist() if cell]
         if cells and all(Path(cell).suffix in SUFFIXES for cell in cells):
             return "manifest"

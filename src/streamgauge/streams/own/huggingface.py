@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.files import replace_synced, temporary_path
+from streamgauge.files import readable, replace_synced, temporary_path
 from streamgauge.streams.datasets.archive import refuse_leaving
 from streamgauge.streams.images.items import ArrowItems, ParquetItems, StoredImages
 from streamgauge.streams.own import _common as _own
@@ -76,8 +76,10 @@ def build(config: Config) -> Stream:
     splits = [part.split for part in parts for _ in part.files]
     columns = _own.split_by_file(columns, "split by folder", splits, counts)
     label = choose([*rest], ["label"], {"label": config.label}, where).get("label", "")
-    about = features.get(label) or {}
-    known = about.get("names") if about.get("_type") == "ClassLabel" else None
+    with readable(f"The description of {where}", "save the data set again"):
+        about = features.get(label) or {}
+        known = about.get("names") if about.get("_type") == "ClassLabel" else None
+        known = known if known is None else [str(name) for name in known]
     rows = Rows(len(columns), where, on_bad=config.on_bad)
     inputs: StoredImages | Array
     if images:
@@ -126,8 +128,9 @@ def input_column(config: Config, schema: pa.Schema, where: str) -> str:
 def _parts(path: Path) -> list[_Part]:
     """The splits in a folder, in the order that the data set has them."""
     if (path / "dataset_dict.json").is_file():
-        splits = _json(path / "dataset_dict.json").get("splits", [])
-        return [_saved(path / refuse_leaving(name, path), name) for name in splits]
+        with readable(f"The data set '{path}'", "save it again"):
+            splits = _json(path / "dataset_dict.json").get("splits", [])
+            return [_saved(path / refuse_leaving(name, path), name) for name in splits]
     if (path / "state.json").is_file():
         return [_saved(path, "")]
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -153,31 +156,31 @@ def _saved(folder: Path, split: str) -> _Part:
         raise StreamgaugeError(
             f"'{folder}' is stored with an order of its own: save it again after flatten_indices()."
         )
-    listed = [part["filename"] for part in state.get("_data_files", [])]
-    files = [folder / refuse_leaving(name, folder) for name in listed]
+    with readable(f"'{folder / 'state.json'}'", "save the data set again"):
+        listed = [part["filename"] for part in state.get("_data_files", [])]
+        files = [folder / refuse_leaving(name, folder) for name in listed]
     for file in files:
         if not file.is_file():
             raise StreamgaugeError(f"The data set lacks its file '{file}': get it again.")
     if not files:
         raise StreamgaugeError(f"'{folder}' names no data files in its state.json.")
-    return _Part(split, files, info.get("features") or {})
+    features = info.get("features") or {}
+    return _Part(split, files, features if isinstance(features, dict) else {})
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
     """Parquet files of the hub carry the description in their schema."""
     try:
         text = (schema.metadata or {}).get(b"huggingface", b"{}")
-        features: dict[str, Any] = json.loads(text).get("info", {}).get("features", {})
-    except (ValueError, AttributeError):
+        features = json.loads(text).get("info", {}).get("features", {})
+    except (ValueError, AttributeError, RecursionError):
         return {}
-    return features
+    return features if isinstance(features, dict) else {}
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
+    with readable(f"'{file}'", "save the data set again"):
         content = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(f"'{file}' cannot be read: {error}.") from None
     if not isinstance(content, dict):
         raise StreamgaugeError(f"'{file}' is not what a Hugging Face data set has there.")
     return content

@@ -9,6 +9,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import partial as partial_call
 from itertools import pairwise
@@ -18,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import Damaged, StreamgaugeError
-from streamgauge.files import check_file, file_checksum, misfit, read_sealed
+from streamgauge.files import check_file, file_checksum, misfit, read_sealed, readable
+from streamgauge.settings import configure
 from streamgauge.streams.images.image_source import Decoding, EncodedImages
 from streamgauge.streams.images.items import OpenFiles
 from streamgauge.streams.order import mapped
@@ -81,9 +83,12 @@ def complete(config: Config) -> Config:
     """Fill in settings that are not given: as packed, or else the defaults of every stream."""
     if not config.path:
         raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
-    packed = read_request(Path(config.path).expanduser()).get("arrangement")
-    defaults = {**vars(Arrangement()), **(packed or {})}
-    return replace(config, **{k: v for k, v in defaults.items() if getattr(config, k) is None})
+    path = Path(config.path).expanduser()
+    with packed_readable(path):
+        packed = read_request(path).get("arrangement")
+        given = configure(Arrangement, packed or {}, "arrangement")
+    defaults = vars(given).items()
+    return replace(config, **{k: v for k, v in defaults if getattr(config, k) is None})
 
 
 class PackedSource(EncodedImages):
@@ -101,6 +106,10 @@ class PackedSource(EncodedImages):
     ) -> None:
         self.path = Path(path)
         self._arguments = (str(path), size, first, partial, False)  # a copy needs no check
+        with packed_readable(self.path):
+            self._open(size, first, partial, check)
+
+    def _open(self, size: int, first: int, partial: bool, check: bool) -> None:
         request, about = _facts(self.path, partial, check)
         self.request = request
         self.form: str = request["form"]
@@ -204,6 +213,11 @@ class PackedSource(EncodedImages):
             f"Shard {number} of {self.path} is shorter than it was packed: check the folder with"
             f" `streamgauge data info {self.path} --verify`."
         )
+
+
+def packed_readable(path: Path) -> AbstractContextManager[None]:
+    """Turn any error of a damaged folder into one sentence."""
+    return readable(f"The packed folder '{path}'", "pack it again, or get it again")
 
 
 def is_packed(path: str | Path) -> bool:
@@ -365,7 +379,11 @@ def read_shard(path: Path, number: int) -> dict[str, Any] | None:
 
 def info(path: str | Path) -> dict[str, Any]:
     """The facts of a packed folder, complete or not."""
-    path = Path(path)
+    with packed_readable(Path(path)):
+        return _info(Path(path))
+
+
+def _info(path: Path) -> dict[str, Any]:
     begun = read_shard(path, 0) is not None or (path / "about.json").exists()
     request, _ = _facts(path, begun, check=False)
     shards = [read_shard(path, number) for number in range(request["shards"])]
@@ -396,7 +414,11 @@ def info(path: str | Path) -> dict[str, Any]:
 
 def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> list[str]:
     """Compare every file with its stored checksum; one sentence per file that differs."""
-    path = Path(path)
+    with packed_readable(Path(path)):
+        return _verify(Path(path), progress)
+
+
+def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str]:
     request, _ = _facts(path, True, check=False)
     problems = []
     for number in range(request["shards"]):
