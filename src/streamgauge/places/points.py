@@ -17,7 +17,7 @@ from streamgauge.files import write_atomic, writing
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import GeoClasses, build_classes
 from streamgauge.tables.read import RoleTable
-from streamgauge.tables.times import TimeParser
+from streamgauge.tables.times import TimeParser, calendar
 from streamgauge.tables.typed import load_arrays
 
 Array = NDArray[Any]
@@ -25,7 +25,6 @@ Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
 
 ROLES = ("latitude", "longitude", "time", "user")
-CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
 class Points(RoleTable):
@@ -112,21 +111,6 @@ def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
     at_limit = np.flatnonzero(time == limit)
     chosen[at_limit[: wanted - int(chosen.sum())]] = True
     return chosen
-
-
-def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
-    """Time as inputs of a model: sine and cosine of the time of day (UTC), of the week and of the
-    year.
-
-    >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
-    {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
-     'year_cos': 1.0}
-    """
-    columns = {}
-    for name, length in CYCLES.items():
-        angle = 2 * np.pi * (time % length) / length
-        columns[f"{name}_sin"], columns[f"{name}_cos"] = np.sin(angle), np.cos(angle)
-    return columns
 
 
 def classes_of(
