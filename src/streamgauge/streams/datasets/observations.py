@@ -84,7 +84,7 @@ def read_observations(
         when = TimeParser(seen, "").whole_seconds(table[seen], rows) if seen else time
         places = {role: columns[role] for role in ("latitude", "longitude") if role in roles}
         x = _inputs(list(places.values()), when, user, cycles)
-        facts = {"label": label, "time": time, "user": user, "seen": when}
+        facts: dict[str, Array] = {"label": label, "time": time, "user": user, "seen": when}
         facts |= {role: np.rint(values * _MILLION) for role, values in places.items()}
         return Contents(
             {"x": x, "label": label, "time": time, "user": user},
