@@ -60,8 +60,9 @@ SUITES = names()
 
 def test_the_suites_are_those_of_the_papers() -> None:
     assert SUITES == [
-        "cloc", "demo", "near-future", "realtime", "realtime-cifar10", "realtime-cifar100",
-        "realtime-cloc", "rescaled", "survey-cifar100", "survey-memory", "survey-tinyimagenet",
+        "cloc", "demo", "near-future", "near-future-natural", "realtime", "realtime-cifar10",
+        "realtime-cifar100", "realtime-cloc", "rescaled", "survey-cifar100", "survey-memory",
+        "survey-tinyimagenet",
     ]  # fmt: skip
 
 

@@ -7,6 +7,9 @@ tables to compare with.
     [[part]]  a published table or a column of one: its settings, and names of rows, its own rows
               or `same_rows` of another part; `by_row` has settings of single rows
     [generated]   stream and settings that replace those of the real data with `--generated`
+    blocks        of a stream that is the same in all seeds: parts to estimate its chance from
+    [pretrain]    how `pretrain` makes the first weights of the preparation part; without it, and
+                  without `--generated`, they are files that the user gives
 
 Later settings override earlier ones: suite, part, row, then `generated` of each in the same order.
 Only a generated stream takes no setting of the real stream.
@@ -36,7 +39,7 @@ GROUPS = ("stream", "protocol", "learner")
 _LAYER = {*GROUPS, "seeds"}
 _SUITE = {
     *_LAYER, "title", "what", "columns", "size", "figures", "row", "part", "generated", "notes",
-    "weights", "batches",
+    "weights", "batches", "pretrain", "blocks",
 }  # fmt: skip
 _PART = {
     *_LAYER, "name", "table", "rows", "row", "same_rows", "by_row", "columns", "size", "generated",
@@ -68,9 +71,10 @@ class Row:
     on: str = "stream"  # or "preparation": the part for tuning, which other runs never score
     defined: bool = False  # as the paper defines the method, where the published code differs
     generated: bool = False
-    pretrain: Mapping[str, Any] = field(default_factory=dict)  # settings of a generated backbone
+    pretrain: Mapping[str, Any] = field(default_factory=dict)  # of a backbone that the suite makes
     size: Mapping[str, Any] = field(default_factory=dict)  # of a stream without local data
     note: str = ""
+    blocks: int = 0  # consecutive parts of the stream whose values are recorded apart; 0: none
     joint: Experiment | None = None  # of all rows of the part, if they are planned together
 
     @property
@@ -328,9 +332,10 @@ def _row(
         on=part.get("on", "stream"),
         defined=definition is not None,
         generated=generated,
-        pretrain=suite.get("generated", {}).get("pretrain", {}) if generated else {},
+        pretrain=(suite.get("generated", {}) if generated else suite).get("pretrain", {}),
         size={**suite.get("size", {}), **part.get("size", {})},
         note=row.get("note", ""),
+        blocks=0 if generated else suite.get("blocks", 0),
     )
 
 
