@@ -91,8 +91,9 @@ def stream(data: Any, y: Any = None, /, **settings: Any) -> Stream:
     - `sg.stream("albums")`: a built-in stream, or the path of a file
 
     Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays and data sets,
-    the columns `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`; for
-    data frames those of `streamgauge list tabular`.
+    the columns `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names` and
+    `scale` ("online" standardises vectors by what was trained); for data frames those of
+    `streamgauge list tabular`.
     """
     if isinstance(data, str | PathLike):
         with packages_for(f"The stream '{data}'"):

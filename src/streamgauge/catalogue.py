@@ -28,7 +28,7 @@ from streamgauge.bridges.foreign import ForeignLearner
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour, user_code
 from streamgauge.learners.adapter import class_sees_input, declared_needs, required_settings
-from streamgauge.learners.mistakes import METHODS, refuse_no_learner
+from streamgauge.learners.mistakes import refuse_no_learner
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
@@ -462,7 +462,7 @@ def _find_class(where: str) -> tuple[type, str]:
         hint = nearest(class_name, classes)
         raise StreamgaugeError(f"There is no class '{class_name}' in {file}; {hint}")
     kind = getattr(module, class_name)
-    _check_learner(kind, where)
+    refuse_no_learner(kind)
     return kind, class_name
 
 
@@ -481,13 +481,8 @@ def _only_learner(module: ModuleType, where: str) -> type:
             if own
             else f"{where} defines no class with both 'learn' and 'predict'."
         )
+    refuse_no_learner(own[0])
     return own[0]
-
-
-def _check_learner(kind: Any, where: str) -> None:
-    for verb in METHODS:
-        if not hasattr(kind, verb):
-            raise StreamgaugeError(f"{where} is not a learner: it has no '{verb}'.")
 
 
 def _check_name(name: str, known: list[str], what: str) -> None:

@@ -99,12 +99,16 @@ def main() -> None:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except SystemExit as stop:  # in a learner's code; Typer's own ends the command
+        if not _explain_user_failure(stop):
+            raise
+        code = FAILED
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the
         # parser with a sentence of their own.
         sentence = getattr(error, "format_message", None)
         if sentence is not None:
-            _complain(sentence() + _options_of(error))
+            _complain(f"{sentence().rstrip('.')}.{_options_of(error)}")
         else:
             _explain_failure(error)
         code = FAILED if sentence is None else 2
@@ -175,18 +179,25 @@ def _options_of(error: Any) -> str:
 
 def _explain_failure(error: Exception) -> None:
     """One sentence where a user's code failed; the whole traceback where ours did."""
+    if _explain_user_failure(error):
+        return
+    traceback.print_exception(error)
+    _complain("The error above is one of Streamgauge itself: please report it with the command.")
+
+
+def _explain_user_failure(error: BaseException) -> bool:
+    """Whether a user's code failed; if so, one sentence says where."""
     package = str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
     installed = (package, sys.prefix, sys.base_prefix, "<")
     called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
-    if called:
-        at = called[-1]
-        why = f"{type(error).__name__}: {error}"
-        _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
-        return
-    traceback.print_exception(error)
-    _complain("The error above is one of Streamgauge itself: please report it with the command.")
+    if not called:
+        return False
+    at = called[-1]
+    why = f"{type(error).__name__}: {error}"
+    _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
+    return True
 
 
 @app.callback(invoke_without_command=True)

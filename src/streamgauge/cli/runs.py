@@ -194,6 +194,12 @@ def _raise(error: StreamgaugeError | None) -> None:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     """An experiment file: stream, learners, seeds, speed, ..., and tables of settings."""
+    from streamgauge.tables.read import table_format
+
+    if file.is_dir() or table_format(file) is not None:
+        raise StreamgaugeError(
+            f"{file} is data, not a TOML file with an experiment: stream it with --stream {file}."
+        )
     try:
         tables = tomllib.loads(file.read_text())
     except OSError as error:

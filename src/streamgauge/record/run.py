@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -44,8 +44,14 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
     go through `__getitem__`.
     """
 
-    def __init__(self, name: str, files: list[Path], keep: Any = None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        files: list[Path],
+        keep: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self.name, self.class_names = name, class_names
         self._files, self._keep = files, keep  # `keep` has to exist as long as the files
         self._loaded: dict[str, NDArray[Any]] = {}
         self._names = self._read_names()
@@ -68,7 +74,7 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         if column not in self._names:
-            raise KeyError(column)
+            raise KeyError(f"{column}; the columns are {', '.join(self._names)}")
         if column not in self._loaded:
             self._loaded[column] = self._load(column)
         return self._loaded[column]
@@ -108,7 +114,17 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
         return dict, (self.copy(),)
 
     def to_arrow(self) -> Any:
-        """The table as a `pyarrow.Table`; a missing value is null."""
+        """The table as a `pyarrow.Table`; a missing value is null. Where classes have names, the
+        columns `label_name` and `prediction_name` have them."""
+        table, names = self._stored(), self.class_names or ()
+        for column in ("label", "prediction") if names else ():
+            if column not in table.column_names:
+                continue
+            table = table.append_column(f"{column}_name", _names_of(table[column], names))
+        return table
+
+    def _stored(self) -> Any:
+        """The columns of the log as a `pyarrow.Table`."""
         import pyarrow as pa
 
         parts = []
@@ -154,7 +170,7 @@ class LabelledPredictions(LogTable):
     """
 
     def __init__(self, answers: LogTable, labels: LogTable, keep_all: bool = False) -> None:
-        super().__init__(answers.name, answers._files, answers._keep)
+        super().__init__(answers.name, answers._files, answers._keep, answers.class_names)
         self._joined = LabelledParquet(self._files, labels._files, "the log")
         self._names = list(self._joined.names)
         known = np.asarray(self._joined.read(["label"])["label"].is_valid())
@@ -165,7 +181,7 @@ class LabelledPredictions(LogTable):
         whole = column == "label" and bool((values == values).all())
         return values.astype(np.int32) if whole else values
 
-    def to_arrow(self) -> Any:
+    def _stored(self) -> Any:
         return self._joined.read(self._names).take(self._rows)
 
     @property
@@ -204,6 +220,16 @@ def _as_array(column: Any) -> NDArray[Any]:
         codes = np.asarray(column.indices.to_numpy(zero_copy_only=False))
         return np.asarray(words[codes])
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _names_of(codes: Any, names: Sequence[str]) -> Any:
+    """The names of class numbers, null where there is none."""
+    import pyarrow as pa
+
+    values = np.ma.masked_invalid(codes.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    known = np.ma.masked_outside(values, 0, len(names) - 1)
+    indices = pa.array(known.filled(-1).astype(np.int32), mask=np.ma.getmaskarray(known))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
 
 
 @contextmanager
@@ -275,11 +301,17 @@ class Run:
             raise AttributeError(f"A run has no '{name}'; {nearest(name, TABLES)}")
         return self.table(name)
 
+    @property
+    def class_names(self) -> list[str] | None:
+        """The values of the labels by class number; None where labels are these numbers."""
+        names: list[str] | None = self.stream.get("class_names")
+        return names
+
     def table(self, name: str) -> LogTable:
         if name not in self._tables:
             files = self._committed(name)
             files += [file for table, file in self._journal.files.items() if table == name]
-            self._tables[name] = LogTable(name, files, self._journal)
+            self._tables[name] = LogTable(name, files, self._journal, self.class_names)
         return self._tables[name]
 
     def _committed(self, table: str) -> list[Path]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,12 @@ def from_plain(value: Any) -> Any:
 
 def require_readable(state: Any, name: str) -> None:
     """Refuse a state that could be written to a checkpoint and not be read from it again."""
+    if not isinstance(state, Mapping):
+        kind = "None" if state is None else f"a {type(state).__name__}"
+        raise StreamgaugeError(
+            f"state_dict of the learner {name} must return a dictionary, not {kind}; return {{}} if"
+            " there is nothing to store."
+        )
     if _reads_back(state):
         return
     where, value = _unreadable(state, "state_dict()") or ("state_dict()", state)

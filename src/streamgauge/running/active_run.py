@@ -230,7 +230,8 @@ class ActiveRun:
                     loop.load_state_dict(state)
                 self.log(f"{self.path} goes on from step {loop.step}.")
             else:
-                for sentence in loop.lookahead.sentences() + loop.idle_costs():
+                alone = _one_class(self.stream)
+                for sentence in alone + loop.lookahead.sentences() + loop.idle_costs():
                     self.log(sentence)
             self._loop, self._open = loop, stack.pop_all()
 
@@ -337,6 +338,15 @@ def opened_in_turn(
         else:
             stalled = 0
             yield run
+
+
+def _one_class(stream: Stream) -> list[str]:
+    """A sentence if the stream has a single class."""
+    label, names = stream.source.label, stream.source.class_names
+    if not len(label) or label.min() != label.max():
+        return []
+    name = int(label[0]) if names is None else repr(names[int(label[0])])
+    return [f"All labels are of the class {name}: answering it always is right, so accuracy says nothing."]
 
 
 def complete_already(run: Run) -> str:

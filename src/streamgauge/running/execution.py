@@ -10,7 +10,7 @@ from typing import TypedDict, cast, get_args
 import torch
 
 from streamgauge import engine as engines
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.models.features import device_named
 from streamgauge.running.executors.cluster import Cluster, check_executor
 from streamgauge.running.profile import Profile
@@ -114,4 +114,12 @@ def execution_of(execution: Execution | None, options: ExecutionOptions) -> Exec
         check_executor(on)
         given = fields.get("cluster") or (None if execution is None else execution.cluster)
         fields["cluster"] = (given or Cluster()) if on == "ray" else None
+    known = [field for field in Execution.__dataclass_fields__ if field != "cluster"]
+    known += ["on", "out", "progress", "protocol", "seed"]
+    for name in fields:
+        if name not in Execution.__dataclass_fields__:
+            raise StreamgaugeError(
+                f"There is no keyword '{name}' here; {nearest(name, known)}"
+                f" A setting of a learner: sg.learner(NAME, {name}=...)."
+            )
     return replace(execution or Execution(), **fields)  # type: ignore[arg-type]

@@ -72,6 +72,11 @@ def run(
     if execution.cluster is not None:
         raise StreamgaugeError("run() works in this process; run_all() can use a cluster.")
     _refuse_no_stream(stream, learner)
+    if not isinstance(protocol, Protocol | None):
+        raise StreamgaugeError(
+            f"The protocol must be sg.Protocol(...), such as sg.Protocol(shifts=(100,)), not a"
+            f" {type(protocol).__name__}."
+        )
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     if progress is None or isinstance(progress, bool):
         progress = progress_line(f"{recipe.name}, seed {seed}", progress)
@@ -95,7 +100,8 @@ def _refuse_no_stream(stream: Any, learner: Any) -> None:
     """An error that says what to write in place of a stream."""
     if isinstance(stream, Stream):
         return
-    if isinstance(learner, Stream):
+    names = isinstance(stream, str) and isinstance(learner, str)
+    if isinstance(learner, Stream) or (names and stream in catalogue.names("learners")):
         raise StreamgaugeError(
             "The arguments are swapped: the stream comes first, sg.run(stream, learner)."
         )

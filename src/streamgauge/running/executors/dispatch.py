@@ -92,6 +92,8 @@ def one_by_one(active: Active, execution: Execution) -> Iterator[tuple[PlannedRu
             with closing(run), failures.of(run.path.name):
                 for _ in run.steps():
                     pass
+            if not (run.path / "run.json").exists():
+                continue  # refused, with nothing to resume
             stored = Run(run.path)
             if stored.done or stored.step == execution.steps:
                 yield planned_run, stored
