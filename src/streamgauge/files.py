@@ -271,6 +271,12 @@ def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     return lock
 
 
+def release_lock(lock: BaseFileLock) -> None:
+    """Closing its file frees the lock, also where a failing disk makes that an error."""
+    with contextlib.suppress(OSError):
+        lock.release()
+
+
 @contextlib.contextmanager
 def locked(folder: Path, busy: str) -> Iterator[None]:
     """Hold the lock of a folder for the duration of a block."""
@@ -278,4 +284,4 @@ def locked(folder: Path, busy: str) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        release_lock(lock)

@@ -29,7 +29,10 @@ void fault_arm(const char *folder, const char *kept, int trace_to, long n, int w
 }
 long fault_count(void) { return count; }
 
-static int below(const char *path) { return owner == getpid() && root[0] && path && strstr(path, root) == path; }
+static int below(const char *path) {
+    size_t n = strlen(root);
+    return owner == getpid() && n && path && !strncmp(path, root, n) && (path[n] == '/' || !path[n]);
+}
 static const char *absolute(int folder, const char *path, char *out) {
     if (path == NULL) return NULL;
     if (path[0] == '/') return path;

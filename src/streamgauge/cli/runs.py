@@ -297,6 +297,7 @@ def score(
         streamgauge score matrix.csv --classes 5,5,5,5
     """
     from streamgauge.record import find_runs
+    from streamgauge.record.run import save_results
 
     if any(path.is_file() for path in folders):
         score_files(folders, options, as_json)
@@ -306,6 +307,7 @@ def score(
     runs = find_runs(list(folders))
     if as_json:
         shared.print_json({"runs": [scored(run) for run in runs]})
+        save_results(runs)
         return
     from streamgauge.report.terminal import scores_text
 
@@ -324,7 +326,7 @@ def scored(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "done": run.done,
         "unlabelled": run.unlabelled,
-        "scores": score_log(run),
+        "scores": run.result("score", lambda: score_log(run)),
     }
 
 

@@ -226,12 +226,15 @@ class Recorder:
     def close(self) -> None:
         """Commit all rows. A new `Recorder` can go on in the same folder."""
         with self._lock:
-            if self._journal is not None:
-                self._commit_journal()
-                self._file().close()
-                self._file().path.unlink()
-                self._journal = None
-            self._writer.close()
+            try:
+                if self._journal is not None:
+                    self._commit_journal()
+                    self._file().close()
+                    with disk_errors(self.path, "all calls are in the log"):
+                        self._file().path.unlink()
+                    self._journal = None
+            finally:
+                self._writer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for
 from streamgauge.files import write_text
+from streamgauge.record.index import Index, index_of
 from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header
@@ -248,12 +250,18 @@ def remembering_failure(folder: Path) -> Iterator[None]:
 class Run:
     """A stored run. `run.predictions["label"]` and so on are NumPy arrays."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, index: Index | None = None) -> None:
         self.path = Path(path)
-        self.header = read_header(self.path)
-        progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
-        self._journal = JournalSegments({})
+        self._index, self._entry = index, None
+        content: Any = None
+        if index is not None:
+            self._entry = index.entry(self.path, self._read)
+            content = self._entry.content
+        content = content or self._read()
+        self.header, progress = content["header"], content["progress"]
+        self._journal: JournalSegments | None = None
         if "recorder" in progress:
+            self._entry = None  # its journal changes its results
             progress = self._add_journal()
         self.step: int = progress["step"]
         self.done: bool = progress["done"]
@@ -262,6 +270,16 @@ class Run:
         self._time: float | None = progress.get("time")  # versions before 0.2 have none
         self._tables: dict[str, LogTable] = {}
         self._checked: dict[str, list[Path]] = {}  # by table: its segments
+
+    def _read(self) -> dict[str, Any]:
+        header = read_header(self.path)
+        progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
+        return {"header": header, "progress": progress}
+
+    def result(self, name: str, compute: Callable[[], Any]) -> Any:
+        """A value of plain JSON that is computed from the log; where the folder has an index, it is
+        computed once."""
+        return compute() if self._entry is None else self._entry.result(name, compute)
 
     def _add_journal(self) -> dict[str, Any]:
         """Add the calls that a recorder has not committed yet; gives the commit point."""
@@ -287,12 +305,16 @@ class Run:
     @property
     def unlabelled(self) -> int:
         """Answers whose label has not arrived."""
+        if self.header["log_version"] < 2:
+            return 0
         stored, joined = self.table("predictions"), self.predictions
         return 0 if joined is stored else stored.rows - joined.rows - self.repeated
 
     @property
     def repeated(self) -> int:
         """Answers that do not count, since an earlier one has the same sample and shift."""
+        if self.header["log_version"] < 2:
+            return 0
         joined = self.predictions
         return joined.repeated if isinstance(joined, LabelledPredictions) else 0
 
@@ -310,7 +332,8 @@ class Run:
     def table(self, name: str) -> LogTable:
         if name not in self._tables:
             files = self._committed(name)
-            files += [file for table, file in self._journal.files.items() if table == name]
+            if self._journal is not None and name in self._journal.files:
+                files.append(self._journal.files[name])
             self._tables[name] = LogTable(name, files, self._journal, self.class_names)
         return self._tables[name]
 
@@ -397,7 +420,17 @@ def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> li
 
 
 def _runs_in(path: Path) -> list[Run]:
-    return [Run(folder) for folder in run_folders(path)]
+    folders = run_folders(path)
+    index = index_of(path, len(folders))
+    runs = [Run(folder, index) for folder in folders]
+    save_results(runs)
+    return runs
+
+
+def save_results(runs: Iterable[Run]) -> None:
+    """Write what was computed of these runs to the indexes of their folders, where there are."""
+    for index in {id(run._index): run._index for run in runs if run._index is not None}.values():
+        index.save()
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -406,7 +439,9 @@ def run_folders(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise StreamgaugeError(f"There is no folder {path}.")
-    inside = sorted(p.parent for p in path.glob("*/run.json"))
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    inside = [path / name for name in names if os.path.exists(f"{path}/{name}/run.json")]
     if not inside:
         raise StreamgaugeError(f"There is no run in {path}.")
     return inside

@@ -28,9 +28,11 @@ from streamgauge.files import (
     LOCK,
     TEMPORARY,
     acquire_lock,
+    checksum,
     make_folder,
     misfit,
     read_sealed,
+    release_lock,
     size_and_checksum,
     write_atomic,
     write_sealed,
@@ -181,11 +183,15 @@ class RunWriter:
                 if rows.count:
                     segment = segment_name(name, segments[name])
                     make_folder((self.path / segment).parent)
+                    # In memory: pyarrow prints a traceback of its own where a disk fails.
+                    buffer = io.BytesIO()
+                    pq.write_table(
+                        rows.take(), buffer, compression="zstd", write_page_checksum=True
+                    )
+                    data = buffer.getbuffer()
                     with write_atomic(self.path / segment) as part:
-                        pq.write_table(
-                            rows.take(), part, compression="zstd", write_page_checksum=True
-                        )
-                        files[segment] = size_and_checksum(part)
+                        part.write_bytes(data)
+                    files[segment] = [len(data), checksum(data)]
                     segments[name] += 1
             checkpoint = None
             files.pop(before or "", None)
@@ -211,7 +217,7 @@ class RunWriter:
                 self.path.rmdir()
 
     def close(self) -> None:
-        self._lock.release()
+        release_lock(self._lock)
 
 
 def read_header(path: Path) -> dict[str, Any]:

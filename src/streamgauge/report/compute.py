@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,12 @@ def _known(row: Row, name: str) -> bool:
 
 def learning_seconds(runs: Iterable[Run]) -> Spread:
     """NaN where a log does not say, as a recording may."""
-    learning = [run.timing["seconds"][run.timing["part"] == "learn"] for run in runs]
-    return spread([float(seconds.sum()) if len(seconds) else math.nan for seconds in learning])
+    return spread([run.result("learning_seconds", partial(_learning, run)) for run in runs])
+
+
+def _learning(run: Run) -> float:
+    seconds = run.timing["seconds"][run.timing["part"] == "learn"]
+    return float(seconds.sum()) if len(seconds) else math.nan
 
 
 def _is_er(row: Row) -> bool:

@@ -17,10 +17,12 @@ from streamgauge.metrics import Spread, score, spread
 from streamgauge.metrics.compare import BLOCKS, compare
 from streamgauge.metrics.compare import leaderboard as compare_all
 from streamgauge.record import PLACES, Run
+from streamgauge.record.run import save_results
 
 Floats = NDArray[np.float64]
 NEAR_FUTURE = "near_future_accuracy@"
 LEVEL = 0.05
+INDEXED_STEPS = 2000  # of longer runs an index does not store the answers by step
 NAMED = 3  # learners that a sentence names; more are counted
 
 
@@ -107,7 +109,7 @@ def shift_of(order: str) -> int | None:
 
 def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Floats]], int]:
     """Accuracies on equal stretches of the stream, of steps that every learner answered."""
-    hits = {name: [_steps(Run(run.path), shift) for run in runs] for name, runs in each.items()}
+    hits = {name: [_stored_steps(run, shift) for run in runs] for name, runs in each.items()}
     seeds = range(len(next(iter(hits.values()))))
     common = []
     for seed in seeds:
@@ -123,6 +125,16 @@ def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Fl
             stretch = np.arange(len(count)) * blocks // len(count)
             shares[name].append(np.bincount(stretch, right) / np.bincount(stretch, count))
     return shares, blocks
+
+
+def _stored_steps(run: Run, shift: int) -> tuple[Floats, Floats]:
+    if run.step > INDEXED_STEPS:
+        return _steps(Run(run.path), shift)
+    stored = run.result(
+        f"steps@{shift}", lambda: [array.tolist() for array in _steps(Run(run.path), shift)]
+    )
+    right, count = (np.asarray(values, np.float64) for values in stored)
+    return right, count
 
 
 def _steps(run: Run, shift: int) -> tuple[Floats, Floats]:
@@ -245,7 +257,9 @@ def leaderboard(runs: Iterable[Run]) -> Boards:
     distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, stream_key)
     titles = told_apart([(run.stream["name"], stream_key(run) | _paths(run)) for run, *_ in groups])
-    return Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
+    boards = Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
+    save_results(distinct)
+    return boards
 
 
 def percent(value: Spread | None) -> str:
@@ -355,10 +369,15 @@ def _timing(learners: Sequence[tuple[str, Run]]) -> str:
     return " ".join([*sentences, *(f"{text}." for text in differing)])
 
 
+def scores_of(run: Run) -> dict[str, float]:
+    """Through a new reader, so that only one log is in memory at a time."""
+    scores: dict[str, float] = run.result("score", lambda: score(Run(run.path)))
+    return scores
+
+
 def _row(name: str, runs: list[Run]) -> Row:
     done = sorted((run for run in runs if run.done), key=lambda run: run.seed)
-    # Scored through a new reader, so that only one log is in memory at a time.
-    scores = [score(Run(run.path)) for run in done]
+    scores = [scores_of(run) for run in done]
     names = dict.fromkeys(key for values in scores for key in values)
     learner = runs[0].header["config"]["learner"]
     return Row(

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column, Table
 from rich.text import Text
 
-from streamgauge.metrics import Spread, score
+from streamgauge.metrics import Spread
 from streamgauge.record import Run
 from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
@@ -129,7 +129,7 @@ def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
         (
             f"{row.learner}, incomplete",
             f"seed {run.seed}, step {run.step}",
-            {name: Spread(value, math.nan, 1) for name, value in score(Run(run.path)).items()},
+            {name: Spread(value, math.nan, 1) for name, value in scores_of(run).items()},
             [run],
         )
         for row in board.rows

@@ -12,6 +12,7 @@ from streamgauge.catalogue import Recipe
 from streamgauge.errors import Busy, Damaged, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run
+from streamgauge.record.index import index_of
 from streamgauge.record.run import run_folders
 from streamgauge.running.active_run import (
     ActiveRun,
@@ -150,7 +151,7 @@ def resume(
 
     def finish(folder: Path) -> None:
         try:
-            stored = Run(folder)
+            stored = Run(folder, index)
             if stored.done:
                 execution.log(complete_already(stored))
             else:
@@ -164,8 +165,10 @@ def resume(
         except StreamgaugeError as problem:
             problems.append(str(problem))
 
+    folders = run_folders(Path(path))
+    index = index_of(Path(path), len(folders))
     with user_threads(execution.threads):
-        for _ in opened_in_turn(run_folders(Path(path)), finish, execution.log):
+        for _ in opened_in_turn(folders, finish, execution.log):
             pass
     if problems:
         raise StreamgaugeError(" ".join(problems))

@@ -15,6 +15,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,7 +100,9 @@ class JournalFile:
         sync_file(self._file)
 
     def close(self) -> None:
-        os.close(self._file)
+        """Of a journal that is not needed any more, so an error has no meaning."""
+        with suppress(OSError):
+            os.close(self._file)
 
 
 @dataclass
