@@ -284,4 +284,5 @@ class Watcher:
             shown, shown_at = time.perf_counter(), step
             cost = shown - now
 
+        progress.sparse = True  # type: ignore[attr-defined]
         return progress

@@ -45,6 +45,7 @@ def progress_line(
         start, end = ("\r", "\n" * last) if updates else ("", "\n")
         print(start + text.ljust(width if updates else 0), end=end, file=out, flush=True)
 
+    progress.sparse = True  # type: ignore[attr-defined]
     return progress
 
 
