@@ -87,7 +87,7 @@ class Row:
 
     @property
     def own_weights(self) -> bool:
-        """Whether the suite makes first weights, for each seed its own, so that no file is given."""
+        """Whether the suite makes first weights, for each seed its own: no file is given."""
         return self.generated or bool(self.pretrain)
 
     def experiment(self, seeds: int | None = None, weights: str = "") -> Experiment:
