@@ -122,7 +122,7 @@ def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
     if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
         yield "seeds were run by different engines"
     if len({run.header["config"]["learner"].get("weights") for run in runs}) > 1 and (
-        not row.pretrain
+        not row.own_weights
     ):
         yield "seeds began from different first weights"
     data = {run.stream["data_hash"] for run in runs}

@@ -63,7 +63,7 @@ class PlannedRow(PlannedRun):
         """With first weights, which `pretrain` makes of the part never scored, if the suite says
         how: one backbone for each seed."""
         row = self.row
-        if not row.weights or not row.pretrain:
+        if not row.weights or not row.own_weights:
             return self
         stream = catalogue.stream(self.stream, **self.stream_settings)  # also where a part runs
         embedding = EMBEDDING if row.weights == "embedding" else 0
@@ -87,7 +87,7 @@ def plan_rows(
     joint: dict[int, list[PlannedRun]] = {}  # the runs of rows that are planned together
     for row in rows:
         row_seeds = seeds or range(row.seeds)
-        file = "" if row.pretrain else files.get(row.weights, "")
+        file = "" if row.own_weights else files.get(row.weights, "")
         planned = joint.get(id(row.joint)) or plan(row.experiment(max(row_seeds) + 1, file))
         if row.joint is not None:
             joint[id(row.joint)] = planned
@@ -309,7 +309,7 @@ def run(
 
 def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
     """Refuse, before anything runs, a backbone that rows begin from and no file is given for."""
-    named = {row.weights: row for row in reversed(rows) if row.weights and not row.pretrain}
+    named = {row.weights: row for row in reversed(rows) if row.weights and not row.own_weights}
     for name in weights:
         if named and name not in named:
             raise StreamgaugeError(f"No row here begins from '{name}'; {nearest(name, named)}")

@@ -85,6 +85,11 @@ class Row:
     def title(self) -> str:
         return f"{self.part}: {self.name}" if self.part else self.name
 
+    @property
+    def own_weights(self) -> bool:
+        """Whether the suite makes first weights, for each seed its own: no file is given."""
+        return self.generated or bool(self.pretrain)
+
     def experiment(self, seeds: int | None = None, weights: str = "") -> Experiment:
         if self.joint is not None:
             return replace(self.joint, seeds=seeds or self.seeds)
