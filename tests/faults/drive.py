@@ -165,6 +165,7 @@ class RecordAction:
             return 0
         run = sg.Run(path)
         table, names = run.table("predictions"), run.header["stream"]["class_names"] or []
+        assert len(set(names)) == len(names), names
         ids = table["id"].tolist() if table.rows else []
         assert ids == [f"id-{n}" for n in range(len(ids))], ids
         answers = [names[code] for code in table["prediction"]] if table.rows else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -238,12 +238,14 @@ def _names_of(codes: Any, names: Sequence[str]) -> Any:
 def remembering_failure(folder: Path) -> Iterator[None]:
     """An error of the user's data or learner is stored in the run folder until the next attempt."""
     file = folder / FAILED
-    file.unlink(missing_ok=True)
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
     try:
         yield
     except StreamgaugeError as error:
-        if folder.is_dir():
-            write_text(file, str(error))
+        with suppress(OSError):  # a full disk may be why
+            if folder.is_dir():
+                write_text(file, str(error))
         raise
 
 

@@ -17,8 +17,9 @@ from rich.text import Text
 
 from streamgauge.metrics import Spread
 from streamgauge.record import Run
+from streamgauge.record.run import save_results
 from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
-from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
+from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent, scores_of
 
 if TYPE_CHECKING:
     from streamgauge.running.loop import Loop
@@ -100,7 +101,7 @@ def _compute_text(title: str, computed: Compute) -> str:
 
 def scores_text(runs: Iterable[Run]) -> str:
     """Every score of every learner, mean ± deviation over seeds, and those of incomplete runs."""
-    parts = []
+    parts, runs = [], list(runs)
     for board in leaderboard(runs):
         columns = _score_columns(board)
         names = list(dict.fromkeys(name for *_, scores in columns for name in scores))
@@ -116,6 +117,7 @@ def scores_text(runs: Iterable[Run]) -> str:
             rows += [[name, *row] for name, *row in zip(names, *shown, strict=True)]
             parts += [text_table(["", *(right(title) for title, *_ in group)], rows), ""]
         parts += [f"{NOTE} {UNITS}", *_warnings(board), ""]
+    save_results(runs)
     return "\n".join(parts).rstrip()
 
 
