@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -170,6 +170,34 @@ def learner(what: Any, **settings: Any) -> Recipe:
     if foreign is not None:
         return Recipe(name, where, kind, config, foreign.kind.code, foreign.kind.unknown)
     return Recipe(name, where, kind, config, *behaviour.code_of(kind, as_plain(config) or {}))
+
+
+def code_of_learner(text: str) -> str:
+    """The file or module that making this learner would execute; "" for a built-in one and for one
+    of an installed library.
+
+    >>> [code_of_learner(text) for text in ("er", "a=er@cloc", "x=mine.py:Mine", "mine:Mine")]
+    ['', '', 'mine.py', 'mine']
+    """
+    where = _split_alias(text)[1]
+    if named.prefix_of(where) or where.partition("@")[0] in names("learners"):
+        return ""
+    file, _, _ = where.rpartition(":")
+    return file or where
+
+
+def code_of_stream(where: str) -> str:
+    """The file that making this stream would execute; "" for built-in streams and data."""
+    return where if where.endswith(".py") else ""
+
+
+def untrusted(codes: Iterable[str], trust: bool | Sequence[str]) -> list[str]:
+    """The files and modules among `codes` that may not be executed: `trust` is True for all, or
+    lists those that the user named."""
+    if trust is True:
+        return []
+    given = {str(Path(name).resolve()) for name in trust or ()}
+    return [code for code in codes if code and str(Path(code).resolve()) not in given]
 
 
 def _split_alias(text: str) -> tuple[str, str]:

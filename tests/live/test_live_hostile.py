@@ -1,4 +1,4 @@
-"""Clients that are slow, impatient, too many or hostile: none ends the service or starves others."""
+"""Clients that are slow, impatient, too many or hostile: none ends the service."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_live_serve import SPEC, Bare, Client, Server, refused
 
 import streamgauge as sg
 from kill_service import kill_and_check
@@ -28,7 +29,6 @@ from streamgauge.live.service import Limits
 from streamgauge.live.spool import Spool
 from streamgauge.live.trainer import ProcessBackend, Setup, TrainerDied
 from streamgauge.streams import ArraySource, Spec
-from test_live_serve import SPEC, Bare, Client, Server, refused
 
 HELLO = b'POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{"x": [0, 0, 9]}'
 
@@ -287,8 +287,8 @@ def test_figures_after_a_kill_come_from_the_spool(tmp_path: Path) -> None:
 
 
 def test_a_trainer_that_is_stuck_while_it_gets_a_request_is_replaced(tmp_path: Path) -> None:
-    """A process that is stuck reads nothing: a request larger than the buffer of a pipe cannot be sent.
-    The deadline covers that, too."""
+    """A process that is stuck reads nothing: a request larger than the buffer of a pipe cannot be
+    sent. The deadline covers that, too."""
     source = ArraySource(np.zeros((40, 3), np.float32), np.arange(40) % 4, classes=4)
     backend = ProcessBackend(sg.learner("ncm"), Setup(Spec((3,), 4), source, 10))
     backend._pipe, theirs = Pipe()

@@ -114,7 +114,7 @@ def live(
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
         how = coerce(scale, Literal["none", "online"], "--scale")
-        access = {"host": host, "anywhere": anywhere, "max_rate": max_rate,
+        access: dict[str, Any] = {"host": host, "anywhere": anywhere, "max_rate": max_rate,
                   "token": _token(token_file)}  # fmt: skip
         run = serve(spec, recipe, port=port, **access, batch=batch, inputs=kind, scale=how,
                     trust_pickle=trust_pickle, **options)  # fmt: skip

@@ -76,6 +76,8 @@ def run(
     log_out: Annotated[
         str | None, typer.Option(help="Folder for --log-to, or a tracking URI of MLflow.")
     ] = None,
+    code: shared.Code = None,
+    trust: shared.Trust = False,
     force: Annotated[
         bool,
         typer.Option(
@@ -127,7 +129,8 @@ def run(
 
         given |= {"stream": stream} if stream else {}
         given["settings"] = {**given.get("settings", {}), **settings}
-        given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
+        given |= {"learners": learner or given.get("learners", ())}
+        given = into(given, tuned, trust or tuple(code or ()))
         learner = given["learners"]
     folder = out or Path(given.pop("out", RUNS))
     chosen = {
@@ -245,8 +248,13 @@ def resume(
     workers: shared.ReadAhead = None,
     checkpoint: shared.Checkpoint = CHECKPOINT,
     trust_pickle: shared.TrustPickle = False,
+    code: shared.Code = None,
+    trust: shared.Trust = False,
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
+
+    A run folder may name a file with code, as that of a learner of your own. It is executed only if
+    --code names the same file, or with --trust.
 
     Models of other libraries save themselves as pickles, and reading a pickle can execute any code:
     their runs go on with --trust-pickle, and start again without it.
@@ -254,6 +262,8 @@ def resume(
     Example:
 
         streamgauge resume runs/
+
+        streamgauge resume runs/ --code my_file.py
     """
     from streamgauge.report.terminal import Watcher, leaderboard_text
     from streamgauge.running.runner import resume as resume_runs
@@ -268,6 +278,7 @@ def resume(
             workers=workers,
             checkpoint=checkpoint,
             trust_pickle=trust_pickle,
+            trust=trust or tuple(code or ()),
         )
     print(leaderboard_text(runs))
 

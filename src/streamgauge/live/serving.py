@@ -96,7 +96,8 @@ def serve(
     `waiting`, plus some more. Other machines are let in only with `anywhere` and a `token`, which
     every request carries. At most `max_rate` HTTP requests per second are answered; by default that
     is limited for other machines only. A trainer that works on one batch for more than `hang`
-    seconds is killed and restarted. With `users` every sample must have a user. `ready` is called with the
+    seconds is killed and restarted. With `users` every sample must have a user. `ready` is called
+    with the
     port. The same call resumes an earlier run, with all messages that it had acknowledged; that of
     a model of another library needs `trust_pickle`, as reading its state can execute code. `log`
     gets messages; by default they go to stderr, since a client may read stdout.

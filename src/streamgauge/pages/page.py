@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from streamgauge.files import write_result
 from streamgauge.pages.figures import Figure
+from streamgauge.pages.screen import visible_on_page
 from streamgauge.versions import VERSION
 
 # `colours` are those of curves, bars and maps, by number; the others are CSS variables.
@@ -114,6 +115,7 @@ class Page:
         environment = Environment(
             loader=PackageLoader("streamgauge", "pages"),
             autoescape=True,
+            finalize=_finalize,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -121,7 +123,7 @@ class Page:
         figures: list[dict[str, Any]] = []
 
         def number(figure: Figure) -> int:
-            figures.append({"data": figure.data, "layout": figure.layout})
+            figures.append(visible_on_page({"data": figure.data, "layout": figure.layout}))
             return len(figures) - 1
 
         return environment.get_template("page.html").render(
@@ -138,6 +140,11 @@ class Page:
 
     def write(self, path: str | Path) -> Path:
         return write_result(path, self.render())
+
+
+def _finalize(value: Any) -> Any:
+    """What a template prints: texts of others without marks that act on the page."""
+    return value if isinstance(value, Markup) else visible_on_page(value)
 
 
 def _for_script(value: Any) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from streamgauge.metrics import Spread
+from streamgauge.pages.screen import SafeConsole
 from streamgauge.record import Run
 from streamgauge.record.run import save_results
 from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
@@ -203,6 +205,14 @@ def folding(title: str) -> Column:
     return Column(Text(title), overflow="fold")
 
 
+class _TableText(io.StringIO):
+    """With the encoding of the terminal, so that lines are drawn with what it has."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
 def text_table(
     columns: Iterable[str | Column],
     rows: Iterable[Iterable[str]],
@@ -213,7 +223,7 @@ def text_table(
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=show_edge)
     for row in rows:
         table.add_row(*map(Text, row))
-    stream, width = io.StringIO(), max(least_width, _width())
+    stream, width = _TableText(), max(least_width, _width())
     Console(file=stream, width=width, color_system=None, force_terminal=False).print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
@@ -222,7 +232,7 @@ class Watcher:
     """Shows the progress of runs: a bar on a terminal, one line per finished run, or nothing."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = console or SafeConsole(quiet=quiet, highlight=False, soft_wrap=True)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),

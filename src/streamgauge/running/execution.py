@@ -3,7 +3,7 @@ is run or measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast, get_args
 
@@ -36,6 +36,7 @@ class ExecutionOptions(TypedDict, total=False):
     log: Logger
     force: bool
     trust_pickle: bool
+    trust: bool | Sequence[str]
     on: str  # "local" or "ray"
     cluster: Cluster | None
     said: Logger  # old name of `log`
@@ -58,6 +59,7 @@ class Execution:
     log: Logger = print
     force: bool = False  # run again what is stored, and keep the stored runs in `replaced/`
     trust_pickle: bool = False  # resume models of other libraries, whose states are pickles
+    trust: bool | Sequence[str] = False  # code that a run folder may name: all, or these files
     cluster: Cluster | None = None  # None: this machine
 
     def __post_init__(self) -> None:

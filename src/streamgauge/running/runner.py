@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -145,7 +145,9 @@ def resume(
     **options: Unpack[ExecutionOptions],
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
-    finished does not keep the others from it; what is wrong is raised at the end."""
+    finished does not keep the others from it; what is wrong is raised at the end. Code that a run
+    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list of
+    the files."""
     execution = execution_of(execution, options)
     runs, problems = list[Run](), list[str]()
 
@@ -260,9 +262,11 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             "call run() with the same arrays and settings."
         )
     _check_id(stored)
-    stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
     learner = current_learner(config["learner"])
-    recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
+    where = f"{learner['name']}={learner['where']}"
+    _refuse_foreign_code(stored.path, where, config["stream"]["origin"], execution.trust)
+    stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
+    recipe = catalogue.learner(where, **learner["settings"])
     protocol = configure(Protocol, config["protocol"], "protocol")
     described, stream_now = recipe.describe(stream), stream.describe()
     now = {**config, "learner": described, "protocol": as_plain(protocol)}
@@ -307,6 +311,20 @@ def _check_id(stored: Run) -> None:
         raise Damaged(
             f"{stored.path / 'run.json'} was changed: its id is not that of its configuration;"
             " restore it from a copy, or remove the run folder and run again."
+        )
+
+
+def _refuse_foreign_code(
+    path: Path, learner: str, stream: str, trust: bool | Sequence[str]
+) -> None:
+    """Nothing that a run folder names is executed, unless the user named it, too."""
+    codes = [catalogue.code_of_learner(learner), catalogue.code_of_stream(stream)]
+    if foreign := catalogue.untrusted(codes, trust):
+        files = " and ".join(dict.fromkeys(foreign))
+        raise StreamgaugeError(
+            f"{path} names code of its own, {files}, which would be executed: if you trust it, give"
+            f" --code {foreign[0]} (or --trust for everything that the folder names; in Python"
+            " trust=...), or repeat the `streamgauge run` command that made the run."
         )
 
 
