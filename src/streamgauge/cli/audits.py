@@ -162,7 +162,7 @@ def audit(
 
 def _placebo(folder: Path, quiet: bool) -> Path:
     """The folder of the same run with permuted inputs, made where it is missing."""
-    from streamgauge.report.terminal import Watcher
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.runner import placebo
 
     if not (folder / "run.json").exists():
