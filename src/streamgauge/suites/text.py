@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rich.table import Column
+
 from streamgauge.cost.turns import UNEVEN
 from streamgauge.report.compute import scaled
 from streamgauge.report.terminal import folding, right, text_table
@@ -151,7 +153,11 @@ def _part_table(cells: Sequence[Cell]) -> str:
             texts["published"] = texts["published"].replace(" (misprint)", "?")
             name = row if alone else f"  {cell.column}"
             lines.append([name, *(texts[column].replace(" ± ", "±") for column in columns)])
-    head = [folding(""), *(c if c == "verdict" else right(c) for c in columns)]
+    # Only names go on in a second line.
+    head = [
+        folding(""),
+        *(Column(c, no_wrap=True) if c == "verdict" else right(c, no_wrap=True) for c in columns),
+    ]
     return text_table(head, lines, show_edge=True)
 
 
