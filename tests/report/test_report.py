@@ -42,12 +42,12 @@ from streamgauge.report.figures import figures
 from streamgauge.report.leaderboard import TIMING, ties
 from streamgauge.report.page import report_page, summary
 from streamgauge.report.terminal import (
-    Watcher,
     compute_text,
     differences_text,
     leaderboard_text,
     scores_text,
 )
+from streamgauge.report.watching import EVERY, PARTS, Watcher, blind_hits, sparkline
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import run_all
 from streamgauge.settings import as_plain
@@ -690,6 +690,90 @@ def test_a_bar_on_a_terminal_that_costs_next_to_nothing() -> None:
     assert "steps/s" in shown
     assert "500000 steps (" in shown
     assert cost < 1e-5
+
+
+def _planned(learner: str, seed: int, label_delay: int = 0) -> Any:
+    protocol = SimpleNamespace(label_delay=label_delay)
+    return SimpleNamespace(
+        recipe=SimpleNamespace(name=learner), learner_seed=seed, protocol=protocol
+    )
+
+
+def _several(console: Console, monkeypatch: pytest.MonkeyPatch, stop_in: str) -> None:
+    """Two learners, two seeds, 64 steps of 10 samples; steps of `slow` take 4 s, others 1 s. The
+    watcher's clock is advanced instead of waiting. Half of a learner's answers are right."""
+    clock = [0.0]
+    monkeypatch.setattr("streamgauge.report.watching.time.perf_counter", lambda: clock[0])
+    label = np.arange(640) // 5 % 4  # the newest label of a step of ten is right 0 times
+    stream = sg.stream(np.zeros((640, 2), np.float32), label, batch=10)
+    planned = [_planned(name, seed) for seed in (0, 1) for name in ("quick", "slow")]
+    with Watcher(console=console) as watcher:
+        watcher.expect(planned)
+        for planned_run in planned:
+            progress = watcher.watch(planned_run, stream)
+            loop = _loop(64)
+            for step in range(64):
+                clock[0] += 4.0 if planned_run.recipe.name == "slow" else 1.0
+                loop.step, loop.asked, loop.right = step + 1, 10 * (step + 1), 5 * (step + 1)
+                progress(loop)
+                if f"{planned_run.recipe.name} {planned_run.learner_seed} {step}" == stop_in:
+                    return
+
+
+def test_a_plain_line_every_30_seconds_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.StringIO()
+    _several(Console(file=out, width=200), monkeypatch, "slow 1 40")
+    lines = out.getvalue().splitlines()
+    ends = [line for line in lines if "steps (" in line]
+    assert len(ends) == 3
+    assert ends[0] == "quick, seed 0: online 50.0 %, 64 steps (64.0 s), +50.0 against blind  " + (
+        "▅" * PARTS
+    )
+    between = [line for line in lines if "steps (" not in line]
+    assert between[0].startswith("run 1 of 4: quick, seed 0: step 30 of 64, online 50.0 %, +50.0")
+    assert len(between) == 2 + 256 // 32 - 1 + 2 + 41 * 4 // 32  # lines are EVERY seconds apart
+    assert EVERY == 30
+    # 24 steps of 4 s are left.
+    assert between[-1] == (
+        "run 4 of 4: slow, seed 1: step 40 of 64, online 50.0 %, +50.0 against blind, "
+        "96 s left for all"
+    )
+    # quick takes 64 s; slow has begun: 4 s per step, and both once more.
+    second = next(line for line in between if line.startswith("run 2 of 4: slow, seed 0: step 8 "))
+    assert second.endswith(f"{round((56 * 4 + 64 + 256) / 60)} min left for all")
+
+
+def test_a_line_per_learner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    screen = Console(file=out, force_terminal=True, width=80, color_system=None)
+    _several(screen, monkeypatch, "slow 1 40")
+    drawn = re.split(r"\x1b\[[0-9;?]*[A-Za-z]", out.getvalue())
+    lines = [line.rstrip() for part in drawn for line in part.splitlines()]
+    assert all(len(line) <= 80 for line in lines)
+    assert any(line.startswith("run 4 of 4: slow, seed 1") for line in lines)
+    learners = [line for line in lines if re.match(r"(quick|slow) {20,}online", line)]
+    assert f"slow{' ' * 26}  online  50.0 %   +50.0 against blind  {'▅' * 10}" in learners
+    assert "92 s left for all" in lines
+
+
+def test_the_blind_level_of_progress_is_that_of_the_blind_learner(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    label = np.repeat(rng.integers(0, 3, 60), 7)
+    stream = sg.stream(np.zeros((420, 2), np.float32), label, batch=6)
+    for delay in (0, 2):
+        learner = sg.learner("blind", window=1)
+        protocol = sg.Protocol(label_delay=delay)
+        run = sg.run(stream, learner, protocol=protocol, out=tmp_path, log=lambda _: None)
+        table = run.predictions
+        known = table["step"] > delay  # before, blind answers class 0 and is right by chance
+        right = (table["label"] == table["prediction"]) & known
+        blind = blind_hits(stream, delay)
+        assert blind is not None
+        assert blind.hits[-1] == right.sum()
+        assert blind.samples[-1] == 420
+    assert sparkline([0.0, 0.49, 1.0]) == "▁▄█"
 
 
 # The blind level.

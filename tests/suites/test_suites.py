@@ -198,9 +198,25 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     assert len(published_cells) == 35
     shown = table_text(suite, list(cells.values()))
     assert re.search(rf"ER-ACE, {DEFINED}\n +Acc", shown)
-    assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in shown
-    assert "`streamgauge suite run survey-cifar100 --both` runs them." in shown
-    assert shown.count(f"DER++, {DEFINED}") == 1
+    words = " ".join(shown.split())  # lines end where the terminal ends
+    assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in words
+    assert "`streamgauge suite run survey-cifar100 --both` runs them." in words
+    assert words.count(f"DER++, {DEFINED}") == 1
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_tables_fit_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    suite = load(name)
+    cells = table(suite, recorded(name))
+    text = table_text(suite, cells)
+    # A command is one line, to be copied.
+    assert not [
+        line
+        for line in text.splitlines()
+        if len(line) > 80 and ": streamgauge suite run " not in line
+    ]
+    assert "…" not in text  # nothing is cut
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:

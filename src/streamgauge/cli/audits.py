@@ -168,7 +168,7 @@ def audit(
 
 def _placebo(folder: Path, trust: bool | tuple[str, ...], quiet: bool) -> Path:
     """The folder of the same run with permuted inputs, made where it is missing."""
-    from streamgauge.report.terminal import Watcher
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.runner import placebo
 
     if not (folder / "run.json").exists():

@@ -16,6 +16,7 @@ from streamgauge.settings import CHECKPOINT, RUNS
 
 if TYPE_CHECKING:
     from streamgauge.record import Run
+    from streamgauge.running.plan import PlannedRun
 
 
 @shared.expand_options
@@ -115,9 +116,8 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
     (with the stream's name as `name`), [protocol], [er] with their settings.
     """
-    from streamgauge.running.executors import torchrun
-    from streamgauge.running.plan import Experiment
-    from streamgauge.running.runner import run_all
+    from streamgauge.running.executors import dispatch, torchrun
+    from streamgauge.running.plan import Experiment, plan
 
     given = _read_toml(file) if file else {}
     settings = shared.learner_settings(
@@ -148,16 +148,17 @@ def run(
         raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
     experiment = Experiment(**given | {"learners": tuple(given.get("learners", ()))})
     from streamgauge.report.compute import charged
-    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.report.terminal import leaderboard_text
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.profile import Profile
 
     profiled = Profile() if profile else None
     live = LiveLogs(log_to, log_out, options.on)
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
         execution = options.execution(log=watcher.say, profile=profiled, force=force)
-        runs, failed = _collect(
-            run_all(experiment, out=folder, watch=live.watch(watcher), execution=execution)
-        )
+        planned = plan(experiment, folder)
+        watcher.expect(planned)
+        runs, failed = _collect(dispatch.execute(planned, execution, folder, live.watch(watcher)))
     if not torchrun.first():
         return
     live.close()
@@ -179,11 +180,13 @@ def run(
     _raise(failed)
 
 
-def _collect(runs: Iterator[Run]) -> tuple[list[Run], StreamgaugeError | None]:
+def _collect(
+    runs: Iterator[tuple[PlannedRun, Run]],
+) -> tuple[list[Run], StreamgaugeError | None]:
     """All runs that ended, and the error of those that failed."""
     ended: list[Run] = []
     try:
-        ended.extend(runs)
+        ended.extend(run for _, run in runs)
     except StreamgaugeError as error:
         return ended, error
     return ended, None
@@ -265,7 +268,8 @@ def resume(
 
         streamgauge resume runs/ --code my_file.py
     """
-    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.report.terminal import leaderboard_text
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.runner import resume as resume_runs
 
     with Watcher() as watcher:

@@ -19,7 +19,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import PLACES, Run
-from streamgauge.report.terminal import Watcher
+from streamgauge.report.watching import Watcher
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors.dispatch import Watch, execute
 from streamgauge.running.loop import Progress

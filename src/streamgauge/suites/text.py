@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rich.table import Column
+
 from streamgauge.cost.turns import UNEVEN
 from streamgauge.report.compute import scaled
 from streamgauge.report.terminal import folding, right, text_table
@@ -107,19 +109,32 @@ def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True)
     missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
     for part in dict.fromkeys(cell.part for cell in cells):
         of_part = [cell for cell in cells if cell.part == part and cell.title not in missing]
-        parts += ["", *([part] if part else []), *_sources(of_part), _part_table(of_part)]
+        heads = [*([part] if part else []), *_sources(of_part)]
+        parts += ["", *map(_filled, heads), _part_table(of_part)]
         whys = {f"{c.row}, {c.column}: {c.why}": None for c in of_part if c.verdict and c.why}
-        parts += whys
+        parts += map(_filled, whys)
     sentences = [*_counts(cells), *map(statement_text, statements(cells))]
-    width = min(100, shutil.get_terminal_size().columns)
-    parts += ["", *(textwrap.fill(sentence, width) for sentence in sentences)]
     if missing:
         arguments = f"{suite.name}{' --generated' if suite.generated else ''} --both"
         names = "; ".join(missing)
-        parts.append(f"Not run: {names}. `streamgauge suite run {arguments}` runs them.")
+        sentences.append(f"Not run: {names}. `streamgauge suite run {arguments}` runs them.")
+    parts += ["", *map(_filled, sentences)]
     if with_runs:
         parts += _commands(cells)
-    return "\n".join([*parts, *suite.notes])
+    return "\n".join([*parts, *map(_filled, suite.notes)])
+
+
+def _filled(sentence: str, indent: str = "") -> str:
+    """In lines that fit the terminal. Words such as paths are not broken."""
+    width = min(100, shutil.get_terminal_size().columns)
+    return textwrap.fill(
+        sentence,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _part_table(cells: Sequence[Cell]) -> str:
@@ -138,7 +153,11 @@ def _part_table(cells: Sequence[Cell]) -> str:
             texts["published"] = texts["published"].replace(" (misprint)", "?")
             name = row if alone else f"  {cell.column}"
             lines.append([name, *(texts[column].replace(" ± ", "±") for column in columns)])
-    head = [folding(""), *(c if c == "verdict" else right(c) for c in columns)]
+    # Only names go on in a second line.
+    head = [
+        folding(""),
+        *(Column(c, no_wrap=True) if c == "verdict" else right(c, no_wrap=True) for c in columns),
+    ]
     return text_table(head, lines, show_edge=True)
 
 
@@ -184,8 +203,9 @@ def _commands(cells: Iterable[Cell]) -> list[str]:
     first = {(cell.title, cell.command): cell for cell in reversed(list(cells))}
     for (title, command), cell in reversed(first.items()):
         if cell.runs:
-            lines += [f"{title}: {command}", f"    runs {' '.join(cell.runs)}"]
-            lines += [f"    {remark}" for remark in cell.remarks]
+            # The command is one line, to be copied; the terminal wraps it.
+            lines += [f"{title}: {command}", _filled(f"runs {' '.join(cell.runs)}", "    ")]
+            lines += [_filled(remark, "    ") for remark in cell.remarks]
     return lines
 
 
