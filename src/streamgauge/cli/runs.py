@@ -210,7 +210,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
         tables = tomllib.loads(file.read_text())
     except OSError as error:
         raise StreamgaugeError(f"{file} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
     given: dict[str, Any] = {"settings": {}}
     number, words = (int, float, str), "a number or text"

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +28,7 @@ from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.models.efficientnet import STAGES
+from streamgauge.models.hdf5 import CONFIG
 
 OUR_EPS = 1e-5
 KERAS_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
@@ -189,31 +193,32 @@ def read_tensorflow_js(path: Path) -> Published:
     return _published(arrays, config)
 
 
+HDF5_SECONDS = 60.0  # and a second per 10 MB
+
+
 def read_hdf5(path: Path) -> Published:
     """A model or its weights as Keras 2 stores them, and as `keras.applications` publishes them."""
     with packages_for("reading .h5 files"):
-        import h5py
-    arrays: dict[str, Any] = {}
-    config = None
-    with h5py.File(path, "r") as file:
-        if "model_config" in file.attrs:
-            config = json.loads(_text(file.attrs["model_config"]))["config"]
-        group = file.get("model_weights", file)
-        for layer in map(_text, group.attrs["layer_names"]):
-            for name in map(_text, group[layer].attrs["weight_names"]):
-                kind = name.rpartition("/")[2].partition(":")[0].removeprefix(f"{layer}_")
-                values = np.asarray(group[layer][name], np.float32)
-                arrays[f"{layer}/{_KINDS.get(kind, kind)}"] = torch.from_numpy(values)
-    return _published(arrays, config)
-
-
-# The first files of keras.applications called arrays by other names.
-_KINDS = {"running_mean": "moving_mean", "running_std": "moving_variance"}
-_KINDS |= {"W": "kernel", "b": "bias"}
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+        import h5py  # noqa: F401
+    program = Path(__file__).with_name("hdf5.py")
+    with TemporaryDirectory(prefix="streamgauge-") as folder:
+        out = Path(folder) / "arrays.npz"
+        try:
+            read = subprocess.run(
+                [sys.executable, "-P", str(program), str(path), str(out)],
+                capture_output=True,
+                timeout=HDF5_SECONDS + path.stat().st_size / 1e7,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError("reading it does not end") from None
+        if read.returncode:
+            text = read.stderr.decode(errors="replace").strip() or f"exit code {read.returncode}"
+            raise ValueError(text.splitlines()[-1])
+        with np.load(out, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    described = arrays.pop(CONFIG, None)
+    config = None if described is None else json.loads(described.tobytes())["config"]
+    return _published({name: torch.from_numpy(array) for name, array in arrays.items()}, config)
 
 
 def _published(arrays: Mapping[str, Any], config: Any) -> Published:

@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as torch_module
 
 from streamgauge.models.base import UNSEEN, LinearHead, Model, at_hand
 
 Floats = NDArray[np.float32]
+_GLOBAL_HOOKS = [
+    getattr(torch_module, f"_global_{kind}_hooks")
+    for kind in ("forward", "forward_pre", "backward", "backward_pre")
+]
 MOST = 1 << 18  # products in a layer; up to here BLAS uses one thread, so sums are reproducible
 
 
@@ -89,7 +93,9 @@ def closed_form(model: Any, batch: int) -> list[Floats] | None:
     are observed by hooks. Called at every step, so it is written without helper functions."""
     if type(model) not in (Mlp, Linear) or model.precision != torch.float32:
         return None
-    if torch.is_autocast_enabled("cpu") or _has_any_global_hook():  # type: ignore[no-untyped-call]
+    if torch.is_autocast_enabled("cpu"):
+        return None
+    if any(hooks for hooks in _GLOBAL_HOOKS):
         return None
     parts: Any = model._modules
     layers = [*parts["layers"]._modules.values()] if "layers" in parts else []

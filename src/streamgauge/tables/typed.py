@@ -37,7 +37,9 @@ class ParquetTable(TableReader):
             if set(schema.names) != set(self.schema.names):
                 raise StreamgaugeError(f"'{files[0]}' and '{file}' have other columns.")
             self.counts.append(opened.metadata.num_rows)
-        self.names = list(self.schema.names)
+        with readable(name):
+            self.names = list(self.schema.names)
+        refuse_repeated_names(self.names, name)
         self.rows = sum(self.counts)
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:

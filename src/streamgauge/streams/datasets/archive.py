@@ -17,7 +17,6 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -25,10 +24,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import replace_synced
+from streamgauge.files import readable, replace_synced
 
 _DEPTH, _MAX_FILES = 5, 300_000  # limits of the search in a folder
-_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 class Files:
@@ -54,7 +52,7 @@ class Files:
             return (self.path.name,)
         if self.kind == "folder":
             return tuple(_search(self.path))
-        try:
+        with readable(str(self.path), "get the file again"):
             if self.kind == "zip":
                 with zipfile.ZipFile(self.path) as held:
                     names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
@@ -67,8 +65,6 @@ class Files:
                             f"{self.path} is refused: '{member.name}' in it is a link or a device."
                         )
                 names = [member.name for member in members if member.isfile()]
-        except _BROKEN as error:
-            raise _cannot(self.path, error) from None
         for name in names:
             refuse_leaving(name, self.path)
         return tuple(names)
@@ -89,8 +85,8 @@ class Files:
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """The bytes of some files, NAME.gz decompressed, in one pass over an archive."""
-        wanted, contents = set(names), {}
-        try:
+        wanted, contents = set(names), dict[str, bytes]()
+        with readable(str(self.path), "get the file again"):
             if self.kind == "zip":
                 with zipfile.ZipFile(self.path) as held:
                     contents = {name: held.read(name) for name in wanted}
@@ -110,8 +106,6 @@ class Files:
                 name: gzip.decompress(data) if name.endswith(".gz") else data
                 for name, data in contents.items()
             }
-        except _BROKEN as error:
-            raise _cannot(self.path, error) from None
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
         """Extract files of a zip below a folder; `names` has checked their paths."""
@@ -177,14 +171,8 @@ def _search(folder: Path) -> Iterator[str]:
 def _is_tar(path: Path) -> bool:
     try:
         return tarfile.is_tarfile(path)
-    except _BROKEN:
+    except Exception:  # of damaged bytes, any
         return False
-
-
-def _cannot(path: Path, error: BaseException) -> StreamgaugeError:
-    return StreamgaugeError(
-        f"{path} cannot be read ({str(error) or type(error).__name__}): get the file again."
-    )
 
 
 Progress = Callable[[str, int, int | None], None]  # name, bytes so far, total bytes

@@ -94,11 +94,28 @@ class OpenFiles:
         if descriptor is None:
             path = self._path_of(number)
             with readable(f"The shard '{path}'"):
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             if len(self._open) >= self.OPEN:
                 os.close(self._open.pop(next(iter(self._open))))
         self._open[number] = descriptor
         return descriptor
+
+
+def read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """Bytes of an open file; its position is not used, where the operating system can do so."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)  # Windows
+    return os.read(descriptor, length)
+
+
+def read_into_at(descriptor: int, out: memoryview, offset: int) -> int:
+    """The same into memory; returns the number of bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [out], offset)
+    data = read_at(descriptor, len(out), offset)  # macOS, Windows
+    out[: len(data)] = data
+    return len(data)
 
 
 class TarItems:
@@ -133,7 +150,7 @@ class TarItems:
 
     def __getitem__(self, number: int) -> bytes:
         shard = self._files.descriptor(int(self.shard[number]))
-        return os.pread(shard, int(self.size[number]), int(self.offset[number]))
+        return read_at(shard, int(self.size[number]), int(self.offset[number]))
 
     @cached_property
     def fingerprint(self) -> str:

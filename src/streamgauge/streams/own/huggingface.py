@@ -25,6 +25,7 @@ from streamgauge.streams.own import _common as _own
 from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.streams.source import Array
 from streamgauge.streams.stream import Stream
+from streamgauge.tables.base import refuse_repeated_names
 from streamgauge.tables.columns import choose
 from streamgauge.tables.rows import Rows
 from streamgauge.tables.typed import ParquetTable, map_arrow
@@ -62,6 +63,7 @@ def build(config: Config) -> Stream:
     where = f"'{path.name}'"
     reader = None if arrow else ParquetTable(files, where)
     schema = map_arrow(files[0]).schema if reader is None else reader.schema
+    refuse_repeated_names(schema.names, where)
     features = parts[0].features or _features(schema)
     column = input_column(config, schema, where)
     rest = [name for name in schema.names if name != column]

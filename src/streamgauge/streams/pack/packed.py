@@ -6,6 +6,7 @@ Labels, times, users and offsets are mapped from the disk; docs/pack.md has the 
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from streamgauge.errors import Damaged, StreamgaugeError
 from streamgauge.files import check_file, file_checksum, misfit, read_sealed, readable
 from streamgauge.settings import configure
 from streamgauge.streams.images.image_source import Decoding, EncodedImages
-from streamgauge.streams.images.items import OpenFiles
+from streamgauge.streams.images.items import OpenFiles, read_at, read_into_at
 from streamgauge.streams.order import mapped
 from streamgauge.streams.source import Array, IntArray, Spec
 from streamgauge.streams.stream import Arrangement, Stream, arrange
@@ -114,7 +115,7 @@ class PackedSource(EncodedImages):
         self.request = request
         self.form: str = request["form"]
         self.settings: Mapping[str, Any] = request["decode"]  # of images, to pack them again
-        self.decoding = Decoding(**self.settings)
+        self.decoding = configure(Decoding, self.settings, "decode")
         self.name: str = request["name"]
         self._rows = np.asarray(about["rows"], np.int64)  # first sample of each shard, and the end
         count: int = about["samples"]
@@ -131,7 +132,7 @@ class PackedSource(EncodedImages):
         self.in_time_order: bool = about["in_time_order"]
         test = about["test"]
         self.test: IntArray | None = None if test is None else test[test < used]
-        shape = tuple(request["input_shape"])
+        shape = tuple(map(operator.index, request["input_shape"]))
         self.encoded_images = self.form != "array"
         if size and not self.encoded_images:
             raise StreamgaugeError(
@@ -151,6 +152,29 @@ class PackedSource(EncodedImages):
         self._offset: IntArray | None = about["offset"]
         self._sums: Array | None = about["sample_sums"]  # CRC-32; older packs have none
         self._files = OpenFiles(partial_call(shard_file, self.path))
+        self._refuse_misfits(count)
+
+    def _refuse_misfits(self, count: int) -> None:
+        """Refuse arrays that do not belong to each other; their values are checked when used."""
+        rows, offset = self._rows, self._offset
+        whole = [self.label, *((offset,) if self.encoded_images else ())]
+        fits = [
+            rows.ndim == 1 and len(rows) > 0 and int(rows[0]) == 0 and int(rows[-1]) == count,
+            bool((np.diff(rows) >= 0).all()),
+            all(a is not None and a.ndim == 1 and a.dtype.kind in "iu" for a in whole),
+            len(self.label) == len(self),
+            not self.encoded_images or (offset is not None and len(offset) == count + 1),
+            not self.encoded_images or len(self.spec.input_shape) == 3,
+            all(0 <= side < 1 << 31 for side in self.spec.input_shape),
+            all(len(column) == len(self.label) for column in self.columns.values()),
+            self._type.kind in "iufb" and not self._type.hasobject,
+        ]
+        if not all(fits):
+            raise ValueError("its arrays do not belong to each other")
+        if not self.encoded_images and len(rows) > 1 and self._each:
+            size = shard_file(self.path, 0).stat().st_size
+            if size != int(rows[1]) * self._each:
+                raise ValueError(f"shard 0 has {size:,} bytes for {int(rows[1]):,} samples")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedSource, self._arguments
@@ -174,7 +198,7 @@ class PackedSource(EncodedImages):
             number = int(shard[start])
             offset = int(addresses[start] - self._rows[number]) * self._each
             part = flat[start * self._each : end * self._each]
-            if os.preadv(self._files.descriptor(number), [part], offset) != len(part):
+            if read_into_at(self._files.descriptor(number), part, offset) != len(part):
                 raise self._truncated(number)
             for row in range(end - start if self._sums is not None else 0):
                 sample = part[row * self._each : (row + 1) * self._each]
@@ -194,11 +218,11 @@ class PackedSource(EncodedImages):
         number = int(np.searchsorted(self._rows, index, side="right")) - 1
         begin = int(self._offset[index])
         length = int(self._offset[index + 1]) - begin
-        data = os.pread(
-            self._files.descriptor(number), length, begin - int(self._offset[self._rows[number]])
-        )
-        if len(data) != length:
-            raise self._truncated(number)
+        begin -= int(self._offset[self._rows[number]])
+        descriptor = self._files.descriptor(number)
+        if min(begin, length) < 0 or begin + length > os.fstat(descriptor).st_size:
+            raise self._truncated(number)  # before memory for all of it is taken
+        data = read_at(descriptor, length, begin)
         self._check(index, number, data)
         return data
 
