@@ -438,7 +438,7 @@ def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_pat
     drawn = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
     titles = re.findall(r"<strong>(.*?)</strong>", page)
     assert len(drawn) == len(titles)
-    assert titles[:2] == ["Average online accuracy", "Near-future accuracy"]
+    assert titles[:2] == ["Online accuracy", "Near-future accuracy"]
     assert any("blind classifier" in title for title in titles)
     names_ = {trace["name"] for trace in drawn[0]["data"] if "name" in trace}
     assert names_ == {"blind", "majority", "NCM"}
@@ -679,7 +679,7 @@ def test_first_weights_are_named_the_same_from_any_folder(
 
 def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
     one = mean_lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
-    assert one[0]["mode"] == "lines+markers"
+    assert one[0]["mode"] == "markers"
     run = SimpleNamespace(path="")
     with pytest.MonkeyPatch.context() as patch:
         matrices = iter([np.array([[1.0, np.nan], [1.0, 1.0]]),

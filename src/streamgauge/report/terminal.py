@@ -32,7 +32,7 @@ def leaderboard_text(runs: Iterable[Run]) -> str:
 
 
 def board_text(board: Board) -> str:
-    tied = board.ties.names
+    tied = board.ties.names or board.ties.unknown
     needs = any(row.needs for row in board.rows)
     library = any(row.library for row in board.rows)
     columns: list[str | Column] = [
@@ -46,7 +46,7 @@ def board_text(board: Board) -> str:
     rows = [
         [
             row.learner,
-            *(["=" if row.learner in tied else ""] if tied else []),
+            *([board.ties.mark(row.learner)] if tied else []),
             *(percent(row.scores.get(column.score)) for column in board.columns),
             row.seeds,
             *([", ".join(row.needs)] if needs else []),

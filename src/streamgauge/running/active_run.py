@@ -346,8 +346,10 @@ def _one_class(stream: Stream) -> list[str]:
     if not len(label) or label.min() != label.max():
         return []
     name = int(label[0]) if names is None else repr(names[int(label[0])])
-    return [f"All labels are of the class {name}: answering it always is right, so accuracy says"
-            " nothing."]
+    return [
+        f"All labels are of the class {name}: answering it always is right, so accuracy says"
+        " nothing."
+    ]
 
 
 def complete_already(run: Run) -> str:
