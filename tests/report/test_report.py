@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import streamgauge as sg
+from helpers import rewrite
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_sealed
+from streamgauge.files import size_and_checksum, write_sealed
 from streamgauge.metrics import leaderboard as metrics_board
 from streamgauge.metrics import pareto_front, score
 from streamgauge.metrics.log import known_in_loop
@@ -396,6 +397,8 @@ def _forget_flops(run: Run) -> None:
         place = table.column_names.index("flops")
         nothing = pa.array(np.full(table.num_rows, np.nan), table.schema.field("flops").type)
         pq.write_table(table.set_column(place, table.schema.field("flops"), nothing), file)
+        stored = {file.relative_to(run.path).as_posix(): size_and_checksum(file)}
+        rewrite(run.path / "progress.json", lambda now, new=stored: now["files"].update(new))
 
 
 # The leaderboard.
