@@ -2,12 +2,13 @@
 
     python benchmarks/bridges.py [--samples 4000] [--turns 5]
 
-River's Hoeffding tree one by one and in batches of 100, beside river's own `progressive_val_score`
-on the same samples, and `SGDClassifier.partial_fit` in batches of 1 and 100 beside a plain loop
-that predicts, compares and fits. Both sides take turns, so that a busy machine slows both; the
-median ratio of the turns is printed, by the clock and by CPU time (of all threads). Where other
-programs use the cores, the second is the one to believe. Opening and closing a run folder is timed
-apart, as it does not depend on the length of the stream.
+River's Hoeffding tree one by one and in batches of 100, and its logistic regression, which learns
+whole batches, beside river's own `progressive_val_score` on the same samples one by one, and
+`SGDClassifier.partial_fit` in batches of 1 and 100 beside a plain loop that predicts, compares and
+fits. Both sides take turns, so that a busy machine slows both; the median ratio of the turns is
+printed, by the clock and by CPU time (of all threads). Where other programs use the cores, the
+second is the one to believe. Opening and closing a run folder is timed apart, as it does not depend
+on the length of the stream.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from river import evaluate, metrics, tree
+from river import evaluate, linear_model, metrics, tree
 from sklearn.linear_model import SGDClassifier
 
 import streamgauge as sg
@@ -65,10 +66,10 @@ def our_loop(stream: Any, name: str, **settings: Any) -> tuple[Took, float]:
         return stepped, (now() - began - stepped).clock
 
 
-def progressive(stream: Any) -> Took:
+def progressive(stream: Any, model: Any = tree.HoeffdingTreeClassifier) -> Took:
     data = list(iterate(stream))
     began = now()
-    evaluate.progressive_val_score(data, tree.HoeffdingTreeClassifier(), metrics.Accuracy())
+    evaluate.progressive_val_score(data, model(), metrics.Accuracy())
     return now() - began
 
 
@@ -92,10 +93,17 @@ def main() -> None:
     torch.set_num_threads(1)
     x, y = samples(given.samples)
     one, many = sg.stream(x, y, batch=1), sg.stream(x, y, batch=100)
+    halves = [sg.stream(x, y > 2, batch=batch) for batch in (1, 100)]  # two classes
+    regression, logistic = linear_model.LogisticRegression, "river:linear_model.LogisticRegression"
     tree_name, sgd = "river:tree.HoeffdingTreeClassifier", "sklearn:linear_model.SGDClassifier"
     cases: list[tuple[str, Callable[[], tuple[Took, float]], Callable[[], Took]]] = [
         ("Hoeffding tree, one by one", lambda: our_loop(one, tree_name), lambda: progressive(one)),
         ("Hoeffding tree, batches", lambda: our_loop(many, tree_name), lambda: progressive(one)),
+        (
+            "LogisticRegression, batches",
+            lambda: our_loop(halves[1], logistic),
+            lambda: progressive(halves[0], regression),
+        ),
         ("SGDClassifier, one by one", lambda: our_loop(one, sgd), lambda: plain_loop(one)),
         ("SGDClassifier, batches", lambda: our_loop(many, sgd), lambda: plain_loop(many)),
     ]

@@ -94,11 +94,15 @@ def test_the_probability_of_missing_a_rare_leak() -> None:
     assert abs(len(tried) / tries - expected) < 3 * np.sqrt(expected * (1 - expected) / tries)
 
 
-@pytest.mark.parametrize("name", ["blind", "er", "river:tree.HoeffdingTreeClassifier"])
-def test_learners_in_our_loop_pass(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("blind", 10), ("er", 10)]
+    + [("river:tree.HoeffdingTreeClassifier", batch) for batch in (1, 10)],
+)
+def test_learners_in_our_loop_pass(name: str, batch: int) -> None:
     if ":" in name:
         pytest.importorskip(name.partition(":")[0])
-    report = sg.check_loop(name, samples=60, seconds=0.1)
+    report = sg.check_loop(name, samples=60, batch=batch, seconds=0.1)
     assert report.passed, str(report)
 
 

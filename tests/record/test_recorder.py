@@ -432,7 +432,7 @@ def test_hashed_ids_are_not_in_the_folder_and_need_the_same_key(
         opened(key="another key of mine")
     with pytest.raises(StreamgaugeError, match="at least 16 bytes"):
         opened(key="short")
-    with pytest.raises(StreamgaugeError, match="key="):
+    with pytest.raises(StreamgaugeError, match="recorded with hash_ids=True: give the same"):
         sg.Recorder(tmp_path / "mine", **ABOUT, classes=2)
 
 

@@ -68,10 +68,14 @@ def check_same_recording(path: Path, stored: Mapping[str, Any], given: Mapping[s
         return {
             "stream": config["stream"]["name"], "learner": learner["name"], "seed": config["seed"],
             "library": learner.get("library"), "settings": learner["settings"],
-            "classes": recorder["names"] or recorder["count"], "key": recorder["ids"],
+            "classes": recorder["names"] or recorder["count"],
         }  # fmt: skip
 
     before, now = facts(stored), facts(given)
+    hashed, hashes = stored["recorder"]["ids"], given["recorder"]["ids"]
+    if hashed != hashes:
+        how = "another key=" if hashed and hashes else f"hash_ids={bool(hashed)}"
+        raise StreamgaugeError(f"{path} was recorded with {how}: give the same, or another folder.")
     for name in before:
         if before[name] != now[name]:
             raise StreamgaugeError(
