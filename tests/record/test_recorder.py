@@ -601,3 +601,18 @@ def test_no_call_that_returned_is_lost_by_a_kill(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_no_call_that_returned_is_lost_by_200_kills(tmp_path: Path) -> None:
     assert kill_recorder.kill_and_go_on(tmp_path / "mine", 200) > 1000
+
+
+@pytest.mark.parametrize("answers", [["ok", "bad"], [0, 1]])
+def test_vocabularies_that_never_meet_are_an_error_that_shows_both(
+    answers: list[Any], tmp_path: Path
+) -> None:
+    with sg.Recorder(tmp_path / "run", stream="s", learner="mine") as recorder:
+        for number in range(40):
+            recorder.predict([number], [answers[number % 2]])
+            recorder.label([number], [["OK", "BAD"][number % 2]])
+            if number == 10:  # too early to tell
+                assert sg.score(sg.Run(tmp_path / "run"))["online_accuracy"] == 0
+    shown = ", ".join(repr(str(answer)) for answer in answers)
+    with pytest.raises(sg.StreamgaugeError, match=f"labels are 'OK', 'BAD', answers {shown}"):
+        sg.score(tmp_path / "run")

@@ -87,6 +87,8 @@ def score(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetric)  # undefined metrics are left out
         if _filled(log, "predictions", "step", "label", "prediction", "shift"):
+            if hasattr(log, "check_classes"):
+                log.check_classes()
             scores.update(_stream_scores(log))
         if _filled(log, "evaluations", "evaluation", "step", "split", "correct", "count"):
             scores.update(_held_out_scores(log))

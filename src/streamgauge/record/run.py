@@ -25,6 +25,7 @@ from streamgauge.tables.journal import JournalSegments, read_journal
 from streamgauge.tables.late import LabelledParquet
 
 FAILED = "failed.txt"
+MEET = 20  # answers after which some class that was answered must have been a label
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
@@ -262,7 +263,8 @@ class Run:
         content = content or self._read()
         self.header, progress = content["header"], content["progress"]
         self._journal: JournalSegments | None = None
-        if "recorder" in progress:
+        self.recorded = "recorder" in progress  # by a loop of the user's
+        if self.recorded:
             self._entry = None  # its journal changes its results
             progress = self._add_journal()
         self.step: int = progress["step"]
@@ -330,6 +332,22 @@ class Run:
         """The values of the labels by class number; None where labels are these numbers."""
         names: list[str] | None = self.stream.get("class_names")
         return names
+
+    def check_classes(self) -> None:
+        """An error if a recorded loop names classes in two ways (`OK` and `ok`, or names and
+        numbers), so that no answer is ever a label."""
+        names = self.class_names
+        if not self.recorded or not names:
+            return
+        labels, answers = (np.unique(self.predictions[name]) for name in ("label", "prediction"))
+        if len(self.predictions["label"]) < MEET or np.isin(answers, labels).any():
+            return
+        shown = [", ".join(repr(names[code]) for code in codes[:4]) for codes in (labels, answers)]
+        raise StreamgaugeError(
+            f"No answer of {self.path} is a class that occurs among its labels: labels are"
+            f" {shown[0]}, answers {shown[1]}. Record both in the same way (upper and lower case"
+            " differ; give the names in `classes=` where answers are numbers or probabilities)."
+        )
 
     def table(self, name: str) -> LogTable:
         if name not in self._tables:
