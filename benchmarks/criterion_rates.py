@@ -3,8 +3,8 @@
     python benchmarks/criterion_rates.py            # 1,000 tables per line, some minutes
 
 Each line is one kind of published table, whose true numbers are known; both sides are drawn. Rates
-in %: tables with a false "differs" (5 at most), cells whose 95 % interval misses the true difference
-(5 at most), joint statements with p of 5 % or less (5 at most), and cells called equivalent where
+in %: tables with a false "differs" (5 at most), cells whose 95 % interval misses the true one (5 at
+most), joint statements with p of 5 % or less (5 at most), and cells called equivalent where
 the true difference is the margin (2.5 at most).
 """
 

@@ -34,9 +34,10 @@ from streamgauge.streams.datasets import data_set as _data
 from streamgauge.streams.datasets import photos as _photos
 from streamgauge.streams.datasets import published as _idx
 from streamgauge.streams.datasets import tinyimagenet
+from streamgauge.streams.datasets.observations import SLOTS
 from streamgauge.streams.datasets.published import cifar10, cifar100, fashion_mnist, mnist
 from streamgauge.streams.datasets.safe_pickle import read_pickle
-from streamgauge.streams.named import cglm, clear, cloc, elec2
+from streamgauge.streams.named import cglm, clear, cloc, elec2, inaturalist, melbourne
 from streamgauge.streams.named.splits import split_module
 
 Table = dict[str, Any]
@@ -939,6 +940,54 @@ def test_elec2_as_csv_and_arff_is_the_same(tmp_path: Path, monkeypatch: pytest.M
     assert seen[0] == seen[1]
     with pytest.raises(StreamgaugeError, match="not Elec2 as published"):
         _data.add(replace(data, checksums={"labels": "0"}), tmp_path / "elec2.csv")
+
+
+def test_observations_are_in_order_and_know_nothing_of_later_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs by hand: the calendar, and users by order of appearance; fewer rows give the same."""
+    data = replace(melbourne.DATA, checksums={})
+    monkeypatch.setattr(melbourne, "DATA", data)
+    rows = [
+        (7, "ann", 200, 30),
+        (8, "bob", 86_400 // 4, 40),
+        (9, "ann", 100, 40),
+        (10, "cy", 99_999, 7),
+    ]
+    head, seen = "photoID;userID;dateTaken;poiID;poiTheme", []
+    for count in (4, 3):
+        lines = [head, *(f"{a};{b};{c};{d};x" for a, b, c, d in rows[:count])]
+        (tmp_path / "visits.csv").write_text("\n".join(lines) + "\n")
+        _data.add(data, tmp_path / "visits.csv")
+        stream = catalogue.stream("melbourne", preparation=0, held_out=0)
+        seen.append(stream.source.read(stream.order))
+    source = catalogue.stream("melbourne", preparation=0, held_out=0).source
+    assert np.array_equal(seen[0][:3], seen[1])
+    assert [source.class_names[label] for label in source.label] == ["40", "30", "40"]
+    assert source.columns["time"].tolist() == [100, 200, 21_600]
+    slots = seen[1][:, -SLOTS:]
+    assert [int(row.argmax()) for row in slots] == [0, 0, 1]
+    assert slots.sum() == 3
+    assert seen[1][2, :2].tolist() == pytest.approx([1.0, 0.0], abs=1e-6)  # a quarter of the day
+    with pytest.raises(StreamgaugeError, match="not Melbourne, photos of 85 places as published"):
+        _data.add(replace(data, checksums={"label": "0"}), tmp_path / "visits.csv")
+
+
+def test_plants_have_a_location_that_is_standardised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inaturalist, "DATA", replace(inaturalist.DATA, checksums={}))
+    head = "created_at,observed_on,user_id,scientific_name,latitude,longitude\n"
+    one = "2020-05-02 10:00:00 UTC,2020-04-01,5,Rosa nutkana,50.1,-125.5\n"
+    two = "2020-05-01 10:00:00 UTC,2019-04-01,6,Lamium purpureum,49.0,-124.5\n"
+    (tmp_path / "observations.csv").write_text(head + one + two)
+    _data.add(inaturalist.DATA, tmp_path)
+    stream = catalogue.stream("inaturalist", preparation=0, held_out=0)
+    x = stream.source.read(stream.order)
+    assert stream.source.scaled == 2
+    assert x[:, :2].tolist() == np.float32([[49.0, -124.5], [50.1, -125.5]]).tolist()
+    assert x.shape == (2, 2 + 2 + SLOTS)  # location, season, user
+    assert stream.source.class_names == ["Lamium purpureum", "Rosa nutkana"]
 
 
 def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

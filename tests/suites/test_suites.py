@@ -35,7 +35,9 @@ from streamgauge.suites.measured import (
     UNKNOWN_CODE,
     Measured,
     _remarks,
+    by_blocks,
     command,
+    first_score,
     from_runs,
     recorded,
     together,
@@ -750,3 +752,35 @@ def test_the_plan_counts_a_run_of_two_rows_once() -> None:
     shown = plan_text(suite, found, "cpu")
     assert "To run: 4 runs" in shown
     assert "2 more are the same as one of another row" in shown
+
+
+def test_a_number_of_two_suites_is_in_the_ledger_once() -> None:
+    """Table 2's numbers with 2000 samples, which survey-memory has as well; a row as defined does
+    not stand for the row as published."""
+    page = (ROOT / "docs" / "ledger.md").read_text()  # as a test above checks
+    assert page.count("| GDumb | Acc | 18.5 ± 0.5 |") == 1
+    assert "| RWalk | CIFAR10 | 43.90 | – |" in page
+
+
+def test_a_suite_without_published_numbers_shows_its_own() -> None:
+    page = (ROOT / "docs" / "ledger.md").read_text()
+    for suite, row in (("near-future-natural", "OverAdapt"), ("rescaled", "finetune")):
+        section = page.partition(f"## {suite}\n")[2].partition("\n## ")[0]
+        (measured,) = [r for r in recorded(suite) if r.row == row][:1]
+        column, values = next(iter(measured.values.items()))
+        assert f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" in section, column
+        assert measured.runs[0] in section
+    assert "Not run: TinyImageNet: finetune" in page
+
+
+def test_parts_of_a_stream_are_averaged_over_seeds(demo: Path) -> None:
+    """Each column of the natural suite, on the demo's runs: parts have the mean of the whole."""
+    runs = [one for one in gather([demo]) if one.learner == "ncm"]
+    for name in ("online_accuracy", "retained_accuracy", "label_accuracy@1"):
+        parts = by_blocks(runs, [name], 10)
+        whole = 100 * np.mean([first_score(one, [name]) for one in runs])
+        assert len(parts) == 10
+        assert np.mean(parts) == pytest.approx(whole, abs=2.0 if "label" in name else 0.5)
+        assert np.std(parts) > 0
+    with pytest.raises(StreamgaugeError, match="no mean over samples"):
+        by_blocks(runs, ["flops"], 10)

@@ -168,7 +168,7 @@ def _parts(run: Run, names: Sequence[str], count: int) -> list[NDArray[Any]]:
     """Whether each answer is right, oldest first, in parts: of the first of these accuracies that a
     run has."""
     scores = run_scores(run)
-    name = next(name for name in names if name.startswith(LABELS) or name in scores)
+    name = next((n for n in names if n.startswith(LABELS) or n in scores), names[0])
     if name.startswith(LABELS):
         window, label = [int(name.removeprefix(LABELS))], online_answers(run)[0]
         return [blind_accuracy(y, window, [0])[0] for y in np.array_split(label, count)]

@@ -269,6 +269,7 @@ def ledger_page(results: Path = RESULTS) -> str:
     suites = [load(name) for name in names()]
     measured = {suite.name: recorded(suite.name, results) for suite in suites}
     cells = {suite.name: comparing.table(suite, measured[suite.name]) for suite in suites}
+    cells = _without_repeats(cells)
     parts = [HEAD, _summary(suites, cells), _claims(measured)]
     for suite in suites:
         # A row "as defined" that was not run is left out; `suite table` names it.
@@ -284,6 +285,20 @@ def ledger_page(results: Path = RESULTS) -> str:
     given = [table for table in published.tables().values() if table.given or table.closed_form]
     parts += [_given(given), _plotted()]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _without_repeats(cells: Mapping[str, list[Cell]]) -> dict[str, list[Cell]]:
+    """Without numbers that were not run here and were in another suite: each counts once."""
+    run = {
+        cell.published.source
+        for each in cells.values()
+        for cell in each
+        if cell.published and cell.values and not cell.defined
+    }
+    return {
+        name: [c for c in each if c.values or not c.published or c.published.source not in run]
+        for name, each in cells.items()
+    }
 
 
 def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
