@@ -54,9 +54,14 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON file with its format and checksum."""
-    plain = json.loads(json.dumps({**value, "format": FORMAT}))
+    write_json(path, sealed(value))
+
+
+def sealed(value: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a sealed file with this content."""
+    plain: dict[str, Any] = json.loads(json.dumps({**value, "format": FORMAT}))
     plain.pop(OWN, None)
-    write_json(path, {**plain, OWN: _checksum_of(plain)})
+    return {**plain, OWN: _checksum_of(plain)}
 
 
 def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import streamgauge as sg
+from streamgauge.record.verify import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 import make
@@ -46,6 +47,12 @@ def test_an_old_log_is_read_as_it_was(path: Path) -> None:
     run = sg.Run(path)
     assert make.log_hash(run) == FOLDERS[path]["log"]
     assert make.mean_values(run) == pytest.approx(FOLDERS[path]["means"])
+
+
+def test_folders_with_checksums_are_as_they_were_made() -> None:
+    found = list(verify([path for path in FOLDERS if path.parts[-3] in ("format2", "recorder2")]))
+    assert len(found) == 3
+    assert not any(one.problems or one.unchecked for one in found)
 
 
 def test_old_runs_are_reported(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A folder is made once, by the version that it is named after, and never again. `log2` is the log of
 a loop that is not ours, in log version 2: labels that come late, twice, or never, and
 log-probabilities. `recorder` is such a log as `sg.Recorder` leaves it when it is killed: committed
-segments, and a journal.
+segments, and a journal. `format2` and `recorder2` are the first with checksums (0.2).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import streamgauge as sg
+from streamgauge.files import write_sealed
 from streamgauge.record import RunWriter
 
 HERE = Path(__file__).parent
@@ -111,7 +112,7 @@ def neutral(run: sg.Run) -> None:
     file = run.path / "run.json"
     header = json.loads(file.read_text())
     header["environment"] |= {"platform": "Linux", "cores": 2, "git": None}
-    file.write_text(json.dumps(header, indent=1))
+    write_sealed(file, header)
     assert "/home/" not in file.read_text()
     assert "/tmp/" not in file.read_text()
 
@@ -182,9 +183,9 @@ def recorded() -> None:
     write_expected(write_recorded(path))
 
 
-def killed_recorder() -> None:
+def killed_recorder(version: str) -> None:
     """The corpus of recorders."""
-    path = HERE / "recorder" / "finished" / "clicks-mine"
+    path = HERE / version / "finished" / "clicks-mine"
     answers, labels = recorded_rows(False)
     scores = np.random.default_rng(1).dirichlet(np.ones(CLASSES), SAMPLES)
     rec = sg.Recorder(path, stream="clicks", learner="mine", classes=["buy", "look", "leave"])
@@ -213,13 +214,19 @@ def write_expected(run: sg.Run) -> None:
 
 
 def main(version: str) -> None:
-    if version in ("log2", "recorder"):
-        recorded() if version == "log2" else killed_recorder()
+    if version == "log2":
+        recorded()
         return
-    target = HERE / version
+    if version.startswith("recorder"):
+        killed_recorder(version)
+        return
+    target, commands = HERE / version, COMMANDS
+    if version == "format2":
+        finished, stopped = COMMANDS["finished/er"], COMMANDS["interrupted/er"]
+        commands = {"finished/er": finished, "interrupted/er": [*stopped, *LINEAR]}
     expected: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, words in COMMANDS.items():
+        for name, words in commands.items():
             out = Path(folder) / name.replace("/", "-")
             on_cpu = ["--device", "cpu"]
             command(words, out, *on_cpu)

@@ -190,7 +190,9 @@ def try_flips(make: Callable[[Path], Any], count: int, seed: int, say: Any = pri
                  if p.is_file() and p.name not in ("lock", "failed.txt")
                  and p.stat().st_size]  # fmt: skip
         data = {name: (stored.path / name).read_bytes() for name in names}
-        for _ in range(count):
+        for number in range(count):
+            if number and number % 1000 == 0:
+                say(f"{number} of {count}: {dict(outcomes)}", flush=True)
             name = rng.choice(names)
             whole = data[name]
             place = rng.randrange(len(whole))

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import streamgauge as sg
-from streamgauge.files import write_json, write_sealed
+from streamgauge.files import sealed
 
 LEARNERS = ("ncm", "majority", "blind", "history")
 
@@ -43,15 +43,7 @@ def fill(folder: Path, count: int) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(file, target)
         # Not synced: a copy for a measurement.
-        write_sealed(path / "run.json", header) if number < 8 else _plain(path, header)
-
-
-def _plain(path: Path, header: dict[str, object]) -> None:
-    write_sealed.__globals__["write_json"] = lambda file, value: file.write_text(json.dumps(value))
-    try:
-        write_sealed(path / "run.json", header)
-    finally:
-        write_sealed.__globals__["write_json"] = write_json
+        (path / "run.json").write_text(json.dumps(sealed(header)))
 
 
 def timed(folder: Path, *words: str) -> str:

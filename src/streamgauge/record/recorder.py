@@ -38,8 +38,9 @@ from streamgauge.record.values import (
     seconds,
     whole,
 )
-from streamgauge.record.writer import RunWriter, disk_errors, read_header, read_progress
+from streamgauge.record.writer import RunWriter, disk_errors, read_header
 from streamgauge.tables import journal
+from streamgauge.tables.commit import read_progress
 from streamgauge.tables.journal import Content, JournalFile
 
 COMMIT_BYTES, COMMIT_ROWS = 1 << 24, 1 << 17  # a journal of this size is committed

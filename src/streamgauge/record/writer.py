@@ -200,7 +200,12 @@ class RunWriter:
                 with write_atomic(self.path / checkpoint) as part:
                     _save(state, part)
                     files[checkpoint] = size_and_checksum(part)
-            now = {"step": step, "done": done, "checkpoint": checkpoint, "time": int(time.time())}
+            now: dict[str, Any] = {
+                "step": step,
+                "done": done,
+                "checkpoint": checkpoint,
+                "time": int(time.time()),
+            }
             now |= {"segments": segments, "files": files}
             write_sealed(self.path / "progress.json", {**now, **notes})
             self.step, self._segments = step, segments

@@ -33,7 +33,8 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
     if name is not None and not (name.startswith("checkpoint-") and Path(name).name == name):
         raise Damaged(f"{file} is damaged ('{name}' is no name of a checkpoint); {REMEDY}.")
     if "files" in progress:
-        named = [name] * (name is not None) + [
+        named = [] if name is None else [name]
+        named += [
             segment_name(table, number)
             for table, count in progress["segments"].items()
             for number in range(min(count, len(progress["files"]) + 1))

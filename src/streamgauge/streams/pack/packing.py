@@ -366,15 +366,15 @@ class _Packer:
         arrays = {packed.sums_file(self.folder, number): sums}
         if self.request["form"] != "array":
             arrays[packed.sizes_file(self.folder, number)] = sizes
-        for file, values in arrays.items():
-            _save(file, np.array(values, np.uint32))
+        for target, values in arrays.items():
+            _save(target, np.array(values, np.uint32))
         replace_synced(temporary, packed.shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
             "checksum": digest.hexdigest(),
             "bad": bad,
-            "files": {file.name: size_and_checksum(file) for file in arrays},
+            "files": {each.name: size_and_checksum(each) for each in arrays},
         }
         write_sealed(packed.shard_file(self.folder, number).with_suffix(".json"), facts)
 
