@@ -187,10 +187,12 @@ def _api_page(package: str, names: list[str]) -> str:
     lines = [f"# {package}", "", about, ""]
     for name in names:
         value = getattr(module, name)
-        lines += [f"## {name}", ""]
         if inspect.isclass(value) or inspect.isfunction(value):
-            lines += [f"::: {value.__module__}.{value.__qualname__}", ""]
-        elif inspect.ismodule(value):
+            lines += [f"::: {value.__module__}.{value.__qualname__}", "    options:"]
+            lines += [f"      heading: {name}", f"      toc_label: {name}", ""]
+            continue
+        lines += [f"## {name}", ""]
+        if inspect.ismodule(value):
             lines += [f"A package: see [{value.__name__}]({value.__name__}.md).", ""]
         else:
             shown = repr(value)
@@ -206,9 +208,12 @@ def _api_page(package: str, names: list[str]) -> str:
 def configuration(staged: Path) -> dict[str, Any]:
     options = {
         "show_source": False,
-        "show_root_heading": False,
-        "show_root_toc_entry": False,
-        "heading_level": 3,
+        "show_root_heading": True,
+        "separate_signature": True,
+        "show_signature_annotations": True,
+        "filters": ["!^_"],
+        "heading_level": 2,
+        "extensions": [str(DOCS / "doctest_fences.py")],
     }
     handler = {"paths": [str(ROOT / "src")], "inventories": [], "options": options}
     light = {"scheme": "default", "toggle": {"icon": "lucide/sun", "name": "Dark"}}

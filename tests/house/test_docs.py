@@ -11,6 +11,7 @@ import pytest
 
 from streamgauge import catalogue
 from streamgauge.checks.conformance import check_learner
+from streamgauge.versions import VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,3 +43,11 @@ def test_the_learner_of_contributing_is_short_and_passes_the_check(tmp_path: Pat
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_pages_for_citing_and_for_programs_are_up_to_date() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {VERSION}\n" in citation
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "llms.txt").read_text())
+    assert len(links) > 10
+    assert [target for target in links if not (ROOT / target).exists()] == []

@@ -46,7 +46,8 @@ def test_every_public_name_has_a_heading(site: ModuleType, staged: Path) -> None
     assert set(names["streamgauge"]) == set(sg.__all__)
     assert {"streamgauge.metrics", "streamgauge.report", "streamgauge.record"} <= set(names)
     for package, public in names.items():
-        headings = re.findall(r"(?m)^## (\w+)$", (staged / "api" / f"{package}.md").read_text())
+        page = (staged / "api" / f"{package}.md").read_text()
+        headings = re.findall(r"(?m)^(?:## |      heading: )(\w+)$", page)
         assert headings == public
 
 
@@ -90,3 +91,7 @@ def test_the_site_is_built_and_loads_nothing_from_the_network(
     api = (index.parent / "api" / "streamgauge.html").read_text()
     assert "Compare the runs of two learners" in api
     assert ":::" not in api
+    assert 'id="streamgauge.report.scores.compare"' in api
+    words = re.sub(r"<[^>]+>", "", api)
+    assert re.search(r"compare\(\s*a: Runs", words)  # its signature
+    assert "<blockquote>" not in api  # examples are code
