@@ -1,10 +1,10 @@
-# `make demo`, `make test` (what CI runs), `make test-all` (long tests too). Each makes its own virtual
-# environment first.
+# `make demo`, `make test` (what CI runs), `make test-all` (long tests too), `make docs` (the
+# site). Each makes its own virtual environment first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all lint docs clean
 
 demo: .installed-demo
 	$(BIN)/streamgauge demo
@@ -17,6 +17,7 @@ test:
 
 # Ray shares the machine badly with other tests, so these run one after another.
 test-all: test
+	$(BIN)/pip $(INSTALL) '.[docs,notebooks]'
 	$(BIN)/pytest -m "long or ray"
 
 lint: .installed-test
@@ -24,6 +25,10 @@ lint: .installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, in build/site.
+docs: .installed-docs
+	$(BIN)/python docs/build_site.py
 
 # Stamps, so that a second call installs nothing.
 INSTALL := install --disable-pip-version-check -q -c constraints.txt -e
@@ -36,6 +41,11 @@ INSTALL := install --disable-pip-version-check -q -c constraints.txt -e
 .installed-test: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip $(INSTALL) '.[test]' --no-compile  # Python compiles what the tests import
+	touch .installed-demo $@
+
+.installed-docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip $(INSTALL) '.[docs]'
 	touch .installed-demo $@
 
 # An environment with the core alone, for the test that the core needs no torch. The audit compiles

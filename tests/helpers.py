@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ import torch
 
 import streamgauge as sg
 from streamgauge import catalogue
+from streamgauge.files import write_sealed
 from streamgauge.learners.base import Batch
 from streamgauge.record import TABLES, Run
 from streamgauge.streams import Gate, Stream
@@ -26,6 +30,13 @@ def small_stream(steps: int = 30, batch: int = 5, classes: int = 4, **settings: 
     return sg.stream(
         x, label, time=np.arange(count), user=np.arange(count) // 3, batch=batch, **settings
     )
+
+
+def rewrite(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a sealed JSON file; it gets the checksum of its new content."""
+    value = json.loads(file.read_text())
+    changed = change(value)
+    write_sealed(file, value if changed is None else changed)
 
 
 def clouds(count: int, classes: int, width: int = 4) -> tuple[Any, Any]:

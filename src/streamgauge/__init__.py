@@ -40,6 +40,7 @@ _LAZY = {
     "find_runs": "streamgauge.record",
     "learner": "streamgauge.catalogue",
     "plot": "streamgauge.report",
+    "power": "streamgauge.report",
     "resume": "streamgauge.running.runner",
     "run": "streamgauge.running.runner",
     "schedule": "streamgauge.cost.clock",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from streamgauge.record.recorder import Recorder as Recorder
     from streamgauge.report import compare as compare
     from streamgauge.report import plot as plot
+    from streamgauge.report import power as power
     from streamgauge.report import score as score
     from streamgauge.running.execution import Execution as Execution
     from streamgauge.running.protocol import Protocol as Protocol
@@ -89,8 +91,9 @@ def stream(data: Any, y: Any = None, /, **settings: Any) -> Stream:
     - `sg.stream("albums")`: a built-in stream, or the path of a file
 
     Settings are those of `Arrangement` (order, batch, held_out, ...) and, for arrays and data sets,
-    the columns `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names`; for
-    data frames those of `streamgauge list tabular`.
+    the columns `time`, `user`, `domain`, `latitude`, `longitude`, and `classes`, `class_names` and
+    `scale` ("online" standardises vectors by what was trained); for data frames those of
+    `streamgauge list tabular`.
     """
     if isinstance(data, str | PathLike):
         with packages_for(f"The stream '{data}'"):

@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from streamgauge.bridges.foreign import ForeignLearner
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour, user_code
 from streamgauge.learners.adapter import class_sees_input, declared_needs, required_settings
-from streamgauge.learners.mistakes import METHODS, refuse_no_learner
+from streamgauge.learners.mistakes import refuse_no_learner
 from streamgauge.record.renamed import current_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
@@ -170,6 +170,34 @@ def learner(what: Any, **settings: Any) -> Recipe:
     if foreign is not None:
         return Recipe(name, where, kind, config, foreign.kind.code, foreign.kind.unknown)
     return Recipe(name, where, kind, config, *behaviour.code_of(kind, as_plain(config) or {}))
+
+
+def code_of_learner(text: str) -> str:
+    """The file or module that making this learner would execute; "" for a built-in one and for one
+    of an installed library.
+
+    >>> [code_of_learner(text) for text in ("er", "a=er@cloc", "x=mine.py:Mine", "mine:Mine")]
+    ['', '', 'mine.py', 'mine']
+    """
+    where = _split_alias(text)[1]
+    if named.prefix_of(where) or where.partition("@")[0] in names("learners"):
+        return ""
+    file, _, _ = where.rpartition(":")
+    return file or where
+
+
+def code_of_stream(where: str) -> str:
+    """The file that making this stream would execute; "" for built-in streams and data."""
+    return where if where.endswith(".py") else ""
+
+
+def untrusted(codes: Iterable[str], trust: bool | Sequence[str]) -> list[str]:
+    """The files and modules among `codes` that may not be executed: `trust` is True for all, or
+    lists those that the user named."""
+    if trust is True:
+        return []
+    given = {str(Path(name).resolve()) for name in trust or ()}
+    return [code for code in codes if code and str(Path(code).resolve()) not in given]
 
 
 def _split_alias(text: str) -> tuple[str, str]:
@@ -462,7 +490,7 @@ def _find_class(where: str) -> tuple[type, str]:
         hint = nearest(class_name, classes)
         raise StreamgaugeError(f"There is no class '{class_name}' in {file}; {hint}")
     kind = getattr(module, class_name)
-    _check_learner(kind, where)
+    refuse_no_learner(kind)
     return kind, class_name
 
 
@@ -481,13 +509,8 @@ def _only_learner(module: ModuleType, where: str) -> type:
             if own
             else f"{where} defines no class with both 'learn' and 'predict'."
         )
+    refuse_no_learner(own[0])
     return own[0]
-
-
-def _check_learner(kind: Any, where: str) -> None:
-    for verb in METHODS:
-        if not hasattr(kind, verb):
-            raise StreamgaugeError(f"{where} is not a learner: it has no '{verb}'.")
 
 
 def _check_name(name: str, known: list[str], what: str) -> None:

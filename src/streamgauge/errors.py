@@ -12,6 +12,14 @@ class StreamgaugeError(Exception):
     """A problem that the user can fix, in one sentence. The command line exits with code 2."""
 
 
+class Damaged(StreamgaugeError):
+    """A file is not what was written, or is missing."""
+
+
+class Busy(StreamgaugeError):
+    """Another process has the lock of a folder."""
+
+
 class MissingPackage(StreamgaugeError, ModuleNotFoundError):
     """An optional package is not installed; tools that expect an ImportError get one."""
 

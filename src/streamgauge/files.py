@@ -1,24 +1,31 @@
-"""Atomic writes and folder locks, for every file that this package writes.
+"""Atomic writes, checksums and folder locks, for every file that this package writes.
 
 A reader sees the old file or the new one, never half of one, also after a crash: the data go to a
 temporary file in the same folder, which is synced to disk and then renamed.
+
+A sealed JSON file has the entries `format`, the version of its format, and `own_checksum`, the
+BLAKE2b of its other entries. Versions before 0.2 wrote neither.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge.errors import StreamgaugeError, first_line
+from streamgauge.errors import Busy, Damaged, StreamgaugeError, first_line
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK = "lock"  # name of the lock file in a folder
+OWN = "own_checksum"  # entry of a sealed file
+FORMAT = 2  # of sealed files; files without a checksum are of format 1
+MAX_DEPTH = 32  # of nested values in a sealed file
 TEMPORARY = (".part", ".aside")  # endings of temporary files; versions up to 0.1 wrote ".aside"
 
 
@@ -43,6 +50,118 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file with its format and checksum."""
+    plain = json.loads(json.dumps({**value, "format": FORMAT}))
+    plain.pop(OWN, None)
+    write_json(path, {**plain, OWN: _checksum_of(plain)})
+
+
+def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
+    """The entries of a sealed JSON file, checked to be as they were written and of this `shape`
+    (see `misfit`). Files of older versions have no checksum. `remedy` ends the sentence on a
+    damaged file. A missing file is a FileNotFoundError."""
+    try:
+        value = json.loads(file.read_bytes())
+        problem = misfit(value, dict, "the file") or _too_deep(value)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Damaged(f"{file} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        problem = str(error) or type(error).__name__
+    if not problem:
+        found = value.get("format", 1)
+        if isinstance(found, int) and found > FORMAT:
+            raise StreamgaugeError(
+                f"{file} has format {found}, and this streamgauge reads formats up to {FORMAT}:"
+                " install a newer streamgauge to read it."
+            )
+        sum_of = value.pop(OWN, None)
+        if (sum_of is not None or "format" in value) and sum_of != _checksum_of(value):
+            problem = "its checksum is that of another content"
+    if problem := problem or misfit(value, shape, ""):
+        raise Damaged(f"{file} is damaged ({problem}); {remedy}.")
+    return value  # type: ignore[no-any-return]
+
+
+def _checksum_of(value: dict[str, Any]) -> str:
+    return checksum(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
+def misfit(value: Any, shape: Any, where: str) -> str:
+    """What of a value is not of a shape; "" if it fits. A shape is a type, a tuple of shapes of
+    which one must fit, a list with the shape of all items, or a dictionary with the shape of each
+    entry: a name that ends in `?` may be missing, and "*" is any other name.
+
+    >>> misfit({"step": 3, "names": ["a", 2]}, {"step": int, "names": [str]}, "")
+    "entry 'names' has an unexpected value"
+    """
+    wrong = f"entry '{where}' has an unexpected value" if where else "it has an unexpected value"
+    if isinstance(shape, tuple):
+        return "" if any(not misfit(value, one, where) for one in shape) else wrong
+    if isinstance(shape, list):
+        fits = isinstance(value, list) and not any(misfit(item, shape[0], "") for item in value)
+        return "" if fits else wrong
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return wrong
+        for name, inside in shape.items():
+            key = name.removesuffix("?")
+            names = [k for k in value if k not in shape] if name == "*" else [key]
+            for each in names:
+                if each in value:
+                    if problem := misfit(value[each], inside, f"{where}.{each}".lstrip(".")):
+                        return problem
+                elif name == key:
+                    return f"entry '{f'{where}.{each}'.lstrip('.')}' is missing"
+        return ""
+    if shape is None:
+        return "" if value is None else wrong
+    if shape in (int, float) and isinstance(value, bool):
+        return wrong
+    kinds = (int, float) if shape is float else shape
+    return "" if isinstance(value, kinds) else wrong
+
+
+def _too_deep(value: Any) -> str:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside = [v for v in level if isinstance(v, (dict, list))]
+        if not inside:
+            return ""
+        level = [i for v in inside for i in (v.values() if isinstance(v, dict) else v)]
+    return f"it nests more than {MAX_DEPTH} levels"
+
+
+def checksum(data: Any) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def file_checksum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def size_and_checksum(file: Path) -> list[Any]:
+    return [file.stat().st_size, file_checksum(file)]
+
+
+def check_file(file: Path, expected: Sequence[Any], remedy: str) -> None:
+    """Refuse a file that has not this size and checksum."""
+    try:
+        size = file.stat().st_size
+        reason = f"it has {size:,} bytes instead of {expected[0]:,}" if size != expected[0] else ""
+        if not reason and file_checksum(file) != expected[1]:
+            reason = "its checksum is that of another content"
+    except FileNotFoundError:
+        raise Damaged(f"{file} is missing; {remedy}.") from None
+    except OSError as error:
+        raise Damaged(f"{file} cannot be read: {error.strerror or error}.") from None
+    if reason:
+        raise Damaged(f"{file} is damaged ({reason}); {remedy}.")
 
 
 @contextlib.contextmanager
@@ -104,6 +223,9 @@ def temporary_path(path: Path) -> Path:
 def replace_synced(temporary: Path, path: Path) -> None:
     """Sync a complete temporary file or folder to disk and rename it to `path`."""
     if temporary.is_dir():
+        for inside in temporary.iterdir():
+            with open(inside, "r+b") as file:
+                sync_file(file.fileno())
         sync_folder(temporary)
     else:
         with open(temporary, "r+b") as file:
@@ -126,6 +248,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, each synced into the folder above it."""
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     """Lock a folder for this process; `busy` is the error message if another process has the lock.
     The operating system releases the lock when the process ends, however it ends, and forked
@@ -136,8 +267,14 @@ def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        raise StreamgaugeError(busy) from None
+        raise Busy(busy) from None
     return lock
+
+
+def release_lock(lock: BaseFileLock) -> None:
+    """Closing its file frees the lock, also where a failing disk makes that an error."""
+    with contextlib.suppress(OSError):
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -147,4 +284,4 @@ def locked(folder: Path, busy: str) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        release_lock(lock)

@@ -62,7 +62,10 @@ def coerce(value: Any, kind: Any, name: str) -> Any:
         choices = get_args(kind)
         if value in choices:
             return value
-        hint = nearest(str(value), [str(c) for c in choices])
+        known = [str(choice) for choice in choices]
+        hint = nearest(str(value), known)
+        if not hint.startswith("did"):
+            hint = f"it can be {', '.join(known[:-1])} or {known[-1]}."
         raise StreamgaugeError(f"{name} cannot be {value!r}; {hint}")
     if origin is tuple:
         parts = value

@@ -16,9 +16,11 @@ from environments import PACKAGES, REPOSITORY, python_of
 @pytest.mark.long
 @pytest.mark.parametrize("name", PACKAGES)
 def test_bridge_against_the_real_library(name: str) -> None:
-    """`-k` chooses files of this name and the test that reads results of this tool."""
-    tests = [f"tests/bridges/test_{name}.py", "tests/exchange/test_other_tools.py", "-k", name]
-    command = [python_of(name), "-m", "pytest", "-q", "-rs", *tests]
+    """`-k` chooses the file of this name, the section of docs/bridges.md, and the test that reads
+    results of this tool."""
+    files = [f"tests/bridges/test_{name}.py", "tests/bridges/test_bridges_page.py"]
+    files += ["tests/exchange/test_other_tools.py", "-k", name]
+    command = [python_of(name), "-m", "pytest", "-q", "-rs", *files]
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider"],

@@ -11,7 +11,7 @@ import pytest
 
 import streamgauge as sg
 from helpers import clouds
-from streamgauge.bridges.river import iterate, recording
+from streamgauge.bridges.river import Learner, iterate, recording
 
 pytest.importorskip("river")
 from river import (
@@ -266,3 +266,44 @@ def test_a_model_that_abstains_is_recorded_as_such(tmp_path: Path) -> None:
     run_ = sg.Run(tmp_path / "mine")
     assert run_.table("training")["name"].tolist() == ["abstained"]
     assert sg.score(run_)["online_accuracy"] == 0.0
+
+
+PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the protocol, of the stream
+    "plain": ({}, {}),
+    "tasks": ({"evaluate": 40}, {"order": "classes", "tasks": 3, "held_out": 0.1}),
+    "shifts": ({"shifts": (5,)}, {}),
+    "late labels": ({"label_delay": 3}, {}),
+    "slow training": ({"cost": "2", "busy": "queue"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_steps_of_one_sample_in_one_call_give_the_same_log(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback that wants every step has the loop call `predict` and `learn` in turn."""
+    protocol, order = PROTOCOLS[name]
+    given: dict[str, Any] = {"log": lambda _: None, "protocol": sg.Protocol(**protocol)}
+    stream, steps = sg.stream(*clouds(150, 3), batch=1, **order), list[int]()
+    model = forest.ARFClassifier(n_models=2, seed=1)
+    single = sg.run(
+        stream, model, out=tmp_path / "a", progress=lambda loop: steps.append(loop.step), **given
+    )
+    assert steps == list(range(1, len(stream) + 1))
+    calls: list[int] = []
+    taken = Learner.answer_and_learn
+
+    def counted(self: Any, x: Any, labels: Any) -> Any:
+        calls.append(len(x))
+        return taken(self, x, labels)
+
+    monkeypatch.setattr(Learner, "answer_and_learn", counted)
+    for part in (70, None):  # also in two parts
+        many = sg.run(stream, model, out=tmp_path / "b", progress=False, steps=part,
+                      trust_pickle=True, **given)  # fmt: skip
+    assert (sum(calls) > 100) == (name in ("plain", "tasks"))
+    for table in ("predictions", "jobs", "evaluations", "training"):
+        ours, theirs = single.table(table), many.table(table)
+        for column in ours:
+            np.testing.assert_array_equal(ours[column], theirs[column])
+    assert set(single.table("timing")["part"]) == set(many.table("timing")["part"])

@@ -51,6 +51,7 @@ SMALL = {name: {"model": "mlp"} for name in SLOW} | {
 LONG = {
     "ace",
     "adrep",
+    "adrep_cosine",
     "agem",
     "cosine_fc",
     "er_ace",

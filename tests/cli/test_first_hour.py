@@ -160,8 +160,13 @@ GOOD = "torch.zeros(len(x), self.classes)"
     [
         ("None", "{}", 2, "one column per class, not None."),
         ("[0] * len(x)", "{}", 2, "one column per class, not a list."),
+        ("torch.zeros(len(x)).long()", "{}", 2, "Class numbers become scores by torch.eye("),
+        (f"{GOOD}.numpy().astype(complex)", "{}", 2, "not an array of type complex128"),
+        (f"{GOOD}.numpy().astype(str)", "{}", 2, "predict must return numbers, a score per class"),
+        (f"{GOOD} * 1j", "{}", 2, "real numbers as scores"),
         (GOOD, "0.5", 2, "learn must return a dictionary"),
         (GOOD, "{'loss': 1 / 0}", 3, "mine.py, line 10, in learn: ZeroDivisionError"),
+        (GOOD, "exit(5)", 3, "mine.py, line 10, in learn: SystemExit: 5"),
     ],
 )
 def test_mistakes_in_a_learner_are_sentences(
@@ -171,6 +176,67 @@ def test_mistakes_in_a_learner_are_sentences(
     found, _, err = call("run", *SMALL, "--learner", "mine.py")
     assert found == code
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("None", "state_dict of the learner Mine must return a dictionary, not None"),
+        ("{'model': object()}", "could not be resumed: state_dict()['model'] is of type object"),
+    ],
+)
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_state_that_cannot_be_stored_is_a_sentence(
+    call: Any, tmp_path: Path, state: str, sentence: str, scaled: bool
+) -> None:
+    write_table(tmp_path / "mine.csv")
+    text = LEARNER.format(predict=GOOD, learn="None")
+    (tmp_path / "mine.py").write_text(text.replace("return {}", f"return {state}"))
+    stream = ("--stream", "mine.csv") if scaled else SMALL
+    code, _, err = call("run", *stream, "--learner", "mine.py:Mine")
+    assert (code, "Traceback" in err) == (2, False)
+    assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("learn(self, batch, predicted)", "learn(self, x)", "write def learn(self, batch, pred"),
+        ("predict(self, x)", "predict(self)", "write def predict(self, x)."),
+        ("seed, device)", "seed, device, lr)", "Settings are fields of a parameter `config`"),
+        ("class Mine:", "def Mine(x): return x\nclass Other:", "The function Mine is not a lear"),
+        ("class Mine:", "Mine = torch.nn.Linear\nclass Other:", "The torch module Linear is a net"),
+    ],
+)
+def test_a_learner_that_cannot_be_called_is_a_sentence(
+    call: Any, tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    text = LEARNER.format(predict=GOOD, learn="{}")
+    assert text.count(old) == 1
+    (tmp_path / "mine.py").write_text(text.replace(old, new))
+    code, _, err = call("run", *SMALL, "--learner", "mine.py:Mine")
+    assert (code, "Traceback" in err) == (2, False)
+    assert sentence in err
+
+
+def test_a_stream_of_one_class_is_announced(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n" + "1,cat\n" * 5)
+    code, out, err = call("run", "--stream", "t.csv", "--learner", "ncm")
+    assert code == 0
+    assert "All labels are of the class 'cat': answering it always is right" in out + err
+
+
+def test_data_in_place_of_an_experiment_are_named(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    code, _, err = call("run", "mine.csv", "--learner", "er")
+    assert (code, "stream it with --stream mine.csv" in err) == (2, True)
+
+
+def test_a_wrong_choice_lists_what_there_is(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    words = ("run", "--stream", "mine.csv", "--learner", "er", "--stream.scale", "yes")
+    code, _, err = call(*words)
+    assert (code, "stream.scale cannot be 'yes'; it can be online or none." in err) == (2, True)
 
 
 def test_steps_ends_a_run_early_and_the_same_command_goes_on(call: Any, tmp_path: Path) -> None:

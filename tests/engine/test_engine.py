@@ -78,6 +78,7 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("er_cosine", {"as_published": True, "train_batch": 5, "weight_decay": 1e-3}),
     ("adrep", {"size_interval": 50, "tolerance": 0.0}),
     ("adrep", {"size_interval": 30, "memory": 16, "as_published": True}),
+    ("adrep_cosine", {"size_interval": 50, "tolerance": 0.0}),
     ("polrs_adrep", {"train_batch": 5, "size_interval": 50, "rate_interval": 40}),
     ("ncm", {}),
 ]

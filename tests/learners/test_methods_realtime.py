@@ -959,6 +959,23 @@ def test_cosine_rate_over_the_horizon(tmp_path: Path) -> None:
     assert run.header["config"]["learner"]["needs"] == ["horizon"]
 
 
+def test_adrep_with_a_cosine_is_both(tmp_path: Path) -> None:
+    """Cai et al. 2021, section 5.3: the cosine schedule in the analysis of memories. At a rate of 0
+    nothing is learnt, and the sizes are those of ADRep at a constant rate of 0."""
+    stream = small_stream(40)
+    how = {"model": "linear", "memory": 20, "size_interval": 40, "tolerance": 0.0}
+
+    def logged(name: str, scalar: str, **own: Any) -> list[float]:
+        rows = sg.run(stream, sg.learner(name, **own), out=tmp_path).training
+        return list(rows["value"][rows["name"] == scalar])
+
+    rates = logged("er_cosine", "lr", lr=0.4, model="linear")
+    assert logged("adrep_cosine", "lr", lr=0.4, **how) == rates
+    sizes = logged("adrep", "memory_size", lr=0.0, **how)
+    assert logged("adrep_cosine", "memory_size", lr=0.0, **how) == sizes
+    assert len(set(sizes)) > 1
+
+
 def test_cosine_as_published_moves_once_a_slice() -> None:
     stream = small_stream(4)
     for as_published, distinct in [(False, 900), (True, 90)]:
@@ -1038,6 +1055,7 @@ TRIGGERED = {
     "er_plus": {"steps": "4/3"},
     "er_batch": {"train_batch": 6},
     "adrep": {"size_interval": 16, "memory": 10, "as_published": True},
+    "adrep_cosine": {"size_interval": 16, "memory": 10, "as_published": True},
     "polrs_adrep": {"size_interval": 16, "rate_interval": 24, "train_batch": 3, "memory": 10,
                     "largest": 20},
 }  # fmt: skip

@@ -67,6 +67,7 @@ class Bare:
 
     def __init__(self, folder: Path, slots: int = 50, **options: Any) -> None:
         shifts = options.pop("shifts", ())
+        self.time = 0.0
         self.trainer = HandTrainer()
         self.journal = Journal(None, frozenset({"task", "user"}), every=1e9)
         self.spool = Spool(folder / "spool", SPEC, "float32", slots, len(shifts))

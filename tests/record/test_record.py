@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import streamgauge as sg
-from helpers import Spy, same_log, small_stream
+from helpers import Spy, rewrite, same_log, small_stream
 from kill_runs import kill_and_resume
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.pretrain import pretrain
@@ -120,14 +120,14 @@ def test_two_processes_on_one_folder_are_refused(tmp_path: Path) -> None:
 def test_another_version_a_torn_file_and_no_run_get_a_sentence(tmp_path: Path) -> None:
     run = go(tmp_path)
     header = run.path / "run.json"
-    stored = json.loads(header.read_text())
-    header.write_text(json.dumps({**stored, "log_version": 99}))
+    stored = header.read_text()
+    rewrite(header, lambda old: {**old, "log_version": 99})
     with pytest.raises(StreamgaugeError, match=r"log version 99, .* up to 2: install a newer"):
         sg.Run(run.path)
-    header.write_text(json.dumps(stored)[:50])
-    with pytest.raises(StreamgaugeError, match="cannot be read"):
+    header.write_text(stored[:50])
+    with pytest.raises(StreamgaugeError, match=r"run.json is damaged"):
         sg.Run(run.path)
-    header.write_text(json.dumps(stored))
+    header.write_text(stored)
     segment = next((run.path / "log" / "predictions").glob("*.parquet"))
     whole = segment.read_bytes()
     segment.write_bytes(whole[: len(whole) // 2])
@@ -149,7 +149,11 @@ def test_a_torn_checkpoint_gets_a_sentence(tmp_path: Path) -> None:
     progress = json.loads((run.path / "progress.json").read_text())
     checkpoint = run.path / progress["checkpoint"]
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    (run.path / "progress.json").write_text(json.dumps({**progress, "done": False}))
+    rewrite(run.path / "progress.json", lambda old: {**old, "done": False})
+    with pytest.raises(StreamgaugeError, match=r"checkpoint.* is damaged \(it has 100 bytes"):
+        go(tmp_path)
+    as_before = {k: v for k, v in progress.items() if k not in ("files", "format", "own_checksum")}
+    (run.path / "progress.json").write_text(json.dumps({**as_before, "done": False}))
     with pytest.raises(StreamgaugeError, match=r"checkpoint .* is damaged"):
         go(tmp_path)
 
@@ -271,13 +275,11 @@ def test_a_learner_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_older_logs_are_read_and_strange_files_left_alone(tmp_path: Path) -> None:
     run = go(tmp_path)
-    header = json.loads((run.path / "run.json").read_text())
-    (run.path / "run.json").write_text(json.dumps({**header, "log_version": 0}))
+    rewrite(run.path / "run.json", lambda old: {**old, "log_version": 0})
     assert sg.Run(run.path).predictions.rows == run.predictions.rows
-    (run.path / "run.json").write_text(json.dumps(header))
+    rewrite(run.path / "run.json", lambda old: {**old, "log_version": 1})
     (run.path / "log" / "predictions" / "notes.txt").write_text("mine")
-    progress = json.loads((run.path / "progress.json").read_text())
-    (run.path / "progress.json").write_text(json.dumps({**progress, "done": False}))
+    rewrite(run.path / "progress.json", lambda old: {**old, "done": False})
     again = go(tmp_path)
     assert again.done
     assert (run.path / "log" / "predictions" / "notes.txt").read_text() == "mine"
@@ -421,6 +423,7 @@ def test_an_identity_of_an_older_kind_can_be_resumed(tmp_path: Path) -> None:
     path = _interrupt(experiment, tmp_path / "runs", 5, 0)
     header = json.loads((path / "run.json").read_text())
     assert identity(header["config"], header["stream"]) == header["id"]
+    del header["format"], header["own_checksum"]  # as versions before 0.2 wrote it
     (path / "run.json").write_text(json.dumps({**header, "id": "0" * 32}))
     (run,) = take_up(path, log=str)
     assert run.done

@@ -487,7 +487,7 @@ def test_a_full_disk_loses_only_the_call_that_says_so(
     def failing(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("streamgauge.record.writer.write_json", failing)
+    monkeypatch.setattr("streamgauge.record.writer.write_sealed", failing)
     with pytest.raises(StreamgaugeError, match="No space left"):
         rec._commit_journal()
     monkeypatch.undo()

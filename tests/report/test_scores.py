@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamgauge as sg
+from streamgauge.cli import main
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import compare as compare_values
 from streamgauge.metrics import score as score_log
@@ -151,6 +153,87 @@ def test_compare_refuses_what_cannot_be_paired(folder: Path, tmp_path: Path) -> 
     with pytest.raises(StreamgaugeError, match="did you mean 'kappa'"):
         sg.compare(blind, majority, metric="kapa")
     assert "1 run without a partner" in str(sg.compare(blind, majority[1:]))
+
+
+def test_compare_says_what_would_settle_it(folder: Path) -> None:
+    blind, majority = of(folder, "blind"), of(folder, "majority")
+    settled = sg.compare(blind, majority)
+    assert settled.plan is not None
+    assert (settled.plan.difference, settled.plan.seeds) == (None, None)
+    assert "3 seeds of 1,200 samples find a true difference of" in str(settled.plan)
+    asked = sg.compare(blind, majority, metric="kappa", difference=0.01).plan
+    assert asked is not None
+    assert asked.seeds is not None
+    assert asked.samples is None
+    assert f"takes {asked.seeds} seeds." in str(asked)
+    one = sg.compare(blind[0], majority[0], difference=0.01).plan
+    assert one is not None
+    assert one.seeds is None
+    assert one.samples is not None
+    assert one.samples > 1200
+    assert f"{one.samples:,} samples per run with 1 seed" in str(one)
+    same = sg.compare(blind, blind).plan
+    assert "No variance was measured" in str(same)
+
+
+def test_power_from_a_baseline_is_twice_its_variance(folder: Path) -> None:
+    blind = of(folder, "blind")
+    values = [sg.score(run)["kappa"] for run in blind]
+    found = sg.power(blind, metric="kappa", difference=0.05)
+    scaled = sg.power(deviation=float(np.std(values, ddof=1) * np.sqrt(2)), difference=0.05)
+    assert found.seeds is not None
+    assert scaled.seeds is not None
+    assert found.seeds > scaled.seeds  # three seeds know the deviation badly
+    paired = sg.power(blind, metric="kappa", difference=0.05, correlation=0.5)
+    assert paired.seeds is not None
+    assert paired.seeds < found.seeds
+    assert [seeds for seeds, _, _ in found.smallest] == [3, 5, 10, 20]
+    assert sg.power(blind[0], difference=0.01).samples > 1200
+    for wrong, why in [
+        ({"baseline": folder}, "several learners"),
+        ({"baseline": blind[0], "metric": "kappa"}, "one number per seed"),
+        ({"deviation": 0.1, "difference": 0.0}, "must not be 0"),
+        ({"block_deviation": 0.1}, "needs --samples"),
+        ({}, "Give one of these"),
+        ({"baseline": blind, "correlation": 1.0}, "below 1"),
+    ]:
+        with pytest.raises(StreamgaugeError, match=why):
+            sg.power(**wrong)
+
+
+def test_compare_refuses_runs_of_two_protocols(folder: Path, tmp_path: Path) -> None:
+    other = sg.run(
+        stream(0), "blind", out=tmp_path, protocol=sg.Protocol(shifts=(10,)), log=lambda _: None
+    )
+    with pytest.raises(StreamgaugeError, match=r"differ in the stream or the protocol \(protocol"):
+        sg.compare([*of(folder, "blind"), other], of(folder, "majority"))
+
+
+def test_the_commands_compare_and_power(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*words: str, code: int = 0) -> str:
+        monkeypatch.setattr("sys.argv", ["streamgauge", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == code
+        out = capsys.readouterr()
+        return out.out + out.err
+
+    text = said("compare", "blind", "majority", "--runs", str(folder))
+    assert "blind is better than majority by" in text
+    assert re.search(r"seed 2 +\d+\.\d +\d+\.\d", text)
+    assert "find a true difference of" in text
+    first, second = (str(of(folder, name)[0].path) for name in ("blind", "majority"))
+    found = json.loads(said("compare", first, second, "--json"))
+    assert found["better"] == "blind"
+    assert found["plan"]["smallest"][0]["seeds"] == 1
+    assert "did you mean 'blind'" in said("compare", "blid", "er", "--runs", str(folder), code=2)
+    assert "--runs FOLDER" in said("compare", "a", "b", "--runs", "nowhere", code=2)
+    assert "no run on 'albums'" in said("compare", first, second, "--stream", "albums", code=2)
+    text = said("power", "--deviation", "0.01", "--difference", "0.01")
+    assert "takes 10 seeds." in text
+    assert json.loads(said("power", first, "--json"))["smallest"][1]["samples"] == 2400
 
 
 def test_the_python_part_of_the_page_runs_as_written(

@@ -65,6 +65,7 @@ def train(batch: Any) -> None: ...
         ),
         (dict, "The class dict is not a learner: it has no predict, learn"),
         (3, "A int is not a learner: give a name"),
+        (["er", "finetune"], r"one learner per run: \[sg\.run\(stream, learner\) for"),
     ],
 )
 def test_what_is_no_learner_is_answered_by_a_sentence(learner: Any, words: str) -> None:
@@ -93,6 +94,29 @@ def test_swapped_arguments() -> None:
         sg.run("er", small_stream())  # type: ignore[arg-type]
     with pytest.raises(StreamgaugeError, match="A stream is not a learner"):
         sg.learner(small_stream())  # type: ignore[arg-type]
+    with pytest.raises(StreamgaugeError, match="The arguments are swapped"):
+        sg.run("er", "albums")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"lr": 0.1}, r"no keyword 'lr' here; .* sg\.learner\(NAME, lr=\.\.\.\)"),
+        ({"sed": 1}, "did you mean 'seed'"),
+        ({"protocol": {"shifts": [10]}}, r"must be sg\.Protocol\(\.\.\.\), .*not a dict"),
+    ],
+)
+def test_wrong_keywords_are_answered_by_a_sentence(keywords: Any, words: str) -> None:
+    with pytest.raises(StreamgaugeError, match=words):
+        sg.run(small_stream(), "er", **keywords)
+
+
+def test_a_column_that_is_not_there_lists_those_there_are(tmp_path: Path) -> None:
+    run = sg.run(small_stream(), "majority", out=tmp_path, log=lambda _: None)
+    with pytest.raises(KeyError, match="predicted; the columns are step, sample, label"):
+        run.predictions["predicted"]
+    assert run.predictions.get("predicted") is None
+    assert "predicted" not in run.predictions
 
 
 class Screen(io.StringIO):

@@ -435,7 +435,7 @@ def test_the_data_folder_is_the_option_then_the_variable_then_the_users(
 def test_every_data_set_says_what_it_is() -> None:
     assert set(_data.names()) == {
         "cifar10", "cifar100", "tinyimagenet", "mnist", "fashion_mnist", "cloc", "cglm", "clear",
-        "elec2",
+        "elec2", "inaturalist", "melbourne",
     }  # fmt: skip
     for name in _data.names():
         data = _data.find(name)

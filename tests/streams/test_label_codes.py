@@ -79,3 +79,16 @@ def test_a_run_keeps_the_values_of_its_labels(
     assert run.stream["classes"] == 3
     page = write_report([run], tmp_path / "report.html").read_text()
     assert "6 samples of 3 classes (94103, 10001, 60601)" in page
+
+
+def test_tables_of_a_run_have_the_values_of_labels(tmp_path: Path) -> None:
+    labels = LABELS["zip codes"]
+    stream = by_csv(labels, tmp_path)
+    run = sg.run(stream, "majority", out=tmp_path / "runs", device="cpu", log=lambda _: None)
+    table = run.predictions.to_arrow()
+    assert [int(name) for name in table["label_name"].to_pylist()] == labels
+    names = run.class_names or []
+    assert table["prediction_name"].to_pylist() == [names[p] for p in run.predictions["prediction"]]
+    plain = sg.run(by_csv([0, 1, 0], tmp_path), "majority", out=tmp_path / "runs", device="cpu")
+    assert plain.class_names is None
+    assert "label_name" not in plain.predictions.to_arrow().column_names

@@ -268,3 +268,45 @@ def test_images_of_a_hugging_face_data_set() -> None:
 def test_what_is_no_data_is_answered_by_a_sentence(data: Any, words: str) -> None:
     with pytest.raises(StreamgaugeError, match=words):
         sg.stream(data)
+
+
+class WithoutLength(Dataset[Any]):
+    """As many lazy data sets are: `__getitem__` alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.reads = count, 0
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        if number >= self.count:
+            raise IndexError(number)
+        self.reads += 1
+        return torch.from_numpy(X[number % 60]), int(Y[number % 60])
+
+
+@pytest.mark.parametrize("count", [1, 2, 37, 60])
+def test_a_data_set_with_getitem_alone(count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = sg.stream(WithoutLength(count), batch=5, classes=3)
+    assert len(stream.source) == count
+    assert stream.source.label.tolist() == Y[:count].tolist()
+    assert (
+        f"The WithoutLength has no length: its first {count:,} samples" in capsys.readouterr().err
+    )
+
+
+def test_a_data_set_with_getitem_alone_is_cut_at_a_limit() -> None:
+    assert len(sg.stream(WithoutLength(10**12), limit=41).source) == 41
+
+
+def test_a_lazy_data_set_runs(tmp_path: Path) -> None:
+    """Also with a learner that asks for no sample at all in some step."""
+    stream = sg.stream(WithoutLength(60), batch=10)
+    assert stream.source.read(np.arange(0)).shape == (0, 3)
+    run = sg.run(stream, "er", out=tmp_path, device="cpu", log=lambda _: None)
+    assert run.done
+
+
+def test_numbered_columns_of_a_river_generator() -> None:
+    """River's generators name columns 0, 1, 2: no value may be lost."""
+    rows = [({0: float(a), 1: float(b)}, int(y)) for (a, b, _), y in zip(X, Y, strict=True)]
+    stream = sg.stream(iter(rows))
+    np.testing.assert_array_equal(stream.source.read(np.arange(60)), X[:, :2])

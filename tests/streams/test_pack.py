@@ -227,7 +227,7 @@ def test_a_pack_of_before_takes_the_arrangement_on(tmp_path: Path) -> None:
     folder = tmp_path / "p"
     before = pack(stream.source, folder, name="blobs").fingerprint
     request = json.loads((folder / "pack.json").read_text())
-    del request["arrangement"]
+    del request["arrangement"], request["format"], request["own_checksum"]
     (folder / "pack.json").write_text(json.dumps(request))
     old = sg.stream("packed", path=str(folder))
     assert (old.samples, old.size, dict(old.splits)) == (200, 10, {})
@@ -337,6 +337,12 @@ def test_changed_bytes_are_found(tmp_path: Path) -> None:
     assert len(found) == 2
     assert "Shard 1" in found[0]
     assert "label.npy" in found[1]
+    with pytest.raises(StreamgaugeError, match=r"label.npy is damaged"):
+        PackedSource(folder)
+    np.save(folder / "kept" / "label.npy", label)
+    opened = PackedSource(folder)
+    with pytest.raises(StreamgaugeError, match=r"000001.bin is damaged \(sample"):
+        opened.read(np.arange(len(opened)))
     shard.write_bytes(data[:50])
     with pytest.raises(StreamgaugeError, match="shorter than it was packed"):
         PackedSource(folder).read(np.arange(64, 90))
@@ -491,7 +497,7 @@ def test_a_damaged_description_is_one_sentence(name: str, tmp_path: Path) -> Non
     (tmp_path / "small" / name).write_text("{")
     for act in (lambda: sg.stream("packed", path=str(tmp_path / "small")),
                 lambda: info(tmp_path / "small")):  # fmt: skip
-        with pytest.raises(StreamgaugeError, match=f"{name} cannot be read"):
+        with pytest.raises(StreamgaugeError, match=f"{name} is damaged"):
             act()
 
 

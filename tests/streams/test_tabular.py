@@ -195,6 +195,32 @@ def test_bad_cells_are_counted(
     assert run.stream["notes"]["left_out"] == left_out
 
 
+STRAY = "a,b,label\n" + "".join(f"{n}.5,{n % 3},{n % 2}\n" for n in range(30)) + "error,1,0\n"
+
+
+@pytest.mark.parametrize("rows", [30, 300])
+def test_text_among_numbers_is_no_category(rows: int, call: Any, tmp_path: Path) -> None:
+    text = STRAY.replace("error", "".join(f"{n}.5,1,0\n" for n in range(30, rows)) + "error")
+    (tmp_path / "t.csv").write_text(text)
+    words = ("run", "--stream", "t.csv", "--learner", "ncm", "--on-bad")
+    code, _, err = call(*words, "fill")
+    line = f"Text among numbers counts as missing: a (1 cells, such as 'error' in line {rows + 2})"
+    assert (code, line in err) == (0, True)
+    (run,) = sg.find_runs(tmp_path / "runs")
+    inputs = run.stream["notes"]["inputs"]
+    assert (inputs["numbers"], inputs["missing"], inputs["text"]) == (2, {"a": 1}, [])
+    code, _, err = call(*words, "refuse")
+    assert (code, f"Line {rows + 2} of 't.csv' has 'error' in column 'a'" in err) == (2, True)
+    code, _, err = call(*words, "skip")
+    assert (code, f"Left out: 1 of {rows + 1} rows: 1 text in 'a'" in err) == (0, True)
+
+
+def test_utf_16_is_named(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(STRAY, encoding="utf-16")
+    code, _, err = call("run", "--stream", "t.csv", "--learner", "ncm")
+    assert (code, "'t.csv' is UTF-16 text" in err) == (2, True)
+
+
 def test_bad_cells_are_refused(call: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(BAD)
     words = ("run", "--learner", "ncm", "--on-bad", "refuse", "--stream")
@@ -266,3 +292,36 @@ def test_mean_and_std_of_float_images_are_refused(learner: str, tmp_path: Path) 
         sg.run(streams[0], sg.learner(learner, std=(2.0,)), out=tmp_path)
     assert sg.run(streams[0], learner, out=tmp_path).done
     assert sg.run(streams[1], sg.learner(learner, std=(2.0,)), out=tmp_path).done
+
+
+@pytest.mark.parametrize("kind", ["arrays", "pairs"])
+def test_raw_vectors_in_python_are_announced_or_scaled(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inputs x 15 + 50 leave a network at chance level; standardised online, it learns."""
+    rng = np.random.default_rng(len(kind))  # a line is printed once per process
+    y = rng.integers(0, 3, 600)
+    x = (15 * (rng.normal(size=(600, 4)) + 2 * np.eye(3)[y][:, [0, 1, 2, 0]]) + 50).astype(
+        "float32"
+    )
+
+    def stream(**settings: Any) -> sg.Stream:
+        if kind == "arrays":
+            return sg.stream(x, y, **settings)
+        return sg.stream(list(zip(x, y.tolist(), strict=True)), **settings)
+
+    raw = stream()
+    assert "networks may learn nothing from such numbers" in capsys.readouterr().err
+    scaled = stream(scale="online")
+    assert "may learn nothing" not in capsys.readouterr().err
+    assert raw.source.fingerprint != scaled.source.fingerprint
+    assert accuracy(scaled, "er", tmp_path) > 0.8
+    table = sg.stream({**{f"c{i}": x[:, i] for i in range(4)}, "y": y}, batch=10)
+    same = accuracy(table, "er", tmp_path)
+    assert accuracy(scaled, "er", tmp_path) == pytest.approx(same, abs=1e-9)
+    sg.stream(x / 100, y)
+    assert "may learn nothing" not in capsys.readouterr().err
+    with pytest.raises(sg.StreamgaugeError, match="it can be online or none"):
+        stream(scale="yes")
+    with pytest.raises(sg.StreamgaugeError, match="only vectors are standardised"):
+        sg.stream(x.reshape(-1, 1, 2, 2), y, scale="online")

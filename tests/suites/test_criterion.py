@@ -230,3 +230,21 @@ def test_correlated_cells_have_fewer_degrees_of_freedom() -> None:
     test = Agreement(2.0, 1.0, 1e6)
     copies = joint([test] * 3, [dict(enumerate(one))] * 3)
     assert copies.p == pytest.approx(test.p, rel=1e-3)  # three times the same is one
+
+
+@pytest.mark.parametrize("true", [1.0, -1.0])
+def test_equivalence_is_rarely_claimed_where_there_is_none(true: float) -> None:
+    """TOST at 2.5 %: the true difference of every cell is the margin, or more. Five runs on each
+    side, deviations of 0.1 to 0.4, so that cells within the margin are called equivalent."""
+    rng, trials = np.random.default_rng(5), 100
+    deviations = (0.1, 0.2, 0.2, 0.3, 0.4)
+    wrong = power = 0
+    for _ in range(trials):
+        theirs = [_side(rng.normal(30, s, 5)) for s in deviations]
+        ours = [_side(rng.normal(30 + true, s, 5)) for s in deviations]
+        wrong += sum(test.equivalent for test in compare_column(theirs, ours, [0.0] * 5))
+        same = [_side(rng.normal(30, s, 5)) for s in deviations]
+        power += sum(test.equivalent for test in compare_column(theirs, same, [0.0] * 5))
+    cells = trials * len(deviations)
+    assert wrong / cells <= 0.025 + 3.1 * math.sqrt(0.025 * 0.975 / cells)
+    assert power / cells > 0.9

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from streamgauge import catalogue, metrics
+from streamgauge import catalogue, learners, metrics
+from streamgauge.errors import StreamgaugeError
+from streamgauge.places.points import Points, classes_of, label_points, rows_of_years
 from streamgauge.record import Run
 from streamgauge.suites import drawing, load, published
 from streamgauge.suites.running import plan_rows
@@ -30,6 +36,80 @@ def test_cloc_memories_have_the_cosine_schedule() -> None:
     ):
         recipe = plan_rows([rows[name]], [0])[0].recipe
         assert (recipe.where, recipe.config.policy) == ("er_cosine", policy)
+    assert plan_rows([rows["ADRep"]], [0])[0].recipe.where == "adrep_cosine"
+
+
+def test_cloc_batch_sizes_are_studied_with_and_without_replay() -> None:
+    """Cai et al. 2021, section 5.4: a memory of 4 million; "whether we use a replay buffer or not".
+    The rate is B / 256 of that at 256."""
+    rows = load("cloc").rows
+    for part, recalled in (("batch size", None), ("batch size, no replay", 0)):
+        for row in (row for row in rows if row.part == part):
+            config, size = plan_rows([row], [0])[0].recipe.config, int(row.name)
+            assert config.lr == 0.05 * size / 256
+            assert config.recall == (size if recalled is None else recalled)
+            assert config.memory == 4_000_000
+
+
+def test_cloc_keeps_the_years_2004_to_2014() -> None:
+    """Cai et al. 2021, section 4: earlier times are often the default of a camera."""
+    time = np.array([1_072_915_199, 1_072_915_200, 1_420_070_399, 1_420_070_400])
+    assert rows_of_years(time, "2004-2014").tolist() == [False, True, True, False]
+    where = {"latitude": [10.0, 50.0, 50.1, 10.0], "longitude": [8.0, 8.1, 8.2, 8.0], "time": time}
+    points = Points(where)
+    among = rows_of_years(points.times(), "2004-2014")
+    classes = classes_of(points, preparation=1.0, among=among, split_above=9, keep_from=1)
+    labelled = label_points(points, classes, among=among)
+    assert (classes.points, labelled.labelled, labelled.other_years) == (2, 2, 2)
+    assert labelled.outside == labelled.without_place == 0
+    with pytest.raises(StreamgaugeError, match="as 2004-2014"):
+        rows_of_years(time, "2014-2004")
+    with pytest.raises(StreamgaugeError, match="column of times"):
+        rows_of_years(None, "2004")
+
+
+def test_realtime_costs_of_two_steps() -> None:
+    """Ghunaim et al. 2023, appendix, Table 4: LwF 5/2, RWalk 4, PoLRS 6, MIR 7/2, GSS 7."""
+    printed = {"LwF": 2.5, "RWalk": 4, "PoLRS": 6, "MIR": 3.5, "GSS": 7}
+    given = tomllib.loads((Path(learners.__file__).parent / "about.toml").read_text())
+    for row, cost in printed.items():
+        number = published.number("realtime-table1", row, "two steps")
+        assert number is not None
+        assert number.value == cost
+        assert Fraction(given[row.lower()]["paper_two_steps"]) == cost
+
+
+def test_near_future_margins_are_in_the_ledger() -> None:
+    """Hammoud et al. 2023. Section 3.2: chance is 0.01 and 2 %. Section 3.3: more than 30 ahead of
+    ACM on CGLM, 10 to 35 ahead of all others on CLOC, 80 %; caption of Figure 3: 10 to 40. Section
+    3.5: FIFO loses about 70, and 20 to 40. Section 4.2: 38, 16, 77; 29, 21; 27, 13."""
+    margins = published.table("near-future-given").numbers.values()
+    assert [n.value for n in margins if n.column == "CGLM"] == [10788, 0.01, 70, 10, 40, 30, 80]
+    assert [n.value for n in margins if n.column == "CLOC"] == [718, 2, 20, 40, 10, 40, 10, 35]
+    budgets = published.table("near-future-budgets").numbers.values()
+    assert sorted(n.value for n in budgets) == [13, 13, 16, 21, 27, 29, 38, 77]
+
+
+def test_realtime_gaps_are_in_the_ledger() -> None:
+    """Ghunaim et al. 2023. Section 4.1: 11 at the end of the stream, ER-- ahead by up to 3.5.
+    Section 4.2: ER++ ahead of GSS, MIR and PoLRS by 17, 11 and 9.5, which adds 15 and 7."""
+    text = published.table("realtime-text").numbers
+    assert text["ER - GSS", "40000"].value == 11
+    assert published.number("realtime-given", "ER-- minus a method, up to", "40000").value == 3.5  # type: ignore[union-attr]
+    slow = {row: number.value for (row, column), number in text.items() if column == "1 step"}
+    assert slow == {
+        "ER++ - GSS": 17, "ER++ - MIR": 11, "ER++ - PoLRS": 9.5,
+        "ER++ 6 - ER": 15, "ER++ 5/2 - ER": 7,
+    }  # fmt: skip
+
+
+def test_what_is_only_drawn_is_listed() -> None:
+    """Cai et al. 2021, Figures 1b, 1c and 7; Hammoud et al. 2023, Figures 1 and 3."""
+    drawn = {(p.paper, p.where) for t in published.tables().values() for p in t.plotted}
+    for where in ("Figure 1, b and c", "Figure 7"):
+        assert ("Cai et al. 2021", where) in drawn
+    for where in ("Figure 1", "Figure 3"):
+        assert ("Hammoud et al. 2023", where) in drawn
 
 
 def test_blind_is_answered_photo_by_photo_in_both_suites() -> None:

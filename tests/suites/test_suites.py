@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from streamgauge import catalogue, metrics
 from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import write_sealed
 from streamgauge.learners.behaviour import method_code
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
@@ -59,8 +60,9 @@ SUITES = names()
 
 def test_the_suites_are_those_of_the_papers() -> None:
     assert SUITES == [
-        "cloc", "demo", "near-future", "realtime", "realtime-cifar10", "realtime-cifar100",
-        "realtime-cloc", "rescaled", "survey-cifar100", "survey-memory", "survey-tinyimagenet",
+        "cloc", "demo", "near-future", "near-future-natural", "realtime", "realtime-cifar10",
+        "realtime-cifar100", "realtime-cloc", "rescaled", "survey-cifar100", "survey-memory",
+        "survey-tinyimagenet",
     ]  # fmt: skip
 
 
@@ -196,9 +198,25 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     assert len(published_cells) == 35
     shown = table_text(suite, list(cells.values()))
     assert re.search(rf"ER-ACE, {DEFINED}\n +Acc", shown)
-    assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in shown
-    assert "`streamgauge suite run survey-cifar100 --both` runs them." in shown
-    assert shown.count(f"DER++, {DEFINED}") == 1
+    words = " ".join(shown.split())  # lines end where the terminal ends
+    assert f"Not run: DER++, {DEFINED}; ER + LwF, {DEFINED}; " in words
+    assert "`streamgauge suite run survey-cifar100 --both` runs them." in words
+    assert words.count(f"DER++, {DEFINED}") == 1
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_tables_fit_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    suite = load(name)
+    cells = table(suite, recorded(name))
+    text = table_text(suite, cells)
+    # A command is one line, to be copied.
+    assert not [
+        line
+        for line in text.splitlines()
+        if len(line) > 80 and ": streamgauge suite run " not in line
+    ]
+    assert "…" not in text  # nothing is cut
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:
@@ -285,7 +303,7 @@ def test_parts_from_two_machines_add_up(demo: Path, tmp_path: Path) -> None:
             header = json.loads((place / "run.json").read_text())
             header["config"]["device"] = "cuda"
             header["config"]["learner"]["name"] = "another-name"
-            (place / "run.json").write_text(json.dumps(header))
+            write_sealed(place / "run.json", header)
     suite = load("demo", generated=True)
     alone = from_runs(suite, gather([tmp_path / "machine-0"]))
     assert {one.row: one.seeds for one in alone} == dict.fromkeys(
@@ -326,7 +344,7 @@ def test_a_setting_that_came_after_a_run_has_its_default(demo: Path, tmp_path: P
         header = json.loads((place / "run.json").read_text())
         config = header["config"][part]
         del config.get("settings", config)[name]
-        (place / "run.json").write_text(json.dumps(header))
+        write_sealed(place / "run.json", header)
         assert fits(Run(place), plan_rows([row], [0])[0]) == has_it, name
 
 
@@ -420,7 +438,7 @@ def test_the_figures_of_a_suite_are_drawn_from_what_there_is(demo: Path, tmp_pat
     drawn = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
     titles = re.findall(r"<strong>(.*?)</strong>", page)
     assert len(drawn) == len(titles)
-    assert titles[:2] == ["Average online accuracy", "Near-future accuracy"]
+    assert titles[:2] == ["Online accuracy", "Near-future accuracy"]
     assert any("blind classifier" in title for title in titles)
     names_ = {trace["name"] for trace in drawn[0]["data"] if "name" in trace}
     assert names_ == {"blind", "majority", "NCM"}
@@ -622,7 +640,7 @@ def test_runs_of_another_code_or_of_other_data_are_said_to_be(demo: Path, tmp_pa
             shutil.copytree(one.path, tmp_path / one.id)
             header = json.loads((tmp_path / one.id / "run.json").read_text())
             header["config"]["learner"]["code"] = "of last year"
-            (tmp_path / one.id / "run.json").write_text(json.dumps(header))
+            write_sealed(tmp_path / one.id / "run.json", header)
     (found,) = from_runs(suite, gather([tmp_path]))
     assert found.remarks == ("run with another version of the learner's code than the one here",)
     # Each seed of a generated stream has data of its own, also where a row runs on a part of it.
@@ -661,7 +679,7 @@ def test_first_weights_are_named_the_same_from_any_folder(
 
 def test_a_curve_of_one_point_is_seen_and_bands_of_accuracies_stay_within_100() -> None:
     one = mean_lines([("GDumb", [(np.array([60.0]), np.array([0.2]))])])
-    assert one[0]["mode"] == "lines+markers"
+    assert one[0]["mode"] == "markers"
     run = SimpleNamespace(path="")
     with pytest.MonkeyPatch.context() as patch:
         matrices = iter([np.array([[1.0, np.nan], [1.0, 1.0]]),

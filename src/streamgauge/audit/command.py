@@ -65,12 +65,12 @@ def run_audit(
 def _print(
     result: Audit, gates: Sequence[tuple[str, bool]], page: Path | None, console: Any
 ) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from streamgauge.audit.terminal import render
+    from streamgauge.pages.screen import SafeConsole
 
-    screen = console or Console()
+    screen = console or SafeConsole()
     screen.print(render(result))
     for condition, failed in gates:
         outcome = "holds: the gate fails" if failed else "does not hold"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,14 @@ from streamgauge.pages.figures import (
     line,
     markers,
     part_of_bar,
+    shift_axis,
     vertical,
 )
 
 SHOWN_EXPERTS = 6
+ADVANTAGE_LINE = "advantage of past labels"
+# Levels that stand for no model.
+GREY = ("best constant so far", "majority so far", "class frequencies", "added by the placebo")
 PARTS = "Parts are too short for intervals of their own; the intervals above are for the whole log."
 
 
@@ -61,7 +65,7 @@ def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
     }  # fmt: skip
     for title, content in sections.items():
         blocks.append(Section(title, [block for block in content if block is not None]))
-    return Page("Streamgauge audit", f"Audit of {audit.name}", blocks)
+    return Page("Streamgauge audit", f"Audit of {audit.name}", blocks, grey=GREY)
 
 
 def _table(table: Table) -> PageTable:
@@ -94,8 +98,8 @@ def _bits(found: Explanation, permuted: Explanation | None) -> Figure:
         ),
     ]
     traces = [
-        part_of_bar(name, row, f.value, f.low, f.high, colour, "bits")
-        for colour, (name, row, f) in enumerate(rows)
+        part_of_bar(name, row, f.value, f.low, f.high, "bits")
+        for name, row, f in rows
         if f is not None and f.value == f.value
     ]
     return figure(
@@ -120,8 +124,8 @@ def _bits_over_time(found: Explanation) -> Figure:
         "Bits over the stream",
         f"Bits per sample in consecutive parts. {PARTS}",
         [
-            line(name, curves["position"], curves[key], colour, scale=1)
-            for colour, (key, name) in enumerate(names.items())
+            line(name, curves["position"], curves[key], scale=1)
+            for key, name in names.items()
             if key in curves and np.isfinite(curves[key]).any()
         ],
         "samples",
@@ -132,10 +136,10 @@ def _bits_over_time(found: Explanation) -> Figure:
 def _weights(audit: Audit, found: Explanation) -> Figure:
     position, experts = found.over_time["position"], carriers(audit)
     shown, rest = experts[:SHOWN_EXPERTS], experts[SHOWN_EXPERTS:]
-    traces = [layer(e.name, position, e.weights, n) for n, e in enumerate(shown)]
+    traces = [layer(e.name, position, e.weights) for e in shown]
     if rest:
         others = sum(e.weights for e in rest)
-        traces.append(layer(f"{len(rest)} others", position, others, len(shown)))
+        traces.append(layer(f"{len(rest)} others", position, others))
     return figure(
         "Which label history predicts",
         "Weights of the forecasters in the mixture: which of them predicted best so far. Weights "
@@ -147,23 +151,22 @@ def _weights(audit: Audit, found: Explanation) -> Figure:
     )
 
 
-def _shifts(shifts: Any) -> list[float]:
-    """A logarithmic axis has no 0: the next sample is drawn at 0.5, left of shift 1."""
-    return [float(s) if s > 0 else 0.5 for s in shifts]
+def log_shifts(shifts: Iterable[float]) -> Any:
+    """Positions on the axis of shifts, which is logarithmic with a true 0, the next sample."""
+    return shift_axis(shifts)[0]
 
 
 def _axis(audit: Audit) -> str:
-    seconds = audit.choice.unit == "seconds"
-    return f"shift ({'seconds' if seconds else 'samples'}; 0.5 stands for 0, the next sample)"
+    return f"shift, in {'seconds' if audit.choice.unit == 'seconds' else 'samples'}"
 
 
 def _excess(audit: Audit) -> Figure:
     choice = audit.choice
-    x = _shifts(choice.shifts)
+    x, axis = shift_axis(choice.shifts)
     traces = [
-        band(x, np.minimum(choice.excess, choice.upper), choice.upper, "95 % upper bound", 0,
-             legend=True),
-        line("advantage of past labels", x, choice.excess, 0, width=3),
+        band(x, np.minimum(choice.excess, choice.upper), choice.upper, "95 % upper bound",
+             key=ADVANTAGE_LINE, legend=True),
+        line(ADVANTAGE_LINE, x, choice.excess, markers=True, width=3),
     ]  # fmt: skip
     caption = (
         "How much more often the best blind classifier is right than the best constant. The "
@@ -177,20 +180,21 @@ def _excess(audit: Audit) -> Figure:
         traces,
         _axis(audit),
         "points",
-        x_axis={"type": "log"},
+        x_axis=axis,
+        meta={"shifts": True},
         shapes=[
             horizontal(100 * choice.tolerance),
-            *([vertical(choice.shift)] if choice.shift else []),
+            *([vertical(float(log_shifts([choice.shift])[0]))] if choice.shift else []),
         ],
     )
 
 
 def _by_shift(audit: Audit) -> Figure:
     choice = audit.choice
-    x = _shifts(choice.shifts)
+    x, axis = shift_axis(choice.shifts)
     traces = [
-        line("best constant so far", x, choice.constant, 1, dash="dash"),
-        line("best blind classifier", x, choice.accuracy, 0, width=3),
+        line("best constant so far", x, choice.constant, markers=True),
+        line("best blind classifier", x, choice.accuracy, markers=True, width=3),
     ]
     if audit.futures and choice.unit == "samples":
         levels = [(float(f.shift), f.accuracy) for f in audit.futures]
@@ -198,15 +202,16 @@ def _by_shift(audit: Audit) -> Figure:
             levels.insert(0, (0.0, audit.online))
         halves = [100 * (level.high - level.value) for _, level in levels]
         values = [100 * level.value for _, level in levels]
-        traces.append(markers("the model", _shifts(s for s, _ in levels), values, halves, 2))
+        traces.append(markers("the model", log_shifts(s for s, _ in levels), values, halves))
     return figure(
         "Accuracy by shift",
         "Whiskers of the model are 95 % intervals; that of the advantage of the blind classifier "
         "is in the figure above.",
         traces,
         _axis(audit),
-        x_axis={"type": "log"},
-        shapes=[vertical(choice.shift)] if choice.shift else [],
+        x_axis=axis,
+        meta={"shifts": True},
+        shapes=[vertical(float(log_shifts([choice.shift])[0]))] if choice.shift else [],
     )
 
 
@@ -220,8 +225,8 @@ def _over_time(audit: Audit) -> Figure | None:
         "Accuracy over the stream",
         f"Each point is one hundredth of the scored part. {PARTS}",
         [
-            line(name, curves["position"], curves[key], colour)
-            for colour, (key, name) in enumerate(names.items())
+            line(name, curves["position"], curves[key])
+            for key, name in names.items()
             if key in curves
         ],
         "samples",

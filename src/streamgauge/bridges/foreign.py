@@ -167,9 +167,9 @@ def explained(method: Callable[..., T]) -> Callable[..., T]:
         except StreamgaugeError:
             raise
         except Exception as error:
-            name = f"{type(self).__name__} of {self.library}"
+            name, verb = f"{type(self).__name__} of {self.library}", method.__name__
             raise StreamgaugeError(
-                f"{name} cannot {method.__name__}: {first_line(error)}"
+                f"{name} cannot {verb.replace('_', ' ')}: {first_line(error)}"
             ) from error
 
     return call

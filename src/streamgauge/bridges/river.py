@@ -59,21 +59,17 @@ class Learner(ForeignLearner):
 
     @explained
     def predict(self, x: torch.Tensor) -> Floats:
-        rows, classes = rows_of(x), self.spec.classes
+        rows = rows_of(x)
         if self._batched:
             return self._predict_many(rows)
-        ask, scores, answers = self._ask, [], []
-        blank, names = [-inf] * classes, self._names
-        for row in rows.tolist():
-            probability, answer = ask(dict(zip(names, row, strict=True)))
-            score = blank.copy()
-            for label, p in probability.items():
-                score[label] = log(p) if p > 0 else -inf if p == p else nan
-            if answer is None or max(score) == -inf:
-                score = [0.0] * classes  # it abstains
-            scores.append(score)
-            answers.append(int(answer or 0))
-        return let_win(np.array(scores, np.float32), np.array(answers))
+        answers = _Answering(self._ask, self.spec.classes)
+        for row in self._inputs(rows):
+            answers.add(row)
+        return answers.scores()
+
+    def _inputs(self, rows: Any) -> Iterator[dict[str, Any]]:
+        names = self._names
+        return (dict(zip(names, row, strict=True)) for row in rows.tolist())
 
     @explained
     def learn(self, batch: Batch, predicted: Any) -> None:
@@ -83,9 +79,20 @@ class Learner(ForeignLearner):
         if self._batched:
             self.model.learn_many(*_frame(self._names, rows, list(map(self._label, labels))))
             return
-        learn, names, label = self.model.learn_one, self._names, self._label
-        for row, y in zip(rows.tolist(), labels.tolist(), strict=True):
-            learn(dict(zip(names, row, strict=True)), label(y))
+        learn, label = self.model.learn_one, self._label
+        for x, y in zip(self._inputs(rows), labels.tolist(), strict=True):
+            learn(x, label(y))
+
+    @explained
+    def answer_and_learn(self, x: Any, labels: Any) -> tuple[Floats, float]:
+        learn, label, clock, learning = self.model.learn_one, self._label, time.perf_counter, 0.0
+        answers = _Answering(self._ask, self.spec.classes)
+        for row, y in zip(self._inputs(x.reshape(len(x), -1)), labels.tolist(), strict=True):
+            answers.add(row)
+            began = clock()
+            learn(row, label(y))
+            learning += clock() - began
+        return answers.scores(), learning
 
     def saved(self) -> Any:
         return self.model, self._batched
@@ -108,6 +115,29 @@ class Learner(ForeignLearner):
         first = [int(n) if n.isdigit() else int(n == "True") for n in columns]
         answer = np.array(first)[np.array(list(columns.values())).argmax(axis=0)]
         return log_scores(probability, answer)
+
+
+class _Answering:
+    """Asks a model for one input after the other. What it answers is used at once: a model may
+    change the dictionary that it gave."""
+
+    def __init__(self, ask: Any, classes: int) -> None:
+        self._ask, self._blank = ask, [-inf] * classes
+        self._scores: list[list[float]] = []
+        self._answers: list[int] = []
+
+    def add(self, x: dict[str, Any]) -> None:
+        probability, answer = self._ask(x)
+        score = self._blank.copy()
+        for label, p in probability.items():
+            score[label] = log(p) if p > 0 else -inf if p == p else nan
+        if answer is None or max(score) == -inf:
+            score = [0.0] * len(score)  # it abstains
+        self._scores.append(score)
+        self._answers.append(int(answer or 0))
+
+    def scores(self) -> Floats:
+        return let_win(np.array(self._scores, np.float32), np.array(self._answers))
 
 
 def feature_names(width: int) -> list[str]:

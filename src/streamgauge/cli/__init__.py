@@ -1,32 +1,37 @@
 """The command `streamgauge`. Each command is a thin shell around a function of the library.
 
 Exit codes: 0 success; 1 the answer is no (a check failed, two runs differ, a gate is shut);
-2 the input is wrong, explained in one sentence; 3 a user's code or Streamgauge itself failed;
-130 interrupted.
+2 the input is wrong or a file cannot be written, explained in one sentence; 3 a user's code or
+Streamgauge itself failed; 130 interrupted; 141 nobody reads the output.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from streamgauge.cli.audits import audit
+from streamgauge.cli.comparing import compare, power
 from streamgauge.cli.data import data, drift
 from streamgauge.cli.exports import export
 from streamgauge.cli.help import build
 from streamgauge.cli.live import live
 from streamgauge.cli.methods import check, cost, list_, pretrain
 from streamgauge.cli.options import no_settings
-from streamgauge.cli.runs import diff, report, resume, run, score
+from streamgauge.cli.runs import diff, report, resume, run, score, verify
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
 from streamgauge.errors import StreamgaugeError, packages_for
+from streamgauge.pages.screen import Screen
 from streamgauge.versions import VERSION
 
 app = typer.Typer(
@@ -48,8 +53,11 @@ for command in (
     resume,
     score,
     report,
+    compare,
+    power,
     export,
     diff,
+    verify,
     drift,
 ):
     app.command()(command)
@@ -62,7 +70,10 @@ app.add_typer(suite, name="suite")
 # `--er.lr 0.1` and `--er.lr=0.1`: a setting by its dotted name.
 _DOTTED = re.compile(r"--([A-Za-z_][\w@-]*)((?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 
-FAILED, INTERRUPTED = 3, 130  # exit codes
+FAILED, INTERRUPTED, BROKEN_PIPE = 3, 130, 141  # exit codes
+# Errors of disks and of limits, which no code can avoid.
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE,
+                   errno.EFBIG, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}  # fmt: skip
 RESUMABLE = {"demo", "run", "realtime", "resume", "suite", "tune"}  # commands
 SHORT_SETTINGS = {"check", "live", "run", "tune"}  # commands where --lr is the learner's
 CHECK_SETTINGS = {
@@ -80,7 +91,39 @@ CHECK_SETTINGS = {
 
 
 def main() -> None:
-    """Entry point: errors a user can mend become one sentence and exit code 2."""
+    """Entry point. All text goes through a `Screen`; exit code 0 means that all of it was
+    written."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Screen(before[0]), Screen(before[1])
+    try:
+        code = _run_command()
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, as with `| head`
+        code = BROKEN_PIPE
+    except StreamgaugeError as error:  # of the output itself
+        with suppress(StreamgaugeError, BrokenPipeError):
+            _complain(str(error))
+        code = 2
+    finally:
+        sys.stdout, sys.stderr = before
+    if code == BROKEN_PIPE or not _flushed():
+        # Python would try again to write what is left, and fail with code 120.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _flushed() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _run_command() -> int:
+    """Run the command; errors a user can mend become one sentence and exit code 2."""
+    words: list[str] = []
     try:
         words, settings = split_settings(sys.argv[1:])
         command = build(app)
@@ -95,19 +138,25 @@ def main() -> None:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except SystemExit as stop:  # in a learner's code; Typer's own ends the command
+        if not _explain_user_failure(stop):
+            raise
+        code = FAILED
+    except BrokenPipeError:
+        raise
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the
         # parser with a sentence of their own.
         sentence = getattr(error, "format_message", None)
         if sentence is not None:
-            _complain(sentence() + _options_of(error))
+            _complain(f"{sentence().rstrip('.')}.{_options_of(error)}")
+            code = 2
         else:
-            _explain_failure(error)
-        code = FAILED if sentence is None else 2
+            code = _explain_failure(error)
     if code == INTERRUPTED:  # whichever way: newer versions of Typer return it
         hint = " What was checkpointed is safe: run the same command to go on."
         _complain("Interrupted." + (hint if {*words[:1]} & RESUMABLE else ""))
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _complain(sentence: str) -> None:
@@ -169,20 +218,39 @@ def _options_of(error: Any) -> str:
     return f" The options of `{error.ctx.command_path}` are {', '.join(names)}."
 
 
-def _explain_failure(error: Exception) -> None:
-    """One sentence where a user's code failed; the whole traceback where ours did."""
+def _explain_failure(error: Exception) -> int:
+    """One sentence where a user's code or the machine failed; the whole traceback where ours did.
+    Gives the exit code."""
+    if _explain_user_failure(error):
+        return FAILED
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        at = f"{error.filename}: " if error.filename else ""
+        _complain(
+            f"{at}{error.strerror}. What was checkpointed is kept: run the same command to go on "
+            "when this is mended."
+        )
+        return 2
+    if isinstance(error, MemoryError):
+        _complain("There is not enough memory for this. What was checkpointed is kept.")
+        return FAILED
+    traceback.print_exception(error)
+    _complain("The error above is one of Streamgauge itself: please report it with the command.")
+    return FAILED
+
+
+def _explain_user_failure(error: BaseException) -> bool:
+    """Whether a user's code failed; if so, one sentence says where."""
     package = str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
     installed = (package, sys.prefix, sys.base_prefix, "<")
     called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
-    if called:
-        at = called[-1]
-        why = f"{type(error).__name__}: {error}"
-        _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
-        return
-    traceback.print_exception(error)
-    _complain("The error above is one of Streamgauge itself: please report it with the command.")
+    if not called:
+        return False
+    at = called[-1]
+    why = f"{type(error).__name__}: {error}"
+    _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
+    return True
 
 
 @app.callback(invoke_without_command=True)

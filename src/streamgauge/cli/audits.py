@@ -12,8 +12,10 @@ import typer
 from streamgauge.cli.options import (
     Address,
     AsJson,
+    Code,
     Cpus,
     On,
+    Trust,
     cluster_of,
     column_option,
     expand_options,
@@ -100,6 +102,8 @@ class AuditOptions:
             "results.",
         ),
     ] = False
+    code: Code = None
+    trust: Trust = False
     sort: Annotated[bool, typer.Option(help="Sort the rows by time before the audit.")] = False
     fail_if: Annotated[
         list[str] | None,
@@ -151,8 +155,10 @@ def audit(
             "features": options.features or (),
             "shifts": None if options.shifts is None else options.shifts.split(","),
             "fail_if": options.fail_if or (),
-            "placebo": _placebo(log, quiet=as_json) if options.placebo else None,
         }
+        code, trust = given.pop("code"), given.pop("trust")
+        allowed = trust or tuple(code or ())
+        given["placebo"] = _placebo(log, allowed, quiet=as_json) if options.placebo else None
         if (margin := given.pop("margin")) is not None:
             given["tolerance"] = margin
             typer.echo("--margin is now --tolerance; it is removed in version 0.4.", err=True)
@@ -160,9 +166,9 @@ def audit(
     raise typer.Exit(code)
 
 
-def _placebo(folder: Path, quiet: bool) -> Path:
+def _placebo(folder: Path, trust: bool | tuple[str, ...], quiet: bool) -> Path:
     """The folder of the same run with permuted inputs, made where it is missing."""
-    from streamgauge.report.terminal import Watcher
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.runner import placebo
 
     if not (folder / "run.json").exists():
@@ -171,4 +177,4 @@ def _placebo(folder: Path, quiet: bool) -> Path:
             "is none."
         )
     with Watcher(quiet=quiet) as watcher:
-        return placebo(folder, watch=watcher.watch_run, log=watcher.say).path
+        return placebo(folder, watch=watcher.watch_run, log=watcher.say, trust=trust).path

@@ -76,6 +76,10 @@ class ClassesOptions:
     calendar: Annotated[
         bool, typer.Option("--calendar", help="Write time of day, week and year with the labels.")
     ] = False
+    years: Annotated[
+        str | None,
+        typer.Option(help="Use only points of these years, such as 2004-2014, as CLOC does."),
+    ] = None
     threads: Annotated[int | None, typer.Option(help="Number of CPU threads [all].")] = None
 
 

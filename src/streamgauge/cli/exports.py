@@ -15,7 +15,7 @@ from streamgauge.errors import StreamgaugeError
 if TYPE_CHECKING:
     from streamgauge.exchange import LiveLog
     from streamgauge.record import Run
-    from streamgauge.report.terminal import Watcher
+    from streamgauge.report.watching import Watcher
 
 Window = Annotated[int, typer.Option(help="Samples per point of windowed accuracy.")]
 

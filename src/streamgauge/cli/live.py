@@ -34,6 +34,19 @@ def live(
     port: Annotated[
         int | None, typer.Option(help="Serve HTTP on this loopback port; 0: any free port.")
     ] = None,
+    host: Annotated[str, typer.Option(help="Address to serve HTTP on.")] = "127.0.0.1",
+    anywhere: Annotated[
+        bool,
+        typer.Option("--anywhere", help="Let other machines in; needs --host and --token-file."),
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that every HTTP request must carry."),
+    ] = None,
+    max_rate: Annotated[
+        float | None,
+        typer.Option(help="HTTP requests answered per second [all; 1000 with --anywhere]."),
+    ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="Serve JSON lines on stdin and stdout.")
     ] = False,
@@ -101,7 +114,9 @@ def live(
         spec = Spec(coerce(shape, tuple[int, ...], "--shape"), classes)
         kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
         how = coerce(scale, Literal["none", "online"], "--scale")
-        run = serve(spec, recipe, port=port, batch=batch, inputs=kind, scale=how,
+        access: dict[str, Any] = {"host": host, "anywhere": anywhere, "max_rate": max_rate,
+                  "token": _token(token_file)}  # fmt: skip
+        run = serve(spec, recipe, port=port, **access, batch=batch, inputs=kind, scale=how,
                     trust_pickle=trust_pickle, **options)  # fmt: skip
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
         return
@@ -118,3 +133,14 @@ def live(
         raise StreamgaugeError("Give a rate (--rate 500), or ask for one (--find-rate).")
     run = run_live(built, recipe, rate, seconds=seconds, origin=stream, **options)
     print(summary_text(run))
+
+
+def _token(file: Path | None) -> str | None:
+    """A token from a file, since other users can see the words of a command."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise StreamgaugeError(f"The token in {file} cannot be read: {reason}.") from None

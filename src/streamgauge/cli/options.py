@@ -45,6 +45,16 @@ TrustPickle = Annotated[
         help="Resume models of other libraries, whose states are pickles that can execute code.",
     ),
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Execute any code that a folder names: FILE.py or a module.")
+]
+Code = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="FILE.py of a learner or a stream that may be executed where a folder names it; may "
+        "be given several times."
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the run folders.")]
 
 

@@ -16,6 +16,7 @@ from streamgauge.settings import CHECKPOINT, RUNS
 
 if TYPE_CHECKING:
     from streamgauge.record import Run
+    from streamgauge.running.plan import PlannedRun
 
 
 @shared.expand_options
@@ -76,6 +77,8 @@ def run(
     log_out: Annotated[
         str | None, typer.Option(help="Folder for --log-to, or a tracking URI of MLflow.")
     ] = None,
+    code: shared.Code = None,
+    trust: shared.Trust = False,
     force: Annotated[
         bool,
         typer.Option(
@@ -113,9 +116,8 @@ def run(
     In TOML:  stream = "albums", learners = ["er"], seeds = 3, speed = "fast", and tables [stream]
     (with the stream's name as `name`), [protocol], [er] with their settings.
     """
-    from streamgauge.running.executors import torchrun
-    from streamgauge.running.plan import Experiment
-    from streamgauge.running.runner import run_all
+    from streamgauge.running.executors import dispatch, torchrun
+    from streamgauge.running.plan import Experiment, plan
 
     given = _read_toml(file) if file else {}
     settings = shared.learner_settings(
@@ -127,7 +129,8 @@ def run(
 
         given |= {"stream": stream} if stream else {}
         given["settings"] = {**given.get("settings", {}), **settings}
-        given = into({**given, "learners": learner or given.get("learners", ())}, tuned)
+        given |= {"learners": learner or given.get("learners", ())}
+        given = into(given, tuned, trust or tuple(code or ()))
         learner = given["learners"]
     folder = out or Path(given.pop("out", RUNS))
     chosen = {
@@ -145,16 +148,17 @@ def run(
         raise StreamgaugeError("Name a stream: --stream NAME (see `streamgauge list streams`).")
     experiment = Experiment(**given | {"learners": tuple(given.get("learners", ()))})
     from streamgauge.report.compute import charged
-    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.report.terminal import leaderboard_text
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.profile import Profile
 
     profiled = Profile() if profile else None
     live = LiveLogs(log_to, log_out, options.on)
     with Watcher(quiet=as_json or not torchrun.first()) as watcher:
         execution = options.execution(log=watcher.say, profile=profiled, force=force)
-        runs, failed = _collect(
-            run_all(experiment, out=folder, watch=live.watch(watcher), execution=execution)
-        )
+        planned = plan(experiment, folder)
+        watcher.expect(planned)
+        runs, failed = _collect(dispatch.execute(planned, execution, folder, live.watch(watcher)))
     if not torchrun.first():
         return
     live.close()
@@ -176,11 +180,13 @@ def run(
     _raise(failed)
 
 
-def _collect(runs: Iterator[Run]) -> tuple[list[Run], StreamgaugeError | None]:
+def _collect(
+    runs: Iterator[tuple[PlannedRun, Run]],
+) -> tuple[list[Run], StreamgaugeError | None]:
     """All runs that ended, and the error of those that failed."""
     ended: list[Run] = []
     try:
-        ended.extend(runs)
+        ended.extend(run for _, run in runs)
     except StreamgaugeError as error:
         return ended, error
     return ended, None
@@ -194,6 +200,12 @@ def _raise(error: StreamgaugeError | None) -> None:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     """An experiment file: stream, learners, seeds, speed, ..., and tables of settings."""
+    from streamgauge.tables.read import table_format
+
+    if file.is_dir() or table_format(file) is not None:
+        raise StreamgaugeError(
+            f"{file} is data, not a TOML file with an experiment: stream it with --stream {file}."
+        )
     try:
         tables = tomllib.loads(file.read_text())
     except OSError as error:
@@ -239,8 +251,13 @@ def resume(
     workers: shared.ReadAhead = None,
     checkpoint: shared.Checkpoint = CHECKPOINT,
     trust_pickle: shared.TrustPickle = False,
+    code: shared.Code = None,
+    trust: shared.Trust = False,
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
+
+    A run folder may name a file with code, as that of a learner of your own. It is executed only if
+    --code names the same file, or with --trust.
 
     Models of other libraries save themselves as pickles, and reading a pickle can execute any code:
     their runs go on with --trust-pickle, and start again without it.
@@ -248,8 +265,11 @@ def resume(
     Example:
 
         streamgauge resume runs/
+
+        streamgauge resume runs/ --code my_file.py
     """
-    from streamgauge.report.terminal import Watcher, leaderboard_text
+    from streamgauge.report.terminal import leaderboard_text
+    from streamgauge.report.watching import Watcher
     from streamgauge.running.runner import resume as resume_runs
 
     with Watcher() as watcher:
@@ -262,6 +282,7 @@ def resume(
             workers=workers,
             checkpoint=checkpoint,
             trust_pickle=trust_pickle,
+            trust=trust or tuple(code or ()),
         )
     print(leaderboard_text(runs))
 
@@ -291,6 +312,7 @@ def score(
         streamgauge score matrix.csv --classes 5,5,5,5
     """
     from streamgauge.record import find_runs
+    from streamgauge.record.run import save_results
 
     if any(path.is_file() for path in folders):
         score_files(folders, options, as_json)
@@ -300,6 +322,7 @@ def score(
     runs = find_runs(list(folders))
     if as_json:
         shared.print_json({"runs": [scored(run) for run in runs]})
+        save_results(runs)
         return
     from streamgauge.report.terminal import scores_text
 
@@ -318,7 +341,7 @@ def scored(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "done": run.done,
         "unlabelled": run.unlabelled,
-        "scores": score_log(run),
+        "scores": run.result("score", lambda: score_log(run)),
     }
 
 
@@ -342,6 +365,32 @@ def report(
     if text := compute_text(boards):
         print(f"{text}\n")
     print(f"Report: {path}")
+
+
+def verify(folders: shared.RunFolders, as_json: shared.AsJson = False) -> None:
+    """Check every file of stored runs against its checksum.
+
+    Exit code 0 if all files are as they were written, 1 otherwise.
+
+    Example:
+
+        streamgauge verify runs/
+    """
+    from streamgauge.record.verify import verify as verify_folders
+
+    found = list(verify_folders(list(folders)))
+    problems = [problem for one in found for problem in one.problems]
+    unchecked = [one for one in found if one.unchecked]
+    if as_json:
+        shared.print_json({"runs": [vars(one) for one in found]})
+    else:
+        for problem in problems:
+            print(problem)
+        for one in unchecked:
+            print(f"{one.path} is of an older version and has no checksums of all its files.")
+        files, damaged = sum(one.files for one in found), sum(bool(one.problems) for one in found)
+        print(f"{files:,} files of {len(found):,} runs checked; {damaged:,} runs are damaged.")
+    raise typer.Exit(1 if problems else 0)
 
 
 def diff(

@@ -242,7 +242,7 @@ def run(
 
         streamgauge suite run survey-cifar100 --on ray --gpus 0.25 --out /shared/runs
     """
-    from streamgauge.report.terminal import Watcher
+    from streamgauge.report.watching import Watcher
     from streamgauge.suites.running import parse_seeds
     from streamgauge.suites.running import run as run_suite
     from streamgauge.suites.text import table_text

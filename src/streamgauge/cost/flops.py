@@ -97,6 +97,12 @@ class Meter:
         self._own = 0.0  # FLOPs of the current job without its parts
         self._apart = 0.0  # FLOPs of its parts
 
+    @property
+    def finds_nothing(self) -> bool:
+        """Whether jobs were counted and have nothing that can be: their FLOPs are unknown."""
+        counted = self._nothing or any(self.known.values()) or self._uses_torch()
+        return bool(self.known) and not counted
+
     def job(self, kind: str, *shape: Any) -> Meter:
         work = None if self._work is None else self._work()
         self._key = f"{kind}{shape}{'' if work is None else work}"
@@ -124,7 +130,7 @@ class Meter:
                 own = self._own if self.total is None else self.total(self._own)
                 self._store(self._key, own)
         self.flops = self.known.get(self._key, float("nan")) + self._apart
-        if not self.flops and not (self._nothing or any(self.known.values()) or self._uses_torch()):
+        if not self.flops and self.finds_nothing:
             self.flops = float("nan")
 
     def _resume(self) -> None:

@@ -153,7 +153,8 @@ def find_drift(
     class frequencies. `gap` is the least distance in samples between training and test samples, by
     default the correlation length of the labels. The stream is cut into `periods` periods of
     equally many samples, by default ten if it is long enough. `shown` (from 1) is the period whose
-    model is plotted, by default the middle one. `chance` is the rate of false alarms.
+    model is plotted, by default the one whose advantage is nearest to the mean of all. `chance` is
+    the rate of false alarms.
 
     >>> rng = np.random.default_rng(0)
     >>> still = rng.integers(0, 5, 4000)
@@ -196,7 +197,7 @@ def find_drift(
         scores = scores_blind(codes, training_sets, plan.test, classes)
     else:
         scores = scores_with_inputs(codes, training_sets, plan.test, reader, seed)
-    plotted = plan.periods // 2 if shown is None else shown - 1
+    plotted = None if shown is None else shown - 1
     results = _from_scores(plan, scores, plotted, permutations, seed)
     if time is not None:
         times = np.asarray(time)
@@ -227,7 +228,7 @@ def _reader(x: NDArray[Any] | InputReader | None, count: int) -> InputReader | N
 
 
 def _from_scores(
-    plan: Layout, scores: NDArray[np.float32], plotted: int, permutations: int, seed: int
+    plan: Layout, scores: NDArray[np.float32], plotted: int | None, permutations: int, seed: int
 ) -> dict[str, Any]:
     """The fields of a `Drift` that follow from the scores `[models, tests]`."""
     blocks = len(plan.period)
@@ -246,6 +247,9 @@ def _from_scores(
     # The tolerance counts permutations that are equal up to rounding.
     reached = int(np.sum(permuted >= advantage - 1e-12))
     own = float(local[plan.period, block_index].mean())
+    if plotted is None:  # the period that shows best what holds on average
+        each = np.bincount(plan.period, block_advantages) / np.bincount(plan.period)
+        plotted = int(np.argmin(np.abs(each - advantage)))
     bins = np.array_split(block_index, max(2, min(40, blocks // 5)))
     positions = np.array([plan.test[np.isin(plan.block, bin_blocks)].mean() for bin_blocks in bins])
     spans = [(int(a), int(b) - 1) for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from streamgauge.drift.compare import Drift
 from streamgauge.pages import Figure, Page, Text, shaded_table
-from streamgauge.pages.figures import band, figure, line, shaded
+from streamgauge.pages.figures import band, figure, horizontal, line, shaded
 
 # Smaller numbers are counters of samples, larger ones seconds since 1970.
 _FIRST_DATE = 100_000_000
@@ -23,9 +25,11 @@ def drift_page(drift: Drift) -> Page:
             drift.words,
             Text(method_text(drift)),
             *(Text(note) for note in drift.notes),
+            _by_distance(drift),
             _over_time(drift),
             shaded_table(
-                "Accuracy in %, of every period's model in every period",
+                "Accuracy in %, of every period's model in every period, shaded from the lowest to "
+                "the highest",
                 ["learnt in period", *(f"in {n}" for n in periods)],
                 _period_names(drift),
                 drift.matrix.tolist(),
@@ -50,6 +54,25 @@ def method_text(drift: Drift) -> str:
     )
 
 
+def _by_distance(drift: Drift) -> Figure:
+    """What the result is about: how much better a model is near its period than far from it."""
+    periods = drift.periods
+    advantage = (drift.matrix - drift.matrix.mean(axis=0)) * periods / (periods - 1)
+    apart = np.abs(np.subtract.outer(np.arange(periods), np.arange(periods)))
+    means = [float(advantage[apart == distance].mean()) for distance in range(periods)]
+    return figure(
+        "Advantage of a model by distance from its period",
+        "How much more accurate a model of one period is than the models of the others, mean over "
+        "all models: at 0 in its own period, as in the result above; at 1 in the periods next to "
+        "it. Without drift, the line stays near 0.",
+        [line("advantage", range(periods), means, markers=True)],
+        "distance, in periods",
+        "points",
+        from_zero=False,
+        shapes=[horizontal(0)],
+    )
+
+
 def _over_time(drift: Drift) -> Figure:
     x: list[Any] = drift.position.round().astype(int).tolist()
     first, last = drift.spans[drift.shown - 1]
@@ -60,18 +83,18 @@ def _over_time(drift: Drift) -> Figure:
         first, last = drift.span_times[drift.shown - 1]
         ends = (_date(first), _date(last))
     traces = []
-    for colour, name, curve in (
-        (1, f"model of period {drift.shown}", drift.local),
-        (0, "model of the whole range", drift.full),
+    for name, curve in (
+        (f"model of period {drift.shown}", drift.local),
+        ("model of the whole range", drift.full),
     ):
-        traces.append(band(x, curve.low, curve.high, name, colour))
-        traces.append(line(name, x, curve.accuracy, colour, markers=True))
+        traces.append(band(x, curve.low, curve.high, name))
+        traces.append(line(name, x, curve.accuracy, markers=True))
     return figure(
         "Accuracy over time",
-        f"Shaded is the period that one of the models learnt from ({drift.shown} of "
+        f"One example: shaded is the period that one of the models learnt from ({drift.shown} of "
         f"{drift.periods}); the other learnt from as many samples of all periods. Bands are 95 % "
-        "intervals. Where there is drift, the accuracy of the first model falls outside its "
-        "period.",
+        "intervals. One period may look different from what holds on average: the result above is "
+        "over all periods.",
         traces,
         "time" if dated else "position in the stream, samples",
         shapes=[shaded(*ends)],

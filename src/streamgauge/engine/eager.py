@@ -80,18 +80,27 @@ def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
     """The learner's scores, as a tensor also where they come as a NumPy array; refused unless there
     is one for each class that may come."""
     scores = learner.predict(x)
-    if isinstance(scores, np.ndarray):
-        scores = torch.from_numpy(scores).to(x.device)
     wanted = (len(x), classes)
+    if isinstance(scores, np.ndarray):
+        if scores.dtype.kind not in "fiub":
+            raise StreamgaugeError(
+                f"predict must return numbers, a score per class in an array of shape {wanted}, not"
+                f" an array of type {scores.dtype}."
+            )
+        scores = torch.from_numpy(scores).to(x.device)
     if not hasattr(scores, "shape"):
         raise StreamgaugeError(
             f"predict must return a tensor or array of scores of shape {wanted}, one column per"
             f" class, not {scores if scores is None else 'a ' + type(scores).__name__}."
         )
     if tuple(scores.shape) != wanted:
+        one_hot = f" Class numbers become scores by torch.eye({classes})[numbers]."
         raise StreamgaugeError(
             f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
+            + one_hot * (tuple(scores.shape) == wanted[:1])
         )
+    if scores.is_complex():
+        raise StreamgaugeError("predict must return real numbers as scores, not complex ones.")
     return scores
 
 

@@ -55,6 +55,10 @@ class LearnerAdapter:
         self.cycle: Callable[[int], int] = optional("cycle", lambda batch: 1)
         # Execution
         self.eager: str = optional("eager", NOT_RECORDABLE)
+        # Turns
+        self.answer_and_learn: Callable[..., tuple[Any, float]] | None = optional(
+            "answer_and_learn"
+        )
         # Evaluation
         self.prepare: Callable[[], None] | None = optional("prepare")
         self.prepare_test: Callable[[], None] = optional("prepare_test", lambda: None)
@@ -87,6 +91,13 @@ class LearnerAdapter:
         if module.startswith("streamgauge.bridges."):
             return False
         return bool(module) or _has_torch(getattr(self.learner, "__dict__", {}))
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether `answer_and_learn` does what `predict` and `learn` do: not where these were
+        replaced, as by the standardisation of inputs."""
+        replaced = {"predict", "learn"} & getattr(self.learner, "__dict__", {}).keys()
+        return self.answer_and_learn is not None and not replaced
 
     def replace_method(self, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace one method of this learner object by `wrap(method)`, if it has the method. The

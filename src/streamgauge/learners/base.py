@@ -108,6 +108,17 @@ class Cost(Protocol):
         measures whole cycles. Default: 1."""
 
 
+class Turns(Protocol):
+    """Optional: many steps of one sample in one call, for bridges to models that take one sample
+    per call, where the loop would cost more than the model."""
+
+    def answer_and_learn(
+        self, x: NDArray[Any], labels: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], float]:
+        """Answer a sample, then learn it, then the next: as `predict` and `learn` in turn. Returns
+        the scores [B, C] and the seconds of learning. The learner logs no scalars."""
+
+
 class Execution(Protocol):
     """Optional, for networks (`network.py`): how an engine may run the learner's steps."""
 

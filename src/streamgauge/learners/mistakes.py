@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import isroutine
+from inspect import isroutine, signature
 from typing import Any
 
 from streamgauge.errors import StreamgaugeError
@@ -14,6 +14,16 @@ _CLASS = (
 )
 
 
+# What the loop gives to the methods of a learner, after `self`.
+_PARAMETERS = {
+    "__init__": ("spec", "source", "seed", "device"),
+    "predict": ("x",),
+    "learn": ("batch", "predicted"),
+    "state_dict": (),
+    "load_state_dict": ("state",),
+}
+
+
 def refuse_no_learner(what: Any) -> None:
     """Nothing for a class with the four methods of a learner; else an error that says what to
     write."""
@@ -22,6 +32,33 @@ def refuse_no_learner(what: Any) -> None:
     missing = [method for method in METHODS if not hasattr(what, method)]
     if missing:
         raise StreamgaugeError(_of_class(what, missing))
+    for method, parameters in _PARAMETERS.items():
+        _refuse_parameters(what, method, parameters)
+
+
+def _refuse_parameters(kind: type, method: str, given: tuple[str, ...]) -> None:
+    """An error if a method cannot be called with what the loop gives it."""
+    function = getattr(kind, method)
+    if not isroutine(function):
+        return
+    try:
+        known = signature(function)
+    except (TypeError, ValueError):  # of a compiled method
+        return
+    if method == "__init__" and "config" in known.parameters:
+        given = (*given, "config")
+    bound = isinstance(vars(kind).get(method), staticmethod | classmethod)
+    words = given if bound else ("self", *given)
+    try:
+        known.bind(*words)
+    except TypeError:
+        settings = " Settings are fields of a parameter `config` (docs/learners.md)."
+        raise StreamgaugeError(
+            f"{method} of the learner {kind.__name__} is called with ({', '.join(given)}), but its"
+            f" parameters are {known}: write def {method}({', '.join(('self', *given))})."
+            + settings
+            * (method == "__init__")
+        ) from None
 
 
 def _of_instance(what: Any) -> str:
@@ -31,6 +68,8 @@ def _of_instance(what: Any) -> str:
         return f"Give the class, not an instance of it: sg.run(stream, {name})."
     if hasattr(what, "source") and hasattr(what, "order"):
         return "A stream is not a learner: the order is sg.run(stream, learner)."
+    if isinstance(what, list | tuple):
+        return "Give one learner per run: [sg.run(stream, learner) for learner in learners]."
     if isroutine(what):
         function = getattr(what, "__name__", name)
         return (

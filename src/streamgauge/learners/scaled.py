@@ -117,7 +117,10 @@ class _Scaling:
     def _state(self, method: Any) -> Any:
         @wraps(method)
         def state_dict() -> dict[str, Any]:
-            return {**method(), STATE: self.scaler.state_dict()}
+            state = method()
+            if not isinstance(state, dict):
+                return state  # type: ignore[no-any-return]  # refused by the loop
+            return {**state, STATE: self.scaler.state_dict()}
 
         return state_dict
 

@@ -63,6 +63,7 @@ class Dispatcher:
         self.waiting: TrainingRequest | None = None
         self.training_ended = False  # whether training has ended for good while answers go on
         self.offered = self.finished = self.lost = 0
+        self.lost_reason = ""  # of the last request that was lost
         self._began: Any = 0.0
         self._undelivered: tuple[Mapping[str, Any], ...] = ()  # facts of requests that were lost
 
@@ -82,6 +83,7 @@ class Dispatcher:
         request, self.training = self.training, None
         if isinstance(outcome, Lost):
             self.lost += 1
+            self.lost_reason = outcome.why
             self._undelivered += request.facts
             self.training_ended = outcome.permanent
             return None

@@ -1,21 +1,36 @@
-"""Transports of messages: JSON lines, and HTTP with a limited number of connections."""
+"""Transports of messages: JSON lines, and HTTP with limits on size, time, rate and connections."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hmac
 import ipaddress
 import json
 import socket
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, BinaryIO
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple
 
 from streamgauge.errors import StreamgaugeError, first_line
 from streamgauge.live.service import REASONS, Refused, Service
 
 IDLE_SECONDS = 30.0  # after which an idle connection is closed
+REQUEST_SECONDS = 10.0  # for a whole request, and for its response
+GRACE_SECONDS = 1.0  # a connection may wait this long before it is closed in favour of a new one
+LINGER_SECONDS = 0.25  # a client that sends nothing for this long has sent all
+BLOCK = 1 << 16  # bytes; also the limit of a request's head
+HEADERS = 100  # at most
+DISCARD = 16  # times the limit of a message: what is read of a refused one
+LENGTH_DIGITS = 15  # of Content-Length
+TOKEN_LENGTH = 16  # characters, at least
+RATE_ELSEWHERE = 1000.0  # messages per second, where other machines may send them
 PATHS = {"/predict": "sample", "/label": "label"}
+WORDS = {
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 409: "Conflict",
+    410: "Gone", 413: "Content Too Large", 429: "Too Many Requests", 500: "Internal Server Error",
+    503: "Service Unavailable",
+}  # fmt: skip
 
 
 def parsed(service: Service, data: bytes) -> Any:
@@ -80,153 +95,392 @@ class JsonLines:
             return refused.message
 
 
-class HttpServer(ThreadingHTTPServer):
-    """HTTP: `POST /predict`, `POST /label`, `GET /status`. One thread per connection and at most
-    `connections`; a further client gets status 503."""
+class Access(NamedTuple):
+    """Who may send messages, and how many per second (None: as many as can be answered)."""
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(
-        self, service: Service, host: str, port: int, connections: int, max_bytes: int
-    ) -> None:
-        self.service, self.max_bytes = service, max_bytes
-        self.ended = threading.Event()
-        self.error: Exception | None = None  # an unexpected one, not a refusal
-        self._free_connections = threading.Semaphore(connections)
-        self._connections = connections
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        try:
-            super().__init__((host, port), _Handler)
-        except OSError as error:
-            raise StreamgaugeError(
-                f"Cannot serve on {host}:{port}: {error.strerror or error}; choose another port."
-            ) from None
+    token: str | None = None
+    rate: float | None = None
 
     @property
-    def port(self) -> int:
-        return int(self.server_address[1])
+    def anywhere(self) -> bool:
+        """Whether requests may be for any name of this machine; then each needs the token."""
+        return self.token is not None
+
+
+class Request(NamedTuple):
+    """The head of an HTTP request; the names of headers are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    keep: bool  # whether the connection stays open
+
+
+class Connection:
+    """An open connection: since when it waits for the end of a request, and how to cut it off."""
+
+    def __init__(self, writer: asyncio.StreamWriter, since: float) -> None:
+        self.writer, self.since = writer, since
+
+    def cut(self) -> None:
+        self.writer.transport.abort()
+
+
+class HttpServer:
+    """HTTP: `POST /predict`, `POST /label`, `GET /status`, in one thread.
+
+    A request is read without blocking the others, and handled when all of it has come. At most
+    `connections` are open. A further client takes the place of the connection that has waited
+    longest for a request, if that is longer than `GRACE_SECONDS`; otherwise it gets status 503.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        host: str,
+        port: int,
+        connections: int,
+        max_bytes: int,
+        access: Access = Access(),  # noqa: B008  # it cannot be changed
+    ) -> None:
+        self.service, self.max_bytes, self.access = service, max_bytes, access
+        self.ended = threading.Event()
+        self.error: Exception | None = None  # an unexpected one, not a refusal
+        self._connections = connections
+        self._open: set[Connection] = set()
+        self._waiting = 0  # clients that wait for others to end
+        self._turned_away = 0  # clients that are being told to come back
+        self._budget, self._budget_time = access.rate or 0.0, 0.0
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._finished = threading.Event()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=256)
+        except (OSError, OverflowError) as error:
+            self._loop.close()
+            reason = getattr(error, "strerror", None) or error
+            raise StreamgaugeError(
+                f"Cannot serve on {host}:{port}: {reason}; choose another port."
+            ) from None
+        self.port = int(self._socket.getsockname()[1])
 
     def run(self) -> None:
         """Until it is closed."""
-        self.serve_forever(0.1)
+        # What asyncio reports here is the fault of clients, such as more sockets than files may be
+        # open; errors of ours are caught in `_connected`.
+        self._loop.set_exception_handler(lambda *_: None)
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._finished.set()
 
     def close(self) -> None:
-        self.shutdown()
-        self.server_close()
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._finished.wait(10)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free_connections.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._socket, limit=BLOCK)
+        async with server:
+            await self._stop.wait()
+            server.close()
+            for connection in list(self._open):
+                connection.writer.close()  # after what is still to be sent
+            await asyncio.sleep(LINGER_SECONDS if self._open else 0)
+            for connection in list(self._open):
+                connection.cut()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = self.error or error
+        self.ended.set()
+
+    # Connections.
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if await self._room():
+                await self._converse(reader, writer)
+            else:
+                await self._turn_away(reader, writer)
+        except (OSError, EOFError):  # TimeoutError is an OSError
+            pass  # the client has gone, or is too slow
+        except Exception as error:
+            self._fail(error)
+        finally:
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request after the other."""
+        connection = Connection(writer, self._loop.time())
+        self._open.add(connection)
+        try:
+            while await self._one_request(reader, writer):
+                connection.since = self._loop.time()
+        except TimeoutError:
+            connection.cut()  # nothing waits for a client that does not read
+            raise
+        finally:
+            self._open.discard(connection)
+
+    async def _room(self) -> bool:
+        """Whether one more connection may be open; waits a moment for others to end."""
+        if self._waiting >= self._connections:
+            return self._make_room()
+        self._waiting += 1
+        try:
+            for _ in range(10):
+                if self._make_room():
+                    return True
+                await asyncio.sleep(LINGER_SECONDS / 10)
+        finally:
+            self._waiting -= 1
+        return False
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for a request, if that is long enough and
+        all are in use."""
+        if len(self._open) < self._connections:
+            return True
+        oldest = min(self._open, key=lambda connection: connection.since)
+        if self._loop.time() - oldest.since < GRACE_SECONDS:
+            return False
+        self._open.discard(oldest)
+        oldest.cut()
+        return True
+
+    async def _turn_away(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer with status 503; without a word if there are too many of these clients, too."""
         with contextlib.suppress(Refused):
             self.service.refuse("busy", "Too many connections.")
-        with contextlib.suppress(OSError):
-            # The request is read first: closing with unread bytes would discard the response.
-            request.settimeout(0.05)
-            with contextlib.suppress(TimeoutError):
-                request.recv(1 << 16)
-            request.sendall(_busy(self._connections))
-        self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        if self._turned_away >= self._connections:
+            writer.transport.abort()
+            return
+        self._turned_away += 1
         try:
-            super().process_request_thread(request, client_address)
+            text = f"There are {self._connections} connections already; try again."
+            writer.write(_response(503, Refused("busy", text).message, keep=False))
+            await self._linger(reader, writer)
         finally:
-            self._free_connections.release()
+            self._turned_away -= 1
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that disconnects is not an error."""
+    async def _linger(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read and discard what the client is still sending, in blocks: closing with unread bytes
+        would discard the response. Not all is worth reading."""
+        with contextlib.suppress(OSError):
+            writer.write_eof()
+            left = DISCARD * self.max_bytes
+            async with asyncio.timeout(REQUEST_SECONDS):
+                while left > 0:
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        block = await reader.read(BLOCK)
+                    if not block:
+                        break
+                    left -= len(block)
 
+    # Requests.
 
-def _busy(connections: int) -> bytes:
-    refused = Refused("busy", f"There are {connections} connections already; try again.")
-    body = json.dumps(refused.message).encode()
-    return (
-        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-        b"Connection: close\r\nContent-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
-    )
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
-    disable_nagle_algorithm = True
-    server: HttpServer
-
-    def do_GET(self) -> None:
-        if self.path == "/status":
-            self._send(200, self.server.service.status())
-        else:
-            hint = "Ask for /status, or post to /predict or /label."
-            self._send(404, Refused("malformed", hint).message)
-
-    def do_POST(self) -> None:
-        service = self.server.service
+    async def _one_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Read a request, handle it, send the response; returns whether another may follow."""
+        async with asyncio.timeout(IDLE_SECONDS):
+            first = await reader.read(1)
+        if not first:
+            return False
+        keep = False
         try:
-            message = parsed(service, self._body(service))
-            act: Callable[[Any], dict[str, Any]] = getattr(service, PATHS[self.path])
-            self._send(200, act(message))
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await self._head(first, reader)
+                body = await self._body(request, reader, writer)
         except Refused as refused:
-            self._send(REASONS[refused.reason], refused.message)
-        except Exception as error:
-            self.server.error = self.server.error or error
-            self.server.ended.set()
-            self._send(500, Refused("failed", first_line(error)[:100]).message)
+            status, reply = REASONS[refused.reason], refused.message
+        else:
+            keep = request.keep
+            status, reply = self._handled(request, body)
+        # From here on nothing can end the service.
+        with contextlib.suppress(OSError):
+            writer.write(_response(status, reply, keep))
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await writer.drain()
+            if keep:
+                return True
+            await self._linger(reader, writer)
+        return False
 
-    def _body(self, service: Service) -> bytes:
-        self.close_connection = True  # unless the whole message was read
-        if self.headers.get("Origin") is not None:
-            service.refuse("malformed", "Web pages may not send messages here.")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            service.refuse("malformed", "The message needs a Content-Length.")
-        if int(length) > self.server.max_bytes:
-            # Closing with unread bytes would discard the response; but not all is worth reading.
-            self._read(min(int(length), 16 * self.server.max_bytes))
-            service.refuse("too_large", f"A message has at most {self.server.max_bytes} bytes.")
-        data = self._read(int(length))
-        if len(data) < int(length):
-            service.refuse("malformed", "The message is shorter than its Content-Length.")
-        self.close_connection = self.headers.get("Connection", "").lower() == "close"
-        if self.path not in PATHS:
-            service.refuse("malformed", f"There is no {self.path}; post to /predict or /label.")
-        return data
-
-    def _read(self, length: int) -> bytes:
+    async def _head(self, first: bytes, reader: asyncio.StreamReader) -> Request:
         try:
-            return self.rfile.read(length)
-        except TimeoutError:
-            return b""
+            head = first + await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            self.service.refuse("too_large", f"The head of a request has at most {BLOCK} bytes.")
+        except asyncio.IncompleteReadError:
+            raise EOFError from None
+        request = _parsed_head(head.decode("latin-1"))
+        if request is None:
+            self.service.refuse("malformed", "This is not a request of HTTP/1.1.")
+        return request
 
-    def _send(self, status: int, reply: dict[str, Any]) -> None:
-        body = json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if status == 503:
-            self.send_header("Retry-After", "1")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
+    async def _body(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes:
+        """The body of a POST, after all checks that need only the head."""
+        self._admit(request)
+        length = self._length(request)
+        if request.headers.get("expect", "").lower() == "100-continue":
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = bytearray()
+        while len(body) < length:
+            block = await reader.read(min(BLOCK, length - len(body)))
+            if not block:
+                raise EOFError
+            body += block
+        return bytes(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: a run has its own log."""
+    def _admit(self, request: Request) -> None:
+        refuse, headers = self.service.refuse, request.headers
+        if self.access.token is not None:
+            given = headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(given.encode("latin-1"), self.access.token.encode()):
+                refuse("denied", "Send the token of this service: Authorization: Bearer TOKEN.")
+        if "origin" in headers:
+            refuse("malformed", "Web pages may not send messages here.")
+        if not self.access.anywhere and not is_local(_without_port(headers.get("host", ""))):
+            refuse("malformed", "The header Host must name a loopback address or localhost.")
+        if not self._within_rate():
+            refuse("too_fast", f"At most {self.access.rate:g} messages per second are answered.")
+
+    def _within_rate(self) -> bool:
+        """A bucket that holds the messages of one second."""
+        rate = self.access.rate
+        if rate is None:
+            return True
+        now = self._loop.time()
+        self._budget = min(rate, self._budget + rate * (now - self._budget_time))
+        self._budget_time = now
+        if self._budget < 1:
+            return False
+        self._budget -= 1
+        return True
+
+    def _length(self, request: Request) -> int:
+        text = request.headers.get("content-length", "")
+        if request.method == "GET" and not text:
+            return 0
+        if not (text.isascii() and text.isdecimal()):
+            self.service.refuse("malformed", "The message needs a Content-Length.")
+        if len(text) > LENGTH_DIGITS or int(text) > self.max_bytes:
+            self.service.refuse("too_large", f"A message has at most {self.max_bytes} bytes.")
+        return int(text)
+
+    def _handled(self, request: Request, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Status and reply; an error that is no refusal is ours, and ends the service."""
+        try:
+            return 200, self._handle(request, body)
+        except Refused as refused:
+            return REASONS[refused.reason], refused.message
+        except Exception as error:
+            self._fail(error)
+            return 500, Refused("failed", first_line(error)[:100]).message
+
+    def _handle(self, request: Request, body: bytes) -> dict[str, Any]:
+        service = self.service
+        if request.method == "GET" and request.path == "/status":
+            return service.status()
+        if request.method == "GET":
+            raise Refused("unknown", "Ask for /status, or post to /predict or /label.")
+        if request.method != "POST" or request.path not in PATHS:
+            service.refuse(
+                "malformed",
+                f"There is no {request.method} {request.path}; post to /predict or /label.",
+            )
+        act: Callable[[Any], dict[str, Any]] = getattr(service, PATHS[request.path])
+        return act(parsed(service, body))
+
+
+def _parsed_head(text: str) -> Request | None:
+    """The request line and the headers; None if they are not of HTTP/1.
+
+    >>> _parsed_head("GET /status HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n").headers
+    {'host': 'localhost'}
+    >>> _parsed_head("GET /status\\r\\n\\r\\n")
+    """
+    first, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1") or len(lines) > HEADERS:
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        if not colon or not name or name != name.strip() or name in headers:
+            return None
+        headers[name] = value.strip()
+    if "transfer-encoding" in headers:
+        headers.pop("content-length", None)  # the length is unknown, and is asked for
+    close = headers.get("connection", "").lower() == "close" or words[2] == "HTTP/1.0"
+    return Request(words[0], words[1], headers, not close)
+
+
+def _response(status: int, reply: dict[str, Any], keep: bool) -> bytes:
+    body = json.dumps(reply).encode()
+    lines = [
+        f"HTTP/1.1 {status} {WORDS[status]}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *(["Retry-After: 1"] if status in (429, 503) else []),
+        *(["WWW-Authenticate: Bearer"] if status == 401 else []),
+        *([] if keep else ["Connection: close"]),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _without_port(host: str) -> str:
+    """
+    >>> [_without_port(host) for host in ("localhost:80", "127.0.0.1", "[::1]:80", "::1")]
+    ['localhost', '127.0.0.1', '::1', '::1']
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or an address is of this machine only.
+
+    >>> [is_local(host) for host in ("localhost", "127.3.2.1", "::1", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def access_for(host: str, anywhere: bool, token: str | None, rate: float | None) -> Access:
+    """The rules for a host: only this machine may send messages, unless `anywhere` is set and there
+    is a token."""
+    require_local_host(host, anywhere)
+    if token is not None and (len(token) < TOKEN_LENGTH or not token.isascii()):
+        raise StreamgaugeError(f"A token has at least {TOKEN_LENGTH} characters, all of ASCII.")
+    if rate is not None and not rate >= 1:
+        raise StreamgaugeError(f"A limit of messages per second is at least 1, not {rate:g}.")
+    if is_local(host):
+        return Access(token, rate)
+    if token is None:
+        raise StreamgaugeError(
+            f"Serving on {host} lets other machines in: give a token (--token-file FILE, or `token`"
+            f" in Python), or use 127.0.0.1."
+        )
+    return Access(token, RATE_ELSEWHERE if rate is None else rate)
 
 
 def require_local_host(host: str, anywhere: bool) -> None:
     """Only this machine may send messages, unless `anywhere` is set."""
-    if anywhere:
-        return
-    try:
-        near = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        near = False
-    if not near:
+    if not anywhere and not is_local(host):
         raise StreamgaugeError(
-            f"Serving on {host} would let other machines in, and there is no password: use "
-            f"127.0.0.1, or allow it with --anywhere."
+            f"Serving on {host} would let other machines in: use 127.0.0.1, or allow it with "
+            f"--anywhere and a token."
         )

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 # Why a message is refused -> HTTP status.
 REASONS = {
     "malformed": 400,
+    "denied": 401,  # without the token
     "unknown": 404,  # a label for a sample that never arrived
     "gone": 410,  # a label for a sample that has expired
     "duplicate": 409,  # a second label, or an id that is taken
     "too_large": 413,
+    "too_fast": 429,  # more messages per second than allowed
     "failed": 500,  # the learner gave no usable answer
     "full": 503,  # nothing in the spool may be dropped
     "busy": 503,  # too many connections
@@ -98,6 +100,7 @@ class Service(Answering):
         self.arrivals = self.labels = self.right = self.expired = 0
         self.addresses = NO_ADDRESSES  # that the trainer's learner may read
         self.stopping = False
+        self.training_ended = ""  # why, in a sentence, once it has ended for good
         self.lock = threading.RLock()
         self._number = {name: number for number, name in enumerate(class_names or ())}
         self._waiting: OrderedDict[int, None] = OrderedDict()  # without a label, oldest first
@@ -105,6 +108,8 @@ class Service(Answering):
         self._trained_step = -1  # the newest step whose training has ended
         self._due: list[Due] = []  # snapshots that answer this block of arrivals too
         self._now, self._today, self._log_message = now, today, log
+        self.restarts: list[str] = []  # of the trainer: the reasons
+        self._began, self._earlier_seconds = now(), 0.0
 
     # Messages.
 
@@ -168,6 +173,7 @@ class Service(Answering):
                 "version": self.dispatcher.version,
                 "updates": self.dispatcher.finished,
                 "batches_skipped": self.dispatcher.skipped,
+                "training": self.training_ended or "running",
                 "refused": dict(self.refused),
                 "spool": {"samples": len(self.spool), "slots": self.spool.slots},
             }
@@ -197,7 +203,10 @@ class Service(Answering):
         except StreamgaugeError as error:
             self._log_message(f"{error} Answers go on, training ends.")
             self.dispatcher.training_ended = True
+            self.training_ended = f"ended: {error}"
             return
+        if self.dispatcher.training_ended and not self.training_ended:
+            self.training_ended = f"ended: the trainer was lost ({self.dispatcher.lost_reason})."
         self.dispatcher.dispatch(self._now())
         if finished is not None:
             self._apply(finished)
@@ -216,8 +225,16 @@ class Service(Answering):
             "finished": self.dispatcher.finished,
             "lost": self.dispatcher.lost,
             "refused": dict(self.refused),
+            "near_future_left_out": self.near_future_left_out,
+            "duration": self.duration(),
+            "until": self._today(),
+            "restarts": list(self.restarts),
         }
         self.journal.commit(self.labels // self.batch, state, done, mark=self.labels, wait=wait)
+
+    def duration(self) -> float:
+        """Seconds of service, in all processes that served this run."""
+        return self._earlier_seconds + self._now() - self._began
 
     def stop(self) -> None:
         """Accept no more messages, and write everything that was accepted."""
@@ -242,6 +259,10 @@ class Service(Answering):
             self.dispatcher.version, self.dispatcher.offered = state["version"], state["offered"]
             self.dispatcher.finished, self.dispatcher.lost = state["finished"], state["lost"]
             self.refused.update(state["refused"])
+            # Versions before 0.2 did not store these.
+            self.near_future_left_out = state.get("near_future_left_out", 0)
+            self.restarts[:0] = state.get("restarts", [])
+            self._earlier_seconds = float(state.get("duration", 0.0))
         self.labels = self.journal.committed = committed
         self.right = right
         used = facts["sample"] != NONE
@@ -260,6 +281,21 @@ class Service(Answering):
         self._gathering = sample[(position >= full * self.batch) & (position < committed)].tolist()
         for number in sample[position >= committed].tolist():
             self._append_labelled(number)
+        self._count_after_kill(state, facts[used])
+
+    def _count_after_kill(self, state: Mapping[str, Any] | None, facts: Any) -> None:
+        """Figures that changed after the last checkpoint, from the spool."""
+        self.expired = max(0, self.arrivals - self.labels - len(self._waiting))
+        if not len(facts):
+            return
+        until = state.get("until") if state is not None else float(facts["time"].min())
+        if until is not None:
+            self._earlier_seconds += max(0.0, float(facts["time"].max()) - until)
+        # Updates after the checkpoint are lost. What answers now is none of them, so it gets a
+        # number of its own.
+        newest = int(facts["version"].max())
+        if newest > self.dispatcher.version:
+            self.dispatcher.version = newest + 1
 
     # Answers.
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -19,11 +18,17 @@ from streamgauge import catalogue
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import write_json, write_sealed
 from streamgauge.live import stored_stream
 from streamgauge.live import trainer as trainers
 from streamgauge.live.dispatcher import Dispatcher
-from streamgauge.live.http_server import HttpServer, JsonLines, largest_message, require_local_host
+from streamgauge.live.http_server import (
+    Access,
+    HttpServer,
+    JsonLines,
+    access_for,
+    largest_message,
+)
 from streamgauge.live.journal import Journal
 from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
@@ -66,6 +71,8 @@ def serve(
     waiting: int = 1000,
     spool: int | None = None,
     connections: int = 32,
+    token: str | None = None,
+    max_rate: float | None = None,
     trainer: trainers.Kind = "process",
     hang: float | None = None,
     name: str = "live",
@@ -86,14 +93,17 @@ def serve(
     vectors are standardised with statistics of the samples that were trained. `batch` labels are
     one step and one batch to train on. At most `waiting` samples are kept without a label. `spool`
     is the number of slots on disk; by default as many as the learner's memory needs, plus
-    `waiting`, plus some more. A trainer that works on one batch for more than `hang` seconds is
-    killed and restarted. With `users` every sample must have a user. `ready` is called with the
+    `waiting`, plus some more. Other machines are let in only with `anywhere` and a `token`, which
+    every request carries. At most `max_rate` HTTP requests per second are answered; by default that
+    is limited for other machines only. A trainer that works on one batch for more than `hang`
+    seconds is killed and restarted. With `users` every sample must have a user. `ready` is called
+    with the
     port. The same call resumes an earlier run, with all messages that it had acknowledged; that of
     a model of another library needs `trust_pickle`, as reading its state can execute code. `log`
     gets messages; by default they go to stderr, since a client may read stdout.
     """
     log = log or partial(print, file=sys.stderr, flush=True)
-    require_local_host(host, anywhere)
+    access = access_for(host, anywhere, token, max_rate)
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     recipe = recipe.for_inputs(spec.input_shape)
     _check(spec, recipe, batch, waiting, connections, class_names, scale)
@@ -146,14 +156,16 @@ def serve(
                 log=log,
             )
             service.addresses = background.addresses
+            service.restarts = background.restarts
             label, prediction = online_answers(Run(path))
-            service.restore(state, len(label), int((label == prediction).sum()))
+            service.restore(_with_facts(state, path), len(label), int((label == prediction).sum()))
+            # From here on the checkpoint has the figures, and an old file would contradict the log.
+            (path / stored_stream.FACTS).unlink(missing_ok=True)
             if service.arrivals:
                 log(
                     f"{path} goes on: {service.arrivals} samples have arrived, {service.labels} of "
                     f"them have a label."
                 )
-            began = time.perf_counter()
             why: list[str] = []
 
             def ended(signal: str) -> None:  # a signal handler must not print
@@ -163,7 +175,7 @@ def serve(
             with stored_stream.on_signals(ended):
                 try:
                     with _transport(
-                        service, host, port, connections, lines, answers, ready, log
+                        service, host, port, connections, access, lines, answers, ready, log
                     ) as transport:
                         while not (stop.is_set() or transport.ended.is_set()):
                             service.advance()
@@ -174,11 +186,8 @@ def serve(
                     service.stop()
         if why:
             log(f"The service was {why[0]}; all acknowledged messages are kept in {path}.")
-        file = path / stored_stream.FACTS
-        before = json.loads(file.read_text()) if file.exists() else {}
-        duration = before.get("duration", 0.0) + time.perf_counter() - began
-        restarts = before.get("restarts", []) + background.restarts
-        write_json(file, {**asked, "duration": duration, **service.facts(restarts)})
+        facts = {**asked, "duration": service.duration(), **service.facts(service.restarts)}
+        write_json(path / stored_stream.FACTS, facts)
         _count_in_header(path, service)
     return Run(path)
 
@@ -189,6 +198,7 @@ def _transport(
     host: str,
     port: int | None,
     connections: int,
+    access: Access,
     lines: BinaryIO | None,
     answers: BinaryIO | None,
     ready: Callable[[int], None] | None,
@@ -203,7 +213,7 @@ def _transport(
             service, lines, answers or sys.stdout.buffer, max_bytes
         )
     else:
-        transport = HttpServer(service, host, port, connections, max_bytes)
+        transport = HttpServer(service, host, port, connections, max_bytes, access)
     threading.Thread(target=transport.run, name="streamgauge-messages", daemon=True).start()
     try:
         if isinstance(transport, HttpServer):
@@ -216,6 +226,15 @@ def _transport(
         transport.close()
     if transport.error is not None:
         raise transport.error
+
+
+def _with_facts(state: dict[str, Any] | None, path: Path) -> dict[str, Any] | None:
+    """A checkpoint with the figures that versions before 0.2 stored in `live.json` alone."""
+    file = path / stored_stream.FACTS
+    if state is None or "duration" in state or not file.exists():
+        return state
+    facts = json.loads(file.read_text())
+    return {**{name: facts[name] for name in ("duration", "restarts") if name in facts}, **state}
 
 
 def _refuse_pickle(path: Path, recipe: Recipe, state: Any, trust: bool) -> None:
@@ -325,4 +344,4 @@ def _count_in_header(path: Path, service: Service) -> None:
     header = read_header(path)
     header["stream"]["samples"] = service.labels
     header["stream"]["steps"] = -(-service.labels // service.batch)
-    write_json(path / "run.json", header)
+    write_sealed(path / "run.json", header)

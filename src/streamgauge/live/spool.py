@@ -13,6 +13,7 @@ position last when a label arrives, so that an entry is either complete or not t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,9 @@ class Spool:
     def _create_files(self, layout: dict[str, Any]) -> None:
         """Create the files at their full size, unless they exist."""
         known = self.folder / "spool.json"
+        row = int(np.prod(self.spec.input_shape, dtype=np.int64)) * self.dtype.itemsize
+        sizes = {"inputs.bin": row, "facts.bin": self._kind.itemsize}
+        sizes = {name: max(1, size * self.slots) for name, size in sizes.items()}
         if known.exists():
             stored = json.loads(known.read_text())
             if stored != layout:
@@ -91,12 +95,12 @@ class Spool:
                     f"The spool in {self.folder} was made for {stored}, not for {layout}: give the "
                     f"same settings, or another --out."
                 )
+            _allocate(self.folder, sizes)  # versions before 0.2 left holes
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        row = int(np.prod(self.spec.input_shape, dtype=np.int64)) * self.dtype.itemsize
-        for name, size in (("inputs.bin", row), ("facts.bin", self._kind.itemsize)):
-            with open(self.folder / name, "wb") as file:
-                file.truncate(max(1, size * self.slots))
+        for name in sizes:
+            (self.folder / name).unlink(missing_ok=True)
+        _allocate(self.folder, sizes)
         facts = _map(self.folder / "facts.bin", self._kind, (self.slots,), "r+")
         for column in ("sample", "label_position", "label"):
             facts[column] = NONE
@@ -262,6 +266,28 @@ def _used_slots(facts: Array) -> dict[int, int]:
     """Arrival number -> slot."""
     used = np.flatnonzero(facts["sample"] != NONE)
     return dict(zip(facts["sample"][used].tolist(), used.tolist(), strict=True))
+
+
+def _allocate(folder: Path, sizes: dict[str, int]) -> None:
+    """Give the files their full size on disk: writing to a mapped file without space would kill the
+    process."""
+    try:
+        for name, size in sizes.items():
+            with open(folder / name, "ab") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                    continue
+                while (missing := size - file.tell()) > 0:
+                    file.write(bytes(min(missing, 1 << 20)))
+    except OSError as error:
+        reason = error.strerror or error
+        if not (folder / "spool.json").exists():
+            for name in sizes:
+                (folder / name).unlink(missing_ok=True)
+        raise StreamgaugeError(
+            f"The spool in {folder} needs {sum(sizes.values()) / 1e6:,.0f} MB on disk: {reason}. "
+            f"Make room, or give another --out or a smaller memory."
+        ) from None
 
 
 def _map(file: Path, dtype: np.dtype[Any], shape: tuple[int, ...], mode: Any) -> Array:

@@ -54,7 +54,8 @@ def summarise(run: Run) -> Summary:
         facts: dict[str, Any] = json.loads((run.path / FACTS).read_text())
     except FileNotFoundError:
         raise StreamgaugeError(
-            f"{run.path} is not a live run, or it did not come to an end: it has no {FACTS}."
+            f"{run.path} is not a live run, or it still runs or was killed: it has no {FACTS}. The "
+            f"command that started a service goes on with it."
         ) from None
     label, prediction = online_answers(run)
     seconds_of, part = run.timing["seconds"], run.timing["part"]

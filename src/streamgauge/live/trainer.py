@@ -491,14 +491,26 @@ class ProcessBackend:
 
     def _request(self, message: bytes, seconds: float, late: str = "") -> Any:
         assert self._pipe is not None
+        # A process that is stopped, or stuck, may neither read all of a request nor write all of a
+        # reply, so the deadline covers both.
+        process, expired = self._process, threading.Event()
+        assert process is not None
+
+        def give_up() -> None:
+            expired.set()
+            process.kill()
+
+        watchdog = threading.Timer(min(seconds, threading.TIMEOUT_MAX), give_up)
+        watchdog.daemon = True
+        watchdog.start()
         try:
             self._pipe.send_bytes(message)
-            if not self._pipe.poll(seconds):
-                self.close()
-                raise TrainerDied(late or f"it was not ready after {seconds:.0f} s")
             good, reply = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
-            raise TrainerDied(self._exit_reason()) from None
+            why = late or f"it was not ready after {seconds:.0f} s"
+            raise TrainerDied(why if expired.is_set() else self._exit_reason()) from None
+        finally:
+            watchdog.cancel()
         if not good:
             raise StreamgaugeError(reply)
         return reply

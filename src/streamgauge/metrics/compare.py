@@ -110,31 +110,9 @@ def compare(
     >>> round(compare([0.30, 0.32, 0.31], [0.28, 0.31, 0.28]).p, 4)
     0.0742
     """
-    cells, weights, means = _differences(A, B, blocks)
-    seeds, block_count = cells.shape
-    difference = float(means.mean())
-    estimates: list[tuple[float, float]] = []  # variance, degrees of freedom
-    if seeds > 1:
-        estimates.append(
-            (float(np.sum((means - difference) ** 2)) / (seeds * (seeds - 1)), seeds - 1)
-        )
-    if block_count > 1:
-        per_block = cells.mean(axis=0)
-        block_mean = float(np.sum(weights * per_block))
-        deviations = weights * (per_block - block_mean)
-        estimates.append((block_variance(deviations), block_count - 1))
-    if len(estimates) == 2:
-        residuals = cells - means[:, None] - per_block[None, :] + block_mean
-        correction = block_count / (block_count - 1)
-        squares = float(np.sum((weights * residuals) ** 2))
-        residual_variance = correction * squares / (seeds * (seeds - 1))
-        estimates.append(
-            _crossed(
-                estimates[0], estimates[1], (residual_variance, (seeds - 1) * (block_count - 1))
-            )
-        )
-    variance, freedom = max(estimates) if estimates else (math.nan, math.nan)
-    error = math.sqrt(variance)
+    estimates = estimate(A, B, blocks)
+    difference, freedom = estimates.difference, estimates.freedom
+    error = math.sqrt(estimates.variance)
     # A smaller difference is a rounding error.
     if abs(difference) < 1e-13 and error < 1e-13:
         p = 1.0
@@ -148,12 +126,60 @@ def compare(
         difference + half_width,
         p,
         freedom,
+        estimates.seed_count,
+        estimates.block_count,
+    )
+
+
+class Estimates(NamedTuple):
+    """The difference A - B and its variance, by what it varies with; see :func:`compare`."""
+
+    difference: float
+    variance: float  # error^2; NaN with one seed and one block
+    freedom: float
+    seeds: float | None  # V_seeds; None for one seed
+    blocks: float | None  # V_blocks; None without blocks
+    both: float | None  # V_rest; None where one of the others is
+    seed_count: int
+    block_count: int  # 0 without blocks
+
+
+def estimate(A: Any, B: Any, blocks: int | ArrayLike = BLOCKS) -> Estimates:
+    """What :func:`compare` computes before interval and p-value."""
+    cells, weights, means = _differences(A, B, blocks)
+    seeds, block_count = cells.shape
+    difference = float(means.mean())
+    of_seeds = of_blocks = of_both = None
+    candidates: list[tuple[float, float]] = []  # variance, degrees of freedom
+    if seeds > 1:
+        of_seeds = float(np.sum((means - difference) ** 2)) / (seeds * (seeds - 1))
+        candidates.append((of_seeds, seeds - 1))
+    if block_count > 1:
+        per_block = cells.mean(axis=0)
+        block_mean = float(np.sum(weights * per_block))
+        of_blocks = block_variance(weights * (per_block - block_mean))
+        candidates.append((of_blocks, block_count - 1))
+    if len(candidates) == 2:
+        residuals = cells - means[:, None] - per_block[None, :] + block_mean
+        correction = block_count / (block_count - 1)
+        squares = float(np.sum((weights * residuals) ** 2))
+        of_both = correction * squares / (seeds * (seeds - 1))
+        residual = (of_both, (seeds - 1) * (block_count - 1))
+        candidates.append(satterthwaite(candidates[0], candidates[1], residual))
+    variance, freedom = max(candidates) if candidates else (math.nan, math.nan)
+    return Estimates(
+        difference,
+        variance,
+        freedom,
+        of_seeds,
+        of_blocks,
+        of_both,
         seeds,
         block_count if block_count > 1 else 0,
     )
 
 
-def _crossed(
+def satterthwaite(
     seeds: tuple[float, float], blocks: tuple[float, float], residual: tuple[float, float]
 ) -> tuple[float, float]:
     """V_seeds + V_blocks - V_rest and its degrees of freedom (Satterthwaite)."""

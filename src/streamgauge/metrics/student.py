@@ -34,6 +34,8 @@ def quantile(confidence: float, freedom: float) -> float:
         high *= 2
     for _ in range(200):
         middle = (low + high) / 2
+        if not low < middle < high:
+            break
         if two_sided_p(middle, freedom) > 1 - confidence:
             low = middle
         else:

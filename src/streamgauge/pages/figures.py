@@ -1,36 +1,55 @@
 """Plot functions of every page: traces and layouts for plotly.js.
 
 They hold no colours, which follow the reader's light or dark theme. `meta` of a trace tells draw.js
-how to style it: `role` is line, band, bar, level, front, point, outlines or dots; `colour` is a
-number of the palette. Names may hold anything and are escaped here, since plotly reads HTML tags in
-texts.
+how to style it: `role` is line, band, bar, level, front, point, outlines, dots or heat; `key` is
+the name whose colour it has, the same on the whole page. Names may hold anything and are escaped
+here, since plotly reads HTML tags in texts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
+from html import escape, unescape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 POINTS = 250  # of a curve
+BINS = 256  # of a curve over a moving window
+FEWEST = 3  # points that a line is drawn through; fewer are markers
+AXES = ("xaxis", "yaxis")
+ALT_TRACES = 12
+_WITH_VALUES = ("line", "level", "point", "bar")
 Floats = NDArray[np.float64]
 Trace = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with its title and a caption that says what it shows."""
+    """A plot with its title and a caption that says what it shows. A figure with `moving` is drawn
+    by the page's script, over a window that the reader chooses."""
 
     block = "figure"
     title: str
     caption: str
     data: list[Trace]
     layout: dict[str, Any]
+    moving: dict[str, Any] | None = None
+
+    @property
+    def alt(self) -> str:
+        """What the figure shows, in words for those who do not see it."""
+        shown = [t for t in self.data if "name" in t and t["meta"]["role"] in _WITH_VALUES]
+        parts = [text for text in map(_alt, shown[:ALT_TRACES]) if text]
+        if len(shown) > ALT_TRACES:
+            parts.append(f"and {len(shown) - ALT_TRACES} more")
+        axes = [unescape(self.layout.get(a, {}).get("title", {}).get("text", "")) for a in AXES]
+        over = f" ({axes[1] or 'value'} over {axes[0]})" if axes[0] else ""
+        return f"{self.title}{over}: {'; '.join(parts)}." if parts else f"{self.title}{over}."
 
 
 def figure(
@@ -68,17 +87,27 @@ def line(
     name: str,
     x: ArrayLike,
     y: ArrayLike,
-    colour: int = 0,
     *,
+    key: str = "",
     scale: float = 100.0,
     deviation: ArrayLike | None = None,
     markers: bool = False,
+    second: bool = False,
     **style: Any,
 ) -> Trace:
-    """A curve. `y` is multiplied by `scale`: accuracies are drawn in percent."""
+    """A curve in the colour of `key`, by default its name; dotted if it is the second of that
+    colour. `y` is multiplied by `scale`: accuracies are drawn in percent. Fewer than three points
+    are not joined."""
     values = scale * np.asarray(y, np.float64)
-    trace = _trace(name, "line", colour, x, values)
-    trace["mode"] = "lines+markers" if markers or len(values) == 1 else "lines"
+    trace = _trace(name, "line", key or name, x, values)
+    if second:
+        trace["meta"]["second"] = True
+    trace["mode"] = "lines+markers" if markers else "lines"
+    if np.isfinite(values).sum() < FEWEST:
+        trace["mode"] = "markers"
+        if deviation is not None:
+            error = scale * np.asarray(deviation, np.float64)
+            trace["error_y"] = {"array": rounded(error), "thickness": 1.5}
     trace["hovertemplate"] = "%{y:.1f}" if scale == 100 else "%{y:.4g}"
     if deviation is not None:
         trace["customdata"] = rounded(scale * np.asarray(deviation, np.float64))
@@ -87,59 +116,61 @@ def line(
 
 
 def band(
-    x: ArrayLike, low: ArrayLike, high: ArrayLike, group: str, colour: int | None, *,
+    x: ArrayLike, low: ArrayLike, high: ArrayLike, group: str, *, key: str = "",
     scale: float = 100.0, legend: bool = False,
 ) -> Trace:  # fmt: skip
-    """The area between two curves, hidden and shown together with the curve named `group`. It is
-    grey without a colour. Bounds of accuracies are cut to 0 and 100 %."""
+    """The area between two curves, hidden and shown together with the curve named `group`. Bounds
+    of accuracies are cut to 0 and 100 %."""
     lower, upper = (scale * np.asarray(values, np.float64) for values in (low, high))
     if scale == 100:
         lower, upper = np.maximum(lower, 0), np.minimum(upper, 100)
     both = [*rounded(x), *reversed(rounded(x))]
-    trace = _trace(group, "band", colour, both, np.concatenate([upper, lower[::-1]]))
+    trace = _trace(group, "band", key or group, both, np.concatenate([upper, lower[::-1]]))
     if not legend:
         del trace["name"]
     return trace | {"showlegend": legend}
 
 
 def level(name: str, x: ArrayLike, y: ArrayLike) -> Trace:
-    """A dashed grey line to compare curves with; its name stands at its end."""
+    """A dashed grey line to compare curves with."""
     trace = line(name, x, y)
-    texts = [*[""] * (len(trace["x"]) - 1), f"\u00a0{escape(name)}"]
-    return trace | {"mode": "lines+text", "meta": {"role": "level"}, "text": texts}
+    return trace | {"mode": "lines", "meta": {"role": "level", "key": escape(name)}}
 
 
 def front(name: str, x: ArrayLike, y: ArrayLike) -> Trace:
     """Grey steps that join points."""
-    return line(name, x, y) | {"meta": {"role": "front"}, "hoverinfo": "skip"}
+    return line(name, x, y) | {
+        "mode": "lines",
+        "meta": {"role": "front", "key": escape(name)},
+        "hoverinfo": "skip",
+    }
 
 
 def point(
-    name: str, x: float, y: float, colour: int, *, errors: tuple[float, float], hollow: bool,
-    hover: str,
+    name: str, x: float, y: float, *, errors: tuple[float, float], hollow: bool, hover: str,
+    near: bool = False,
 ) -> Trace:  # fmt: skip
-    """A marker with its name and error bars; `errors` of x and of y are NaN where unknown."""
-    trace = _trace(name, "point", colour, [x], [y])
-    trace["meta"]["hollow"] = hollow
-    trace |= {"mode": "markers+text", "text": [f"\u00a0\u00a0{escape(name)}"]}
-    trace |= {"textposition": "middle right", "hovertemplate": f"{escape(name)}: {hover}"}
+    """A marker with its name, with ≈ behind it if it is `near`, and error bars; `errors` of x and
+    of y are NaN where unknown."""
+    trace = _trace(name, "point", name, [x], [y])
+    trace["meta"] |= {"hollow": hollow, "near": near}
+    trace |= {"mode": "markers", "hovertemplate": f"{escape(name)}: {hover}"}
     for axis, error in zip("xy", errors, strict=True):
         if error > 0:
             trace[f"error_{axis}"] = {"array": [error], "thickness": 1.5}
     return trace
 
 
-def markers(name: str, x: ArrayLike, y: ArrayLike, errors: ArrayLike, colour: int) -> Trace:
+def markers(name: str, x: ArrayLike, y: ArrayLike, errors: ArrayLike) -> Trace:
     """Markers with error bars in y."""
-    trace = _trace(name, "line", colour, x, y) | {"mode": "markers", "hovertemplate": "%{y:.1f}"}
+    trace = _trace(name, "line", name, x, y) | {"mode": "markers", "hovertemplate": "%{y:.1f}"}
     return trace | {"error_y": {"array": rounded(errors), "thickness": 1.5, "width": 4}}
 
 
-def part_of_bar(
-    name: str, row: str, value: float, low: float, high: float, colour: int, unit: str
-) -> Trace:
-    """A horizontal bar with the interval of its length; bars of one row are stacked."""
-    trace = _trace(name, "bar", colour, [value], [0]) | {"type": "bar", "orientation": "h"}
+def part_of_bar(name: str, row: str, value: float, low: float, high: float, unit: str) -> Trace:
+    """A horizontal bar that says what it is, with the interval of its length; bars of one row are
+    stacked."""
+    trace = _trace(name, "bar", name, [value], [0]) | {"type": "bar", "orientation": "h"}
     trace["y"] = [escape(row)]
     hover = f"{escape(name)}: {value:.3f} {escape(unit)}"
     if not math.isnan(low):
@@ -149,9 +180,16 @@ def part_of_bar(
     return trace | {"hovertemplate": f"{hover}<extra></extra>"}
 
 
-def layer(name: str, x: ArrayLike, y: ArrayLike, colour: int) -> Trace:
+def layer(name: str, x: ArrayLike, y: ArrayLike) -> Trace:
     """One layer of shares that are stacked to 100 %."""
-    return line(name, x, y, colour, width=0.5) | {"stackgroup": "shares"}
+    return line(name, x, y, width=0.5) | {"stackgroup": "shares"}
+
+
+def heat(name: str, x: ArrayLike, y: Sequence[str], values: Floats, most: float) -> Trace:
+    """Cells shaded by their values from 0 to `most`; NaN is an empty cell."""
+    trace = _trace(name, "heat", "", x, []) | {"type": "heatmap", "y": list(y), "zmax": most}
+    cells = [rounded(row) for row in values]
+    return trace | {"z": cells, "hovertemplate": "%{y}: %{z:.1f}<extra></extra>"}
 
 
 def horizontal(y: float) -> dict[str, Any]:
@@ -180,8 +218,8 @@ def map_figure(
         gap = [None] if x else []
         y += [*gap, *border[:, 0].round(5).tolist()]
         x += [*gap, *border[:, 1].round(5).tolist()]
-    outlines = _trace("borders", "outlines", 0, [], []) | {"x": x, "y": y, "mode": "lines"}
-    dots = _trace("centres", "dots", 0, [], []) | {
+    outlines = _trace("borders", "outlines", "borders", [], []) | {"x": x, "y": y, "mode": "lines"}
+    dots = _trace("centres", "dots", "borders", [], []) | {
         "x": centres[:, 1].round(5).tolist(),
         "y": centres[:, 0].round(5).tolist(),
         "text": list(texts),
@@ -218,10 +256,106 @@ def ticks(positions: ArrayLike, texts: Sequence[str]) -> dict[str, Any]:
     return {"tickvals": np.asarray(positions).tolist(), "ticktext": list(texts)}
 
 
-def thin(x: NDArray[Any], y: Floats) -> tuple[Floats, Floats]:
-    """A few hundred points of a curve, the first and the last among them."""
-    chosen = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(np.int64))
+def shift_axis(
+    shifts: Iterable[float], first: Iterable[float] = ()
+) -> tuple[Floats, dict[str, Any]]:
+    """Positions of shifts on a logarithmic axis that has a true 0, log2(1 + shift), and the axis
+    with a text at `first` and at those of the others that fit.
+
+    >>> shift_axis([0, 1, 3])[0]
+    array([0., 1., 2.])
+    """
+    values = np.asarray(list(shifts), np.float64)
+    positions = np.log2(1 + values)
+    least = float(positions.max(initial=0)) / 12
+    shown = list(dict.fromkeys(float(value) for value in first))
+    for value in values.tolist():
+        if all(abs(math.log2((1 + value) / (1 + other))) >= least for other in shown):
+            shown.append(value)
+    shown.sort()
+    texts = [f"{value:g}" for value in shown]
+    return positions, ticks(np.log2(1 + np.array(shown)), texts)
+
+
+def thin(x: NDArray[Any], y: Floats, most: int = POINTS) -> tuple[Floats, Floats]:
+    """A few hundred points of a curve: the first, the last, and the lowest and the highest of equal
+    stretches, so that no peak is lost.
+
+    >>> thin(np.arange(1000), np.eye(1000)[500])[1].max()
+    1.0
+    """
+    if len(x) <= most:
+        return x.astype(np.float64), y
+    edges = np.linspace(0, len(x), most // 2).round().astype(np.int64)
+    kept = {0, len(x) - 1}
+    for first, end in pairwise(edges.tolist()):
+        stretch = y[first:end]
+        if np.isfinite(stretch).any():
+            kept |= {first + int(np.nanargmin(stretch)), first + int(np.nanargmax(stretch))}
+    chosen = np.array(sorted(kept))
     return x[chosen].astype(np.float64), y[chosen]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Right answers of one run in consecutive bins of samples; `pair` is the same for runs on the
+    same stream with the same seed."""
+
+    name: str
+    pair: str
+    end: Sequence[int]  # position of the last sample of each bin
+    hits: Sequence[int]
+    counts: Sequence[int]
+    level: bool = False  # a dashed grey level to compare with
+
+
+def moving_figure(
+    title: str, caption: str, runs: Sequence[Counted], x_title: str, *,
+    marks: Sequence[tuple[float, str]] = (), classes: dict[str, Any] | None = None,
+    difference: bool = False,
+) -> Figure:  # fmt: skip
+    """Accuracy in a moving window along x, whose width the reader chooses; below it, on request,
+    the difference from the chosen baseline, paired over seeds, and the share of each class. `data`
+    has the accuracy of each run over all its samples."""
+    tables: dict[str, list[list[int]]] = {"end": [], "counts": []}
+
+    def number(of: str, values: Sequence[int]) -> int:
+        given = [int(value) for value in values]
+        if given not in tables[of]:
+            tables[of].append(given)
+        return tables[of].index(given)
+
+    series = [
+        {"key": escape(run.name), "pair": run.pair, "level": run.level,
+         "hits": [int(h) for h in run.hits], "end": number("end", run.end),
+         "counts": number("counts", run.counts)}
+        for run in runs
+    ]  # fmt: skip
+    whole = []
+    for name in dict.fromkeys(run.name for run in runs):
+        each = [sum(r.hits) / max(1, sum(r.counts)) for r in runs if r.name == name]
+        draw = level if any(r.level for r in runs if r.name == name) else line
+        whole.append(draw(name, [max(r.end[-1] for r in runs)], [float(np.mean(each))]))
+    drawn = figure(title, caption, whole, x_title, "accuracy in the window, %")
+    moving = {
+        "series": series, **tables, "marks": [[float(x), escape(text)] for x, text in marks],
+        "classes": classes, "difference": difference,
+    }  # fmt: skip
+    return replace(drawn, moving=moving)
+
+
+def counted(
+    name: str, pair: str, hits: ArrayLike, position: ArrayLike | None = None, *, bins: int = BINS
+) -> Counted:
+    """The bins of a run, from whether each sample was answered right and where it is in the
+    stream."""
+    right = np.asarray(hits, np.float64)
+    size = max(1, -(-len(right) // bins))
+    begin = np.arange(0, len(right), size)
+    last = np.minimum(begin + size, len(right)) - 1
+    where = np.arange(1, len(right) + 1) if position is None else np.asarray(position)
+    sums = np.add.reduceat(right, begin).round().astype(np.int64) if len(right) else begin
+    return Counted(name, pair, where[last].tolist(), sums.tolist(), (last - begin + 1).tolist())
 
 
 def rounded(values: ArrayLike) -> list[Any]:
@@ -237,12 +371,28 @@ def rounded(values: ArrayLike) -> list[Any]:
     return [float(f"{v:.5g}") if math.isfinite(v) else None for v in numbers]
 
 
-def _trace(name: str, role: str, colour: int | None, x: ArrayLike, y: ArrayLike) -> Trace:
+def _alt(trace: Trace) -> str:
+    """The first and the last value of a trace, and its extremes where they lie further out."""
+    name = unescape(trace["name"])
+    values = trace["x"] if trace["meta"]["role"] == "bar" else trace["y"]
+    values = [v for v in values if isinstance(v, int | float)]
+    if not values:
+        return ""
+    first, last = values[0], values[-1]
+    if len(values) == 1:
+        return f"{name} {first:.3g}"
+    text = f"{name} from {first:.3g} to {last:.3g}"
+    if min(values) < min(first, last) or max(values) > max(first, last):
+        text += f" (lowest {min(values):.3g}, highest {max(values):.3g})"
+    return text
+
+
+def _trace(name: str, role: str, key: str, x: ArrayLike, y: ArrayLike) -> Trace:
     return {
         "type": "scatter",
         "name": escape(name),
         "legendgroup": escape(name),
-        "meta": {"role": role, "colour": colour},
+        "meta": {"role": role, "key": escape(key)},
         "x": rounded(x),
         "y": rounded(y),
     }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -14,24 +18,28 @@ from markupsafe import Markup
 
 from streamgauge.files import write_result
 from streamgauge.pages.figures import Figure
+from streamgauge.pages.screen import visible_on_page
 from streamgauge.versions import VERSION
 
-# `colours` are those of curves, bars and maps, by number; the others are CSS variables.
+# `colours` are those of names, in the order in which a page gives them; the others are CSS
+# variables. They differ in luminance and hue, so that they can be told apart with colour-blind eyes
+# and in grey.
 THEMES: dict[str, dict[str, Any]] = {
     "light": {
         "paper": "#ffffff", "ink": "#1d2328", "soft": "#5b6670", "line": "#dfe3e7",
         "tint": "#f4f6f8", "accent": "#0b6aa8", "warn": "#8a4b00", "fail": "#b3303c",
-        "colours": ["#0b6aa8", "#c8510a", "#0a8460", "#a8488a",
-                    "#9a7400", "#5b5bd6", "#b3303c", "#4f6f1c"],
+        "colours": ["#1068e7", "#ef5800", "#501078", "#10af87",
+                    "#800848", "#2087a7", "#2800ff", "#9f4028"],
     },
     "dark": {
         "paper": "#14181c", "ink": "#e4e8eb", "soft": "#9aa6b0", "line": "#2e363d",
         "tint": "#1c2227", "accent": "#6bbcf2", "warn": "#f0b267", "fail": "#ff8a92",
-        "colours": ["#5cb5ee", "#ff9557", "#3fcb9c", "#e796c9",
-                    "#e3bf4f", "#a5a5ff", "#ff8a92", "#b2d27a"],
+        "colours": ["#60a7ff", "#cf7018", "#ffdf8f", "#20efcf",
+                    "#5870ff", "#efbf00", "#809f78", "#28c7df"],
     },
 }  # fmt: skip
-COLOURS = len(THEMES["light"]["colours"])  # higher numbers are the same colours again, dotted
+COLOURS = len(THEMES["light"]["colours"])
+UNCOLOURED = ("level", "front", "heat")  # roles whose names have no colour
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,18 @@ class Cell:
     mark: str = ""
     explanation: str = ""
     share: float | None = None
+    note: str = ""  # a second, smaller line
+    value: float | None = None  # what the column is sorted by
+    key: str = ""  # the name whose colour stands before the text
+    interval: tuple[float, float, float, float] | None = None  # low, value, high, level: shares
+    spark: Sequence[float] = ()  # a small curve of shares
+
+    @property
+    def points(self) -> str:
+        """The small curve in a box of 100 by 20."""
+        last = max(1, len(self.spark) - 1)
+        places = ((100 * n / last, 20 - 20 * y) for n, y in enumerate(self.spark) if y == y)
+        return " ".join(f"{x:.0f},{y:.1f}" for x, y in places)
 
     def __str__(self) -> str:
         return self.text
@@ -59,7 +79,8 @@ class Cell:
 @dataclass(frozen=True)
 class PageTable:
     """A table. The first column names the rows; the others are numbers but for `text_columns`. A
-    table with a title is folded where it is long."""
+    table with a title is folded where it is long. The rows of a `sortable` one are ordered by a
+    click on a column's name, and it can be copied."""
 
     block = "table"
     head: Sequence[str]
@@ -67,6 +88,7 @@ class PageTable:
     title: str = ""
     kind: Literal["board", "matrix", "facts"] = "board"
     text_columns: Sequence[int] = ()
+    sortable: bool = False
 
     @property
     def folded(self) -> bool:
@@ -82,62 +104,119 @@ class Section:
     blocks: Sequence[Block]
     folded: bool = False
     code: str = ""  # behind the title
+    board: bool = False  # can be chosen in the bar
+    tiled: bool = False  # blocks side by side, where there is room
 
 
 Block = str | Text | PageTable | Figure | Section
 
 
 def shaded_table(
-    title: str, head: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]]
+    title: str,
+    head: Sequence[str],
+    names: Sequence[str],
+    values: Sequence[Sequence[float]],
+    limits: tuple[float, float] | None = None,
 ) -> PageTable:
-    """Accuracies in percent, the cells shaded by their values; NaN is an empty cell."""
-    rows = [
-        [name, *(Cell(f"{100 * v:.1f}", share=v) if v == v else "" for v in row)]
-        for name, row in zip(names, values, strict=True)
-    ]
+    """Accuracies in percent, the cells shaded from the lowest to the highest of them, or between
+    `limits` where tables are to be compared; NaN is an empty cell."""
+    known = [v for row in values for v in row if v == v]
+    low, high = limits or (min(known, default=0.0), max(known, default=1.0))
+
+    def cell(value: float) -> str | Cell:
+        if value != value:
+            return ""
+        share = (value - low) / (high - low) if high > low else 0.5
+        return Cell(f"{100 * value:.1f}", share=min(1.0, max(0.0, share)))
+
+    rows = [[name, *map(cell, row)] for name, row in zip(names, values, strict=True)]
     return PageTable(head, rows, title, "matrix")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of Streamgauge; `kind` is the line above its title, `origin` what it was made from."""
+    """A page of Streamgauge; `kind` is the line above its title, `origin` what it was made from.
+    `learners` can be ticked in the bar of the page; `grey` names are baselines, in grey."""
 
     kind: str
     title: str
     blocks: Sequence[Block]
     origin: str = ""
+    learners: Sequence[str] = ()
+    grey: Collection[str] = ()
 
     def render(self) -> str:
         """The HTML. Everything is escaped: names from a file may hold anything."""
-        from plotly.offline import get_plotlyjs
-
         environment = Environment(
             loader=PackageLoader("streamgauge", "pages"),
             autoescape=True,
+            finalize=_finalize,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         folder = resources.files("streamgauge.pages")
-        figures: list[dict[str, Any]] = []
-
-        def number(figure: Figure) -> int:
-            figures.append({"data": figure.data, "layout": figure.layout})
-            return len(figures) - 1
-
+        shown = list(_figures(self.blocks))
+        numbers = {id(figure): number for number, figure in enumerate(shown)}
+        keys = list(map(escape, self.learners))
+        for figure in shown:
+            series = (figure.moving or {}).get("series", ())
+            keys += [run["key"] for run in series if not run["level"]]
+            metas = [trace["meta"] for trace in figure.data]
+            keys += [meta["key"] for meta in metas if meta["role"] not in UNCOLOURED]
+        grey = set(map(escape, self.grey))
+        script = "".join(
+            (folder / name).read_text(encoding="utf-8") for name in ("view.js", "draw.js")
+        )
         return environment.get_template("page.html").render(
             page=self,
             version=VERSION,
-            number=number,
-            figures=figures,
+            number=lambda figure: numbers[id(figure)],
+            figures=visible_on_page(
+                [
+                    {"title": f.title, "data": f.data, "layout": f.layout, "moving": f.moving}
+                    for f in shown
+                ]
+            ),
+            names=visible_on_page(
+                {
+                    "learners": list(map(escape, self.learners)),
+                    "coloured": [key for key in dict.fromkeys(keys) if key not in grey],
+                    "grey": [key for key in dict.fromkeys(keys) if key in grey],
+                }
+            ),
+            moving=any(figure.moving for figure in shown),
+            differences=any((figure.moving or {}).get("difference") for figure in shown),
+            escape=escape,
             for_script=_for_script,
             themes=THEMES,
             style=Markup((folder / "style.css").read_text(encoding="utf-8")),
-            plotly=Markup(get_plotlyjs()),
-            draw=Markup((folder / "draw.js").read_text(encoding="utf-8")),
+            plotly=Markup(_plotly()) if shown else "",
+            script=Markup(script),
         )
 
     def write(self, path: str | Path) -> Path:
         return write_result(path, self.render())
+
+
+def _finalize(value: Any) -> Any:
+    """What a template prints: texts of others without marks that act on the page."""
+    return value if isinstance(value, Markup) else visible_on_page(value)
+
+
+def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield block
+        elif isinstance(block, Section):
+            yield from _figures(block.blocks)
+
+
+@cache
+def _plotly() -> str:
+    """The plotting library, compressed: browsers decompress it."""
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
 
 
 def _for_script(value: Any) -> Markup:

@@ -10,7 +10,13 @@ from streamgauge.metrics.geo import THRESHOLDS_KM
 from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
 from streamgauge.places.map import cell_map, cell_text
-from streamgauge.places.points import Labelling, Points, classes_of, label_points
+from streamgauge.places.points import (
+    Labelling,
+    Points,
+    classes_of,
+    label_points,
+    rows_of_years,
+)
 
 
 def run_classes(
@@ -26,6 +32,7 @@ def run_classes(
     max_level: int = LEVELS,
     keep: Sequence[str] = (),
     calendar: bool = False,
+    years: str | None = None,
     threads: int | None = None,
     **columns: str | None,
 ) -> dict[str, Any]:
@@ -33,13 +40,16 @@ def run_classes(
     Returns the results by name, and under ``words`` the sentences to print."""
     points = Points(data, keep=keep, **columns)
     times = points.times()
+    among = None if years is None else rows_of_years(times, years)
     if use is not None:
         classes = load_classes(use)
     else:
         limits = {"split_above": split_above, "keep_from": keep_from, "max_level": max_level}
-        classes = classes_of(points, preparation=preparation, time=times, **limits)
+        classes = classes_of(points, preparation=preparation, time=times, among=among, **limits)
     # Files are written only after the whole table has been read without an error.
-    labelling = label_points(points, classes, labels, threads=threads, time=times, when=calendar)
+    labelling = label_points(
+        points, classes, labels, threads=threads, time=times, when=calendar, among=among
+    )
     if use is None:
         classes.save(out)
     sentences = _sentences(
@@ -63,6 +73,7 @@ def run_classes(
         "labelled": labelling.labelled,
         "without_coordinates": labelling.without_place,
         "in_no_class": labelling.outside,
+        "in_other_years": labelling.other_years,
         "within_km": dict(zip(map(str, THRESHOLDS_KM), labelling.within.tolist(), strict=True)),
         "file": str(use or out),
         "labels": None if labels is None else str(labels),
@@ -105,11 +116,12 @@ def _sentences(
             "the points (--preparation)."
         )
     dropped = labelling.rows - labelling.labelled
+    years = f", {labelling.other_years:,} of other years" if labelling.other_years else ""
     sentences.append(
         f"Of {labelling.rows:,} points {labelling.labelled:,} "
         f"({labelling.labelled / labelling.rows:.1%}) are in a class; {dropped:,} are dropped: "
         f"{labelling.without_place:,} without coordinates, "
-        f"{labelling.outside:,} in no class."
+        f"{labelling.outside:,} in no class{years}."
     )
     if labelling.labelled:
         near = ", ".join(

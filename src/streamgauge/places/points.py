@@ -17,7 +17,7 @@ from streamgauge.files import write_atomic, writing
 from streamgauge.metrics.geo import THRESHOLDS_KM, geolocation_error
 from streamgauge.places.cells import GeoClasses, build_classes
 from streamgauge.tables.read import RoleTable
-from streamgauge.tables.times import TimeParser
+from streamgauge.tables.times import TimeParser, calendar
 from streamgauge.tables.typed import load_array
 
 Array = NDArray[Any]
@@ -25,7 +25,6 @@ Ints = NDArray[np.int64]
 Labels = NDArray[np.int32]
 
 ROLES = ("latitude", "longitude", "time", "user")
-CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
 class Points(RoleTable):
@@ -114,31 +113,48 @@ def first_rows(time: Ints | None, rows: int, share: float) -> NDArray[np.bool_]:
     return chosen
 
 
-def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
-    """Time as inputs of a model: sine and cosine of the time of day (UTC), of the week and of the
-    year.
+def rows_of_years(time: Ints | None, years: str) -> NDArray[np.bool_]:
+    """Which rows are of the years from the first to the last, such as 2004-2014, in UTC. CLOC (Cai
+    et al. 2021, section 4) keeps these: earlier times are often the default of a camera.
 
-    >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
-    {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
-     'year_cos': 1.0}
+    >>> rows_of_years(np.array([946_684_800, 1_072_915_200, 1_420_070_399]), "2004-2014")
+    array([False,  True,  True])
     """
-    columns = {}
-    for name, length in CYCLES.items():
-        angle = 2 * np.pi * (time % length) / length
-        columns[f"{name}_sin"], columns[f"{name}_cos"] = np.sin(angle), np.cos(angle)
-    return columns
+    first, _, last = years.partition("-")
+    last = last or first
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= 9998):
+        raise StreamgaugeError(f"--years is one year or two, as 2004-2014; it is '{years}'.")
+    if time is None:
+        raise StreamgaugeError("--years needs a column of times: name it with --time.")
+    edges = (np.datetime64(f"{year:04}", "s") for year in (int(first), int(last) + 1))
+    start, end = (edge.astype(np.int64) for edge in edges)
+    inside: NDArray[np.bool_] = (time >= start) & (time < end)
+    if not inside.any():
+        raise StreamgaugeError(f"No row is of the years {years}.")
+    return inside
 
 
 def classes_of(
-    points: Points, *, preparation: float = 0.05, time: Ints | None = None, **limits: int
+    points: Points,
+    *,
+    preparation: float = 0.05,
+    time: Ints | None = None,
+    among: NDArray[np.bool_] | None = None,
+    **limits: int,
 ) -> GeoClasses:
     """Build classes from the earliest share of a table's points; `limits` are those of
-    `build_classes`. `time` are the seconds of all rows if they were read already."""
+    `build_classes`. `time` are the seconds of all rows if they were read already; `among` are the
+    rows that count."""
     time = points.times() if time is None else time
     rows = sum(t.num_rows for _, t in points.tables("latitude")) if time is None else len(time)
     if rows == 0:
         raise StreamgaugeError(f"{points.name} has no rows: there is nothing to make classes of.")
-    chosen = first_rows(time, rows, preparation)
+    if among is None:
+        chosen = first_rows(time, rows, preparation)
+    else:
+        chosen = np.zeros(rows, bool)
+        inside = None if time is None else time[among]
+        chosen[among] = first_rows(inside, int(among.sum()), preparation)
     parts = []
     last = int(np.flatnonzero(chosen)[-1])
     for row, table in points.tables("latitude", "longitude"):
@@ -159,6 +175,7 @@ class Labelling:
     count: Ints  # points of each class
     within: NDArray[np.float64]  # share of the labelled within THRESHOLDS_KM of their cell's centre
     out: Path | None
+    other_years: int = 0  # left out by `among`
 
 
 def label_points(
@@ -169,8 +186,10 @@ def label_points(
     threads: int | None = None,
     time: Ints | None = None,
     when: bool = False,
+    among: NDArray[np.bool_] | None = None,
 ) -> Labelling:
-    """Find every point's class, count those without one, and write the rest where `out` says.
+    """Find every point's class, count those without one, and write the rest where `out` says. Rows
+    that are not `among` those given have no class.
 
     A `.npy` file holds one number a row of the table, in its order, -1 for no class. A `.parquet`
     or `.csv` file holds the rows that have a class, in order of time where there are times:
@@ -185,7 +204,7 @@ def label_points(
         time = source.times()
     if when and time is None:
         raise StreamgaugeError("The calendar needs a column of times: name it with --time.")
-    rows = without = 0
+    rows = without = other = 0
     count = np.zeros(len(classes), np.int64)
     within = np.zeros(len(THRESHOLDS_KM))
     whole = target is not None and target.suffix.lower() != ".npy"
@@ -200,9 +219,16 @@ def label_points(
         for row, table in source.tables(*roles, keep=whole):
             latitude, longitude = source.coordinates(table)
             label = classes.label(latitude, longitude, threads)
+            if among is not None:
+                out_of_years = ~among[row : row + len(label)]
+                label[out_of_years] = -1
+                other += int(out_of_years.sum())
             in_class = label >= 0
             rows += len(label)
-            without += int(np.count_nonzero(np.isnan(latitude) | np.isnan(longitude)))
+            nowhere = np.isnan(latitude) | np.isnan(longitude)
+            if among is not None:
+                nowhere &= among[row : row + len(label)]
+            without += int(np.count_nonzero(nowhere))
             count += np.bincount(label[in_class], minlength=len(classes))
             if in_class.any():
                 location = np.stack([latitude, longitude], axis=1)[in_class]
@@ -216,7 +242,8 @@ def label_points(
             writer.finish()
     labelled = int(count.sum())
     share = within / labelled if labelled else np.full(len(within), np.nan)
-    return Labelling(rows, labelled, without, rows - labelled - without, count, share, target)
+    outside = rows - labelled - without - other
+    return Labelling(rows, labelled, without, outside, count, share, target, other)
 
 
 @dataclass

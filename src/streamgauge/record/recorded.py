@@ -106,7 +106,9 @@ def folded(
     for table, name in (("jobs", "version"), ("evaluations", "evaluation")):
         if table in content.rows:
             now[name] = content.rows[table][-1][name]
-    names = [*(header["stream"]["class_names"] or ()), *content.classes] or None
+    # After a kill between the writes of run.json and progress.json, the header has them already.
+    known = header["stream"]["class_names"] or []
+    names = [*known, *(name for name in content.classes if name not in known)] or None
     count = header["recorder"]["count"] or now["width"] or len(names or ())
     facts = {"class_names": names, "classes": count, "steps": now["step"]}
     facts |= {name: now[name] for name in ("samples", "step_size", "tasks")}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import write_sealed
 from streamgauge.record.recorded import (
     FRESH,
     check_same_recording,
@@ -226,12 +226,15 @@ class Recorder:
     def close(self) -> None:
         """Commit all rows. A new `Recorder` can go on in the same folder."""
         with self._lock:
-            if self._journal is not None:
-                self._commit_journal()
-                self._file().close()
-                self._file().path.unlink()
-                self._journal = None
-            self._writer.close()
+            try:
+                if self._journal is not None:
+                    self._commit_journal()
+                    self._file().close()
+                    with disk_errors(self.path, "all calls are in the log"):
+                        self._file().path.unlink()
+                    self._journal = None
+            finally:
+                self._writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -337,7 +340,7 @@ class Recorder:
         self._writer.rows = rows_of(content, state)
         with disk_errors(self.path):
             if header != self._header:
-                write_json(self.path / "run.json", header)
+                write_sealed(self.path / "run.json", header)
             self._writer.checkpoint(state["step"], None, True, recorder=state)
             self._state |= state
             self._header, self._rows, self._answered = header, 0, 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError, nearest, packages_for
+from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for
 from streamgauge.files import write_text
+from streamgauge.record.index import Index, index_of
 from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
-from streamgauge.record.writer import read_header, read_progress
+from streamgauge.record.writer import read_header
 from streamgauge.settings import RUNS
+from streamgauge.tables.commit import read_progress, segment_files
 from streamgauge.tables.journal import JournalSegments, read_journal
 from streamgauge.tables.late import LabelledParquet
 
@@ -43,8 +46,14 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
     go through `__getitem__`.
     """
 
-    def __init__(self, name: str, files: list[Path], keep: Any = None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        files: list[Path],
+        keep: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self.name, self.class_names = name, class_names
         self._files, self._keep = files, keep  # `keep` has to exist as long as the files
         self._loaded: dict[str, NDArray[Any]] = {}
         self._names = self._read_names()
@@ -58,7 +67,7 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
         import pyarrow.parquet as pq
 
         with _damage_errors(file):
-            return pq.ParquetFile(file)
+            return pq.ParquetFile(file, page_checksum_verification=True)
 
     def _read(self, file: Path, column: str) -> NDArray[Any]:
         opened = self._open(file)
@@ -67,7 +76,7 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         if column not in self._names:
-            raise KeyError(column)
+            raise KeyError(f"{column}; the columns are {', '.join(self._names)}")
         if column not in self._loaded:
             self._loaded[column] = self._load(column)
         return self._loaded[column]
@@ -107,7 +116,17 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
         return dict, (self.copy(),)
 
     def to_arrow(self) -> Any:
-        """The table as a `pyarrow.Table`; a missing value is null."""
+        """The table as a `pyarrow.Table`; a missing value is null. Where classes have names, the
+        columns `label_name` and `prediction_name` have them."""
+        table, names = self._stored(), self.class_names or ()
+        for column in ("label", "prediction") if names else ():
+            if column not in table.column_names:
+                continue
+            table = table.append_column(f"{column}_name", _names_of(table[column], names))
+        return table
+
+    def _stored(self) -> Any:
+        """The columns of the log as a `pyarrow.Table`."""
         import pyarrow as pa
 
         parts = []
@@ -153,7 +172,7 @@ class LabelledPredictions(LogTable):
     """
 
     def __init__(self, answers: LogTable, labels: LogTable, keep_all: bool = False) -> None:
-        super().__init__(answers.name, answers._files, answers._keep)
+        super().__init__(answers.name, answers._files, answers._keep, answers.class_names)
         self._joined = LabelledParquet(self._files, labels._files, "the log")
         self._names = list(self._joined.names)
         known = np.asarray(self._joined.read(["label"])["label"].is_valid())
@@ -164,7 +183,7 @@ class LabelledPredictions(LogTable):
         whole = column == "label" and bool((values == values).all())
         return values.astype(np.int32) if whole else values
 
-    def to_arrow(self) -> Any:
+    def _stored(self) -> Any:
         return self._joined.read(self._names).take(self._rows)
 
     @property
@@ -189,7 +208,7 @@ def _damage_errors(file: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise StreamgaugeError(f"The log segment {file} is damaged ({reason}).") from None
+        raise Damaged(f"The log segment {file} is damaged ({reason}).") from None
 
 
 def _as_array(column: Any) -> NDArray[Any]:
@@ -205,35 +224,64 @@ def _as_array(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
+def _names_of(codes: Any, names: Sequence[str]) -> Any:
+    """The names of class numbers, null where there is none."""
+    import pyarrow as pa
+
+    values = np.ma.masked_invalid(codes.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    known = np.ma.masked_outside(values, 0, len(names) - 1)
+    indices = pa.array(known.filled(-1).astype(np.int32), mask=np.ma.getmaskarray(known))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
 @contextmanager
 def remembering_failure(folder: Path) -> Iterator[None]:
     """An error of the user's data or learner is stored in the run folder until the next attempt."""
     file = folder / FAILED
-    file.unlink(missing_ok=True)
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
     try:
         yield
     except StreamgaugeError as error:
-        if folder.is_dir():
-            write_text(file, str(error))
+        with suppress(OSError):  # a full disk may be why
+            if folder.is_dir():
+                write_text(file, str(error))
         raise
 
 
 class Run:
     """A stored run. `run.predictions["label"]` and so on are NumPy arrays."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, index: Index | None = None) -> None:
         self.path = Path(path)
-        self.header = read_header(self.path)
-        progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
-        self._journal = JournalSegments({})
+        self._index, self._entry = index, None
+        content: Any = None
+        if index is not None:
+            self._entry = index.entry(self.path, self._read)
+            content = self._entry.content
+        content = content or self._read()
+        self.header, progress = content["header"], content["progress"]
+        self._journal: JournalSegments | None = None
         if "recorder" in progress:
+            self._entry = None  # its journal changes its results
             progress = self._add_journal()
         self.step: int = progress["step"]
         self.done: bool = progress["done"]
         self.checkpoint: str | None = progress.get("checkpoint")
-        self._segments: dict[str, int] = progress["segments"]
+        self._progress = progress
         self._time: float | None = progress.get("time")  # versions before 0.2 have none
         self._tables: dict[str, LogTable] = {}
+        self._checked: dict[str, list[Path]] = {}  # by table: its segments
+
+    def _read(self) -> dict[str, Any]:
+        header = read_header(self.path)
+        progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
+        return {"header": header, "progress": progress}
+
+    def result(self, name: str, compute: Callable[[], Any]) -> Any:
+        """A value of plain JSON that is computed from the log; where the folder has an index, it is
+        computed once."""
+        return compute() if self._entry is None else self._entry.result(name, compute)
 
     def _add_journal(self) -> dict[str, Any]:
         """Add the calls that a recorder has not committed yet; gives the commit point."""
@@ -259,12 +307,16 @@ class Run:
     @property
     def unlabelled(self) -> int:
         """Answers whose label has not arrived."""
+        if self.header["log_version"] < 2:
+            return 0
         stored, joined = self.table("predictions"), self.predictions
         return 0 if joined is stored else stored.rows - joined.rows - self.repeated
 
     @property
     def repeated(self) -> int:
         """Answers that do not count, since an earlier one has the same sample and shift."""
+        if self.header["log_version"] < 2:
+            return 0
         joined = self.predictions
         return joined.repeated if isinstance(joined, LabelledPredictions) else 0
 
@@ -273,22 +325,26 @@ class Run:
             raise AttributeError(f"A run has no '{name}'; {nearest(name, TABLES)}")
         return self.table(name)
 
+    @property
+    def class_names(self) -> list[str] | None:
+        """The values of the labels by class number; None where labels are these numbers."""
+        names: list[str] | None = self.stream.get("class_names")
+        return names
+
     def table(self, name: str) -> LogTable:
         if name not in self._tables:
             files = self._committed(name)
-            files += [file for table, file in self._journal.files.items() if table == name]
-            self._tables[name] = LogTable(name, files, self._journal)
+            if self._journal is not None and name in self._journal.files:
+                files.append(self._journal.files[name])
+            self._tables[name] = LogTable(name, files, self._journal, self.class_names)
         return self._tables[name]
 
     def _committed(self, table: str) -> list[Path]:
         if table not in TABLES:
             raise StreamgaugeError(f"A log has no table '{table}'; {nearest(table, TABLES)}")
-        folder = self.path / "log" / table
-        files = [folder / f"{n:05d}.parquet" for n in range(self._segments.get(table, 0))]
-        missing = [file for file in files if not file.exists()]
-        if missing:
-            raise StreamgaugeError(f"The log segment {missing[0]} is missing.")
-        return files
+        if table not in self._checked:
+            self._checked[table] = list(segment_files(self.path, self._progress, table))
+        return list(self._checked[table])
 
     def files(self, table: str = "predictions") -> list[str]:
         """The Parquet files of a table that were committed when this run was opened, for scans by
@@ -308,7 +364,7 @@ class Run:
     def failure(self) -> str:
         """The sentence with which its last attempt failed; "" if the attempt did not fail."""
         file = self.path / FAILED
-        return file.read_text() if file.is_file() and not self.done else ""
+        return file.read_text(errors="replace") if file.is_file() and not self.done else ""
 
     @property
     def id(self) -> str:
@@ -345,7 +401,9 @@ class Run:
     def _repr_html_(self) -> str:
         from streamgauge.pages import notebook_table
 
-        sizes = {name: self.table(name).rows for name in TABLES if self._segments.get(name)}
+        sizes = {
+            name: self.table(name).rows for name in TABLES if self._progress["segments"].get(name)
+        }
         rows = [
             ("stream", self.stream["name"]),
             ("seed", self.seed),
@@ -364,11 +422,28 @@ def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> li
 
 
 def _runs_in(path: Path) -> list[Run]:
+    folders = run_folders(path)
+    index = index_of(path, len(folders))
+    runs = [Run(folder, index) for folder in folders]
+    save_results(runs)
+    return runs
+
+
+def save_results(runs: Iterable[Run]) -> None:
+    """Write what was computed of these runs to the indexes of their folders, where there are."""
+    for index in {id(run._index): run._index for run in runs if run._index is not None}.values():
+        index.save()
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run folders at a path: itself, or those in it."""
     if (path / "run.json").exists():
-        return [Run(path)]
+        return [path]
     if not path.is_dir():
         raise StreamgaugeError(f"There is no folder {path}.")
-    inside = sorted(p.parent for p in path.glob("*/run.json"))
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    inside = [path / name for name in names if os.path.exists(f"{path}/{name}/run.json")]
     if not inside:
         raise StreamgaugeError(f"There is no run in {path}.")
-    return [Run(p) for p in inside]
+    return inside

@@ -1,33 +1,71 @@
 """Writes a run folder so that a kill at any moment loses only the work after the last checkpoint.
 
     run.json                what was run: configuration, identity, stream, environment
-    progress.json           the commit point: last step, checkpoint file, number of valid segments
+    progress.json           the commit point: last step, checkpoint file, number of valid segments,
+                            size and checksum of each of these files
     checkpoint-STEP.pt      state of learner and loop
     log/TABLE/00000.parquet numbered segments
     lock                    locked by the process that writes
 
-Every file is written atomically, `progress.json` last. Files that `progress.json` does not name are
-left over from an interrupted write and are removed on resume.
+Every file is written atomically, `progress.json` last; both JSON files are sealed (`files.py`).
+Files that `progress.json` does not name are left over from an interrupted write and are removed on
+resume.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.files import LOCK, TEMPORARY, acquire_lock, write_atomic, write_json
+from streamgauge.errors import Damaged, StreamgaugeError, packages_for
+from streamgauge.files import (
+    LOCK,
+    TEMPORARY,
+    acquire_lock,
+    checksum,
+    make_folder,
+    misfit,
+    read_sealed,
+    release_lock,
+    size_and_checksum,
+    write_atomic,
+    write_sealed,
+)
 from streamgauge.record.tables import ADDED, LOG_VERSION, TABLES, RowBuffer, columns_of
+from streamgauge.tables.commit import REMEDY, check_committed, read_progress, segment_name
 
 # Limit of rows of one table in memory; a table that reaches the limit asks for a checkpoint.
 MAX_ROWS = 1 << 19
+
+# What every run.json has, of whatever version.
+SHAPE = {
+    "log_version": int,
+    "id": str,
+    "config": {
+        "stream": {"name": str, "settings": dict, "origin?": (str, None)},
+        "learner": {"name": str, "settings": (dict, None), "where?": str, "needs?": [str],
+                    "code?": (str, None)},
+        "protocol": {"label_delay?": int, "shifts?": [int]},
+        "seed": int,
+        "device": str,
+        "engine?": dict,
+    },
+    "stream": {
+        "name": str, "settings": dict, "samples": int, "steps": int, "step_size": (int, None),
+        "tasks": (int, None), "classes": int, "class_names": ([str], None),
+        "class_task?": ([int], None), "input_shape": ([int], None), "data_hash": str,
+        "order_hash": str, "held_out?": dict, "notes?": dict,
+    },
+    "environment": dict,
+    "resumed_in?": [{"step": int, "environment": dict}],
+    "recorder?": {"count": (int, None), "names": ([str], None), "ids": (str, None)},
+}  # fmt: skip
 
 
 class RunWriter:
@@ -45,7 +83,7 @@ class RunWriter:
     ) -> None:
         self.path, self._version = path, LOG_VERSION if added else 1
         with disk_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._lock = acquire_lock(path, f"{path} is being written by another process.")
         self.rows = {
             name: RowBuffer(columns_of(name, absent, added))
@@ -53,8 +91,11 @@ class RunWriter:
             if name not in ADDED - added
         }
         self._segments = dict.fromkeys(self.rows, 0)
+        self._files: dict[str, list[Any]] = {}  # size and checksum of what is committed
+        self._checkpoint: str | None = None
         self._state: dict[str, Any] | None = None
         self.step = 0
+        self.done = False  # whether the stored run is complete
         self.threads: int | None = None  # of the first start, where this run is resumed
         try:
             with disk_errors(path):
@@ -67,24 +108,36 @@ class RunWriter:
         progress = read_progress(self.path)
         stored = self.path / "run.json"
         if progress is None:
-            write_json(stored, {"log_version": self._version, **header})
+            write_sealed(stored, {"log_version": self._version, **header})
         else:
             header_before = read_header(self.path)
             if header_before["environment"] != header["environment"]:
                 header_before.setdefault("resumed_in", []).append(
                     {"step": progress["step"], "environment": header["environment"]}
                 )
-                write_json(stored, header_before)
+                write_sealed(stored, header_before)
             self.threads = header_before["environment"].get("threads")
             self._segments.update(progress["segments"])
-            self.step = progress["step"]
-            if progress["checkpoint"]:
-                self._state = read_checkpoint(self.path / progress["checkpoint"])
-        self._remove_leftovers(progress)
+            self.step, self.done = progress["step"], progress["done"]
+            self._checkpoint = progress.get("checkpoint")
+            self._files = self._checked_files(progress)
+            if self._checkpoint:
+                self._state = read_checkpoint(self.path / self._checkpoint)
+        self._remove_leftovers()
 
-    def _remove_leftovers(self, progress: dict[str, Any] | None) -> None:
+    def _checked_files(self, progress: dict[str, Any]) -> dict[str, list[Any]]:
+        """Size and checksum of every committed file. All are checked before anything goes on from
+        them; for a folder of an older version, which stored none, they are computed."""
+        names = [segment_name(t, n) for t, count in self._segments.items() for n in range(count)]
+        names += [self._checkpoint] if self._checkpoint else []
+        for name in names:
+            check_committed(self.path, progress, name)
+        stored: dict[str, list[Any]] = progress.get("files", {})
+        return stored or {name: size_and_checksum(self.path / name) for name in names}
+
+    def _remove_leftovers(self) -> None:
         """Remove files that the commit point does not name: temporary files and later segments."""
-        keep = None if progress is None else progress["checkpoint"]
+        keep = self._checkpoint
         for file in self.path.glob("checkpoint-*"):
             if file.name != keep:
                 file.unlink()
@@ -125,23 +178,33 @@ class RunWriter:
         import pyarrow.parquet as pq
 
         with disk_errors(self.path, f"the log up to step {self.step} is safe"):
-            segments = dict(self._segments)
+            segments, files, before = dict(self._segments), dict(self._files), self._checkpoint
             for name, rows in self.rows.items():
                 if rows.count:
-                    folder = self.path / "log" / name
-                    folder.mkdir(parents=True, exist_ok=True)
-                    with write_atomic(folder / f"{segments[name]:05d}.parquet") as part:
-                        pq.write_table(rows.take(), part, compression="zstd")
+                    segment = segment_name(name, segments[name])
+                    make_folder((self.path / segment).parent)
+                    # In memory: pyarrow prints a traceback of its own where a disk fails.
+                    buffer = io.BytesIO()
+                    pq.write_table(
+                        rows.take(), buffer, compression="zstd", write_page_checksum=True
+                    )
+                    data = buffer.getbuffer()
+                    with write_atomic(self.path / segment) as part:
+                        part.write_bytes(data)
+                    files[segment] = [len(data), checksum(data)]
                     segments[name] += 1
-            before = (read_progress(self.path) or {}).get("checkpoint")
             checkpoint = None
+            files.pop(before or "", None)
             if state is not None:
                 checkpoint = f"checkpoint-{step}.pt"
                 with write_atomic(self.path / checkpoint) as part:
                     _save(state, part)
+                    files[checkpoint] = size_and_checksum(part)
             now = {"step": step, "done": done, "checkpoint": checkpoint, "time": int(time.time())}
-            write_json(self.path / "progress.json", {**now, "segments": segments, **notes})
+            now |= {"segments": segments, "files": files}
+            write_sealed(self.path / "progress.json", {**now, **notes})
             self.step, self._segments = step, segments
+            self._files, self._checkpoint = files, checkpoint
             if before and before != checkpoint:
                 (self.path / before).unlink(missing_ok=True)
 
@@ -154,44 +217,25 @@ class RunWriter:
                 self.path.rmdir()
 
     def close(self) -> None:
-        self._lock.release()
+        release_lock(self._lock)
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """The contents of run.json; an error if it is damaged or of a later version."""
     file = path / "run.json"
     try:
-        header: dict[str, Any] = json.loads(file.read_text())
+        header = read_sealed(file, {"log_version": int}, REMEDY)
     except FileNotFoundError:
         raise StreamgaugeError(f"{path} is not a run folder: it has no run.json.") from None
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
-    version = header.get("log_version") if isinstance(header, dict) else None
-    if not isinstance(version, int):
-        raise StreamgaugeError(f"{file} names no log version: it is damaged, or not of a run.")
+    version = header["log_version"]
     if version > LOG_VERSION:
         raise StreamgaugeError(
             f"{path} has log version {version}, and this streamgauge reads versions up to "
             f"{LOG_VERSION}: install a newer streamgauge to read it."
         )
+    if problem := misfit(header, SHAPE, ""):
+        raise Damaged(f"{file} is damaged ({problem}); {REMEDY}.")
     return header
-
-
-def read_progress(path: Path) -> dict[str, Any] | None:
-    """The commit point, or None before the first one."""
-    try:
-        progress: dict[str, Any] = json.loads((path / "progress.json").read_text())
-        return progress if progress["segments"] is not None else None
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StreamgaugeError(
-            f"{path / 'progress.json'} cannot be read: {error.strerror}."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StreamgaugeError(
-            f"{path / 'progress.json'} is damaged ({error}); remove the folder and run again."
-        ) from None
 
 
 def _save(state: dict[str, Any], path: Path) -> None:
@@ -213,12 +257,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         import torch
 
     if not path.exists():
-        raise StreamgaugeError(f"The checkpoint {path} is missing.")
+        raise Damaged(f"The checkpoint {path} is missing.")
     try:
         state: dict[str, Any] = from_plain(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StreamgaugeError(
+        raise Damaged(
             f"The checkpoint {path} is damaged ({reason}); remove the run folder and run again."
         ) from None
     return state
@@ -252,6 +296,12 @@ def from_plain(value: Any) -> Any:
 
 def require_readable(state: Any, name: str) -> None:
     """Refuse a state that could be written to a checkpoint and not be read from it again."""
+    if not isinstance(state, Mapping):
+        kind = "None" if state is None else f"a {type(state).__name__}"
+        raise StreamgaugeError(
+            f"state_dict of the learner {name} must return a dictionary, not {kind}; return {{}} if"
+            " there is nothing to store."
+        )
     if _reads_back(state):
         return
     where, value = _unreadable(state, "state_dict()") or ("state_dict()", state)

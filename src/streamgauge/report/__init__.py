@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from streamgauge.report.leaderboard import Board, Column, Row, leaderboard
 from streamgauge.report.page import plot, write_report
+from streamgauge.report.planning import Plan, power
 from streamgauge.report.scores import RunComparison, Scores, ScoreTable, compare, score
 
 __all__ = [
     "Board",
     "Column",
+    "Plan",
     "Row",
     "RunComparison",
     "ScoreTable",
@@ -16,6 +18,7 @@ __all__ = [
     "compare",
     "leaderboard",
     "plot",
+    "power",
     "score",
     "write_report",
 ]

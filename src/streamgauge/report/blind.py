@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from streamgauge.history.forecasters import forecast
 from streamgauge.history.known import encode
 from streamgauge.metrics import average_accuracy
 from streamgauge.metrics.log import choose_split, known_at_answers
+from streamgauge.pages.figures import BINS, Counted
 from streamgauge.record import Run
 
-PARTS = 128  # of the stream; before each, the forecaster with the most hits so far is chosen
-HELD_OUT = "blind: most frequent label"
+PARTS = BINS  # of the stream; before each, the forecaster with the most hits so far is chosen
+LEVEL = "blind level"  # not "blind", which is a learner with one fixed window
+LABELS_READ = 20_000_000  # at most, for shifts that no learner was asked at
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -31,32 +33,67 @@ class BlindLevel:
     """Means over the streams of all seeds."""
 
     forecaster: str  # the one chosen for the most parts of the streams, at the first shift
-    accuracy: Floats  # at each shift asked for, on all of the stream
+    shifts: tuple[int, ...]
+    accuracy: Floats  # at each of these shifts, on all of the stream
+    along: tuple[Counted, ...]  # right answers along each stream, at the first shift
     retained: float  # of the most frequent label, on all held-out data
     average: Floats  # of the most frequent label so far, over the held-out data of the tasks so far
 
-    @property
-    def name(self) -> str:
-        return f"blind: {self.forecaster}"
+    def at(self, shift: int) -> float:
+        return float(self.accuracy[self.shifts.index(shift)])
+
+
+def between(shifts: Sequence[int], samples: int) -> list[int]:
+    """The shifts, and others between them where labels are few enough: past labels are all that the
+    level needs, so it is known at every shift.
+
+    >>> between([0, 40], 1000)
+    [0, 1, 3, 7, 15, 31, 40]
+    """
+    more = [2**n - 1 for n in range(1, 20) if 2**n <= max(shifts)]
+    most = LABELS_READ // max(1, samples)
+    return sorted({*shifts, *(more if len(more) <= most else [])})
 
 
 def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel | None:
     """The blind forecasters on the streams of these runs, each stream counted once; None if the
     logs hold no predictions, and so no labels."""
-    distinct = {(run.stream["data_hash"], run.stream["order_hash"]): run for run in runs}
-    streams = [_Labels(Run(run.path)) for run in distinct.values()]
-    streams = [labels for labels in streams if len(labels.label)]
+    distinct = {pair_text(run): run for run in runs}
+    every = {pair: _Labels(Run(run.path)) for pair, run in distinct.items()}
+    streams = [labels for labels in every.values() if len(labels.label)]
+    pairs = [pair for pair, labels in every.items() if len(labels.label)]
     if not streams:
         return None
     levels = [[labels.level(shift) for shift in shifts] for labels in streams]
-    names = Counter(name for level in levels for name in level[0][0])
+    names = Counter(name for level in levels for name in level[0].chosen)
+    along = [
+        Counted(LEVEL, pair, *level[0].bins, level=True)
+        for level, pair in zip(levels, pairs, strict=True)
+        if level[0].chosen
+    ]
     average = [labels.average() for labels in streams]
     return BlindLevel(
         forecaster=names.most_common(1)[0][0],
-        accuracy=np.mean([[accuracy for _, accuracy in level] for level in levels], axis=0),
+        shifts=tuple(shifts),
+        accuracy=np.mean([[at.accuracy for at in level] for level in levels], axis=0),
+        along=tuple(along),
         retained=float(np.mean([labels.retained() for labels in streams])),
         average=np.mean(average, axis=0) if len(set(map(len, average))) == 1 else np.empty(0),
     )
+
+
+def pair_text(run: Run) -> str:
+    """The same for runs on the same samples in the same order."""
+    return f"{run.stream['data_hash'][:8]}{run.stream['order_hash'][:8]}"
+
+
+class _At(NamedTuple):
+    """Forecasters at a shift: the one chosen for each part, its accuracy, and the parts' last
+    positions, right answers and samples."""
+
+    chosen: list[str]
+    accuracy: float
+    bins: tuple[list[int], list[int], list[int]] = ([], [], [])
 
 
 class _Labels:
@@ -69,19 +106,23 @@ class _Labels:
         self.task = table["task"][self.online] if "task" in table else None
         self.answers = _last_answers(run)
 
-    def level(self, shift: int) -> tuple[list[str], float]:
+    def level(self, shift: int) -> _At:
         """The forecaster chosen for each part of the stream, and the accuracy of these choices over
         the samples that a learner answers at this shift."""
         known, start = known_at_answers(self.run, self.online, shift)
         if start == len(self.label):
-            return [], np.nan
+            return _At([], np.nan)
         block = -(-(len(self.label) - start) // PARTS)
         codes, classes = encode(self.label)
         done = forecast(codes, classes, known, start=start, block=block, points=True)
         gap = int(np.max(np.arange(len(codes)) - known.known))
         chosen = choose(done.hits[:, : len(done.names)], late=-(-gap // block))
-        hits = np.take_along_axis(done.hits, chosen[:, None], axis=1).sum()
-        return [done.names[n] for n in chosen], float(hits / done.tries.sum())
+        hits = np.take_along_axis(done.hits, chosen[:, None], axis=1)[:, 0]
+        tries = np.asarray(done.tries)
+        end = start + np.cumsum(tries)
+        names = [done.names[n] for n in chosen]
+        bins = (end.tolist(), hits.tolist(), tries.tolist())
+        return _At(names, float(hits.sum() / tries.sum()), bins)
 
     def retained(self) -> float:
         label, _ = self.answers

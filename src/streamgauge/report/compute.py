@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,35 +15,37 @@ from streamgauge.pages.figures import Figure, Trace, figure, front, point
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import Board, Row
 
-FLOPS = "training_flops"
+FLOPS, SECONDS = "training_flops", "learning_seconds"
+UNITS = {FLOPS: ("FLOPs of training", "FLOP"), SECONDS: ("seconds of learning", "s")}
 WIDE = 50  # points further apart than this many times are drawn on a logarithmic axis
 
 
 @dataclass(frozen=True)
 class Point:
     learner: str
-    colour: int  # number of its row, as in the other figures
-    flops: Spread
+    flops: Spread  # or seconds
     accuracy: Spread
     relative: float  # to ER's FLOPs; NaN where there is no ER
     front: bool  # whether no other learner is as accurate for fewer FLOPs
+    near: bool = False  # not on the front, but within noise of it
 
 
 @dataclass(frozen=True)
 class Compute:
-    """A board's learners by the FLOPs of their training, cheapest first."""
+    """A board's learners by the FLOPs of their training, or its seconds, cheapest first."""
 
     points: tuple[Point, ...]
     accuracy: str  # title of the accuracy that is drawn over FLOPs
     missing: Mapping[str, float]  # learners of unknown FLOPs, and the seconds they learnt
     reference: str  # the ER that FLOPs are relative to, or ""
     tuning: tuple[str, ...] = ()  # sentences on the cost of tuning, which the points leave out
+    by: str = FLOPS
 
     @property
     def sentence(self) -> str:
         """Sentences on everything that the points leave out."""
         sentences = list(self.tuning)
-        if self.missing:
+        if self.missing and self.by == FLOPS:
             names = ", ".join(
                 name if math.isnan(s) else f"{name} ({_short(s)} s)"
                 for name, s in self.missing.items()
@@ -54,29 +57,44 @@ class Compute:
         return " ".join(sentences)
 
 
-def compute(board: Board) -> Compute | None:
-    """None if the FLOPs of fewer than two learners are known."""
+def compute(board: Board, by: str = FLOPS) -> Compute | None:
+    """None if the cost of fewer than two learners is known; also by seconds of learning."""
     order = next((c.score for c in board.columns if c.title == board.ordered_by), "")
-    rows = [(i, row) for i, row in enumerate(r for r in board.rows if r.runs)]
-    known = [(i, row) for i, row in rows if _known(row, FLOPS) and _known(row, order)]
-    missing = {
-        row.learner: learning_seconds(row.runs).mean for _, row in rows if not _known(row, FLOPS)
-    }
-    flops = [row.scores[FLOPS].mean for _, row in known]
+    rows = [row for row in board.rows if row.runs]
+    seconds = {row.learner: learning_seconds(row.runs) for row in rows}
+    costs = (
+        seconds
+        if by == SECONDS
+        else {r.learner: r.scores[FLOPS] for r in rows if FLOPS in r.scores}
+    )
+    costs = {name: cost for name, cost in costs.items() if cost.mean > 0}
+    known = [row for row in rows if row.learner in costs and _known(row, order)]
+    missing = {r.learner: seconds[r.learner].mean for r in rows if r.learner not in costs}
     if len(known) < 2:
         return None
-    front = pareto_front(flops, [row.scores[order].mean for _, row in known])
-    er = next((row for _, row in known if _is_er(row)), None)
-    unit = math.nan if er is None else er.scores[FLOPS].mean
-    points = [
-        Point(row.learner, i, row.scores[FLOPS], row.scores[order],
-              row.scores[FLOPS].mean / unit, bool(on))
-        for (i, row), on in zip(known, front, strict=True)
-    ]  # fmt: skip
+    means = [costs[row.learner].mean for row in known]
+    front = pareto_front(means, [row.scores[order].mean for row in known])
+    er = next((row for row in known if _is_er(row)), None)
+    unit = math.nan if er is None else costs[er.learner].mean
+    pairs = [(costs[row.learner], row.scores[order]) for row in known]
+    best = [pair for pair, on in zip(pairs, front, strict=True) if on]
+    points = []
+    for row, (cost, accuracy), on in zip(known, pairs, front, strict=True):
+        near = not on and any(_within_noise(cost, accuracy, *other) for other in best)
+        points.append(Point(row.learner, cost, accuracy, cost.mean / unit, bool(on), near))
     points.sort(key=lambda point: (point.flops.mean, -point.accuracy.mean))
-    tuning = tuple(charged(run for _, row in known for run in row.runs))
+    tuning = tuple(charged(run for row in known for run in row.runs)) if by == FLOPS else ()
     reference = "" if er is None else er.learner
-    return Compute(tuple(points), board.ordered_by, missing, reference, tuning)
+    return Compute(tuple(points), board.ordered_by, missing, reference, tuning, by)
+
+
+def _within_noise(cost: Spread, accuracy: Spread, front_cost: Spread, front: Spread) -> bool:
+    """Whether the accuracies of a point and of one on the front that dominates it are within twice
+    the standard error of their difference; one seed says nothing about noise."""
+    if front_cost.mean > cost.mean or front.mean < accuracy.mean:
+        return False
+    parts = [v.deviation**2 / v.seeds for v in (accuracy, front) if v.seeds > 1]
+    return len(parts) == 2 and front.mean - accuracy.mean <= 2 * math.sqrt(sum(parts))
 
 
 def charged(runs: Iterable[Run]) -> list[str]:
@@ -104,8 +122,12 @@ def _known(row: Row, name: str) -> bool:
 
 def learning_seconds(runs: Iterable[Run]) -> Spread:
     """NaN where a log does not say, as a recording may."""
-    learning = [run.timing["seconds"][run.timing["part"] == "learn"] for run in runs]
-    return spread([float(seconds.sum()) if len(seconds) else math.nan for seconds in learning])
+    return spread([run.result("learning_seconds", partial(_learning, run)) for run in runs])
+
+
+def _learning(run: Run) -> float:
+    seconds = run.timing["seconds"][run.timing["part"] == "learn"]
+    return float(seconds.sum()) if len(seconds) else math.nan
 
 
 def _is_er(row: Row) -> bool:
@@ -113,9 +135,10 @@ def _is_er(row: Row) -> bool:
 
 
 def compute_figure(computed: Compute) -> Figure:
-    """Accuracy over the FLOPs of training, a point for each learner. Where FLOPs differ by more
-    than `WIDE` the axis is logarithmic."""
+    """Accuracy over the cost of training, a point for each learner. Where costs differ by more than
+    `WIDE` the axis is logarithmic."""
     shown = computed.points
+    title, unit = UNITS[computed.by]
     ratio = max(p.flops.mean for p in shown) / min(p.flops.mean for p in shown)
     best = [p for p in shown if p.front]
     traces: list[Trace] = []
@@ -124,15 +147,17 @@ def compute_figure(computed: Compute) -> Figure:
         traces.append(front("Pareto front", flops, accuracy))
     for p in shown:
         times = "" if math.isnan(p.relative) else f" ({_short(p.relative)} × ER)"
+        near = ", within noise of the front" if p.near else ""
         traces.append(
             point(
                 p.learner,
                 p.flops.mean,
                 100 * p.accuracy.mean,
-                p.colour,
-                errors=(p.flops.deviation, 100 * p.accuracy.deviation),
+                # A bar to below 0 would leave a logarithmic axis.
+                errors=(min(p.flops.deviation, 0.9 * p.flops.mean), 100 * p.accuracy.deviation),
                 hollow=not p.front,
-                hover=f"%{{y:.1f}} % for %{{x:.3s}}FLOP{times}<extra></extra>",
+                near=p.near,
+                hover=f"%{{y:.1f}} % for %{{x:.3s}}{unit}{times}{near}<extra></extra>",
             )
         )
     x: dict[str, Any] = {"exponentformat": "SI"}
@@ -145,12 +170,12 @@ def compute_figure(computed: Compute) -> Figure:
         x |= {"range": [-0.03 * most, 1.06 * most]}
     top = 1.15 * max(100 * p.accuracy.mean for p in shown)
     er = [scaled(p.flops.mean) for p in computed.points if p.learner == computed.reference]
-    unit = f"; {computed.reference} takes {er[0]}" if er else ""
+    reference = f"; {computed.reference} takes {er[0]}" if er else ""
     return figure(
-        "Accuracy over compute",
+        "Accuracy over compute" if computed.by == FLOPS else "Accuracy over time",
         _caption(computed),
         traces,
-        f"FLOPs of training{unit}",
+        f"{title}{reference}",
         f"{computed.accuracy}, %",
         x_axis=x,
         y_axis={"range": [0, max(top, 1)]},
@@ -159,10 +184,18 @@ def compute_figure(computed: Compute) -> Figure:
 
 
 def _caption(computed: Compute) -> str:
-    text = (
-        f"{computed.accuracy.capitalize()}, over the FLOPs of all training: matrix products and "
-        "convolutions, forward and backward; answers are not counted. Full markers, joined by a "
-        "line, are the Pareto front: no other learner is as accurate for as few FLOPs."
+    accuracy = computed.accuracy.capitalize()
+    if computed.by == FLOPS:
+        text = (
+            f"{accuracy}, over the FLOPs of all training: matrix products and convolutions, "
+            "forward and backward; answers are not counted."
+        )
+    else:
+        text = f"{accuracy}, over the seconds of all training on the machines of these runs."
+    text += (
+        " Full markers, joined by a line, are the Pareto front: no other learner is as accurate "
+        "for as little. Hollow ones marked ≈ are below it by no more than noise explains: two "
+        "standard errors of the difference over seeds. Whiskers are one standard deviation."
     )
     return f"{text} {computed.sentence}".strip()
 

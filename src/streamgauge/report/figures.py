@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -12,20 +13,37 @@ from numpy.typing import NDArray
 
 from streamgauge import metrics
 from streamgauge.errors import StreamgaugeError
-from streamgauge.pages.figures import POINTS, Figure, Trace, band, figure, level, line, thin
+from streamgauge.metrics.student import quantile
+from streamgauge.pages.figures import (
+    FEWEST,
+    POINTS,
+    Counted,
+    Figure,
+    Trace,
+    band,
+    counted,
+    figure,
+    level,
+    line,
+    moving_figure,
+    rounded,
+    shift_axis,
+    ticks,
+)
 from streamgauge.places.map import cell_map, cell_text, cells_named
 from streamgauge.record import Run
-from streamgauge.report.blind import HELD_OUT, BlindLevel, blind_level
-from streamgauge.report.compute import compute, compute_figure
+from streamgauge.report.blind import LEVEL, BlindLevel, between, blind_level, pair_text
+from streamgauge.report.compute import SECONDS, compute, compute_figure
+from streamgauge.report.failures import Failures, failures
+from streamgauge.report.failures import online_answers as online_answers
 from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
 
 Floats = NDArray[np.float64]
 Curve = tuple[Floats, Floats]
 NO_CURVE: Curve = (np.empty(0), np.empty(0))
-BANDS = (
-    "Bands are one standard deviation over seeds. Click a name to hide its curve, twice to see it "
-    "alone."
-)
+BANDS = "Bands are one standard deviation over seeds."
+CLASSES = 8  # rows of the ribbon of labels; the other classes are one more
+RIBBON = 128  # stretches of it
 
 
 @dataclass(frozen=True)
@@ -33,19 +51,30 @@ class Figures:
     """Everything that is drawn for a board."""
 
     blind: BlindLevel | None
-    accuracy: list[Figure]
-    training: list[Figure]
+    verdict: Figure | None
+    stream: Figure | None
+    ahead: Figure | None
+    stays: list[Figure]
     matrices: list[tuple[str, Floats]]  # learner; accuracy on each task (column) after each (row)
+    cost: list[Figure]
+    fails: Failures
+    training: list[Figure]
     class_map: Figure | str | None = None  # or the reason why there is none
+    sparks: Mapping[str, Sequence[float]] = field(default_factory=dict)  # learner; small curve
+
+    @property
+    def accuracy(self) -> list[Figure]:
+        every = [self.stream, self.ahead, *self.stays, *self.cost]
+        return [figure for figure in every if figure is not None]
 
 
 @dataclass(frozen=True)
 class _Curves:
     """What one run adds to the figures; small, whatever the length of its log."""
 
-    running: Curve
+    online: Counted | None
     near: Floats
-    retained: Curve
+    retained: Counted | None
     matrix: Floats
     training: dict[str, Curve]
 
@@ -59,63 +88,76 @@ def figures(board: Board) -> Figures:
     shifts = [int(c.score.removeprefix(NEAR_FUTURE)) for c in board.columns
               if c.score.startswith(NEAR_FUTURE)]  # fmt: skip
     shifts = [0, *shifts]
-    blind = blind_level([run for row in rows for run in row.runs], shifts)
-    runs = [(row, [_curves(Run(run.path), shifts) for run in row.runs]) for row in rows]
-    computed = compute(board)
-    accuracy = [
-        _running(runs, blind),
-        _near_future(runs, blind, shifts),
-        _retained(runs, blind),
-        _average(runs, blind),
-        None if computed is None else compute_figure(computed),
+    known = between(shifts, board.stream["samples"])
+    blind = blind_level([run for row in rows for run in row.runs], known)
+    runs = [
+        (row, [_curves(Run(run.path), row.learner, shifts) for run in row.runs]) for row in rows
     ]
+    computed = [compute(board), compute(board, SECONDS)]
+    stays = [_retained(runs), _average(runs, blind), _forgotten(runs)]
     return Figures(
         blind=blind,
-        accuracy=[drawn for drawn in accuracy if drawn is not None],
+        verdict=_verdict(board, blind),
+        stream=_stream(runs, blind, rows),
+        ahead=_near_future(runs, blind, shifts),
+        stays=[drawn for drawn in stays if drawn is not None],
         training=_training(runs),
         matrices=[
             (row.learner, np.asarray(metrics.spread([c.matrix for c in curves]).mean))
             for row, curves in runs
             if curves[0].matrix.size and len({c.matrix.shape for c in curves}) == 1
         ],
+        cost=[compute_figure(each) for each in computed if each is not None],
+        fails=failures(rows),
         class_map=class_map(board),
+        sparks={row.learner: _spark([c.online for c in of if c.online]) for row, of in runs},
     )
 
 
-def _curves(run: Run, shifts: Sequence[int]) -> _Curves:
-    running = online_curve(run)
+def _curves(run: Run, name: str, shifts: Sequence[int]) -> _Curves:
+    online = counted_online(run, name)
     tasks = run.stream["tasks"] > 1 and len(run.evaluations["evaluation"]) > 0
     return _Curves(
-        running=running,
-        near=metrics.near_future_accuracy(run, shifts) if len(running[0]) else np.empty(0),
-        retained=retained_curve(run),
+        online=online,
+        near=metrics.near_future_accuracy(run, shifts) if online else np.empty(0),
+        retained=counted_retained(run, name),
         matrix=metrics.accuracy_matrix(run) if tasks else np.empty((0, 0)),
         training={n: scalar_curve(run, n) for n in np.unique(run.training["name"]).tolist()},
     )
 
 
-def online_answers(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Labels and predictions of the samples that were answered before they were learnt."""
-    table = run.predictions
-    rows = np.flatnonzero(table["shift"] == 0)
-    rows = rows[np.argsort(table["step"][rows], kind="stable")]
-    return table["label"][rows], table["prediction"][rows]
-
-
-def online_curve(run: Run) -> Curve:
-    """Online accuracy over the samples up to each position."""
+def counted_online(run: Run, name: str) -> Counted | None:
+    """Right answers along the stream."""
     label, prediction = online_answers(run)
     if not len(label):
-        return NO_CURVE
-    return thin(np.arange(1.0, len(label) + 1), metrics.running_accuracy(label, prediction))
+        return None
+    return counted(name, _pair(run), label == prediction)
 
 
-def retained_curve(run: Run) -> Curve:
-    """Accuracy of the final model on held-out samples up to each position."""
+def counted_retained(run: Run, name: str) -> Counted | None:
+    """Right answers of the final model on held-out samples, oldest first."""
     if not len(run.answers["evaluation"]):
-        return NO_CURVE
-    retention = metrics.retention_curve(run)
-    return thin(retention.position, retention.accuracy)
+        return None
+    found = metrics.retention_curve(run)
+    so_far = found.accuracy * np.arange(1, len(found.accuracy) + 1)
+    hits = np.diff(so_far, prepend=0).round()
+    return counted(name, _pair(run), hits, np.asarray(found.position) + 1, bins=HELD_OUT_BINS)
+
+
+def _pair(run: Run) -> str:
+    return f"{run.seed} {pair_text(run)}"
+
+
+def _spark(runs: Sequence[Counted]) -> list[float]:
+    """Mean accuracy in forty stretches."""
+    shares = []
+    for run in runs:
+        size = -(-len(run.hits) // 40)
+        begin = np.arange(0, len(run.hits), size)
+        shares.append(np.add.reduceat(run.hits, begin) / np.add.reduceat(run.counts, begin))
+    if not shares or len({len(share) for share in shares}) > 1:
+        return []
+    return [round(float(v), 3) for v in np.mean(shares, axis=0)]
 
 
 def known_points(x: Floats, y: Floats) -> Curve:
@@ -135,38 +177,196 @@ def scalar_curve(run: Run, name: str) -> Curve:
     return x, y
 
 
-def _running(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
-    traces = _lines(runs, lambda curves: curves.running)
-    return curve_figure(
-        "Online accuracy so far",
-        "Share of the samples up to here that were answered right before their labels were known.",
-        [*traces, *_constant(traces, blind, lambda b: (b.name, float(b.accuracy[0])))],
+def _verdict(board: Board, blind: BlindLevel | None) -> Figure | None:
+    """Every column that is an accuracy as one row, all on one scale, with the blind level of it."""
+    columns = [c for c in board.columns if c.score in SCALED or c.score.startswith(NEAR_FUTURE)]
+    rows = [row for row in board.rows if row.runs]
+    if not columns or not rows:
+        return None
+    texts = [column.title for column in columns]
+    names = {row.learner: n for n, row in enumerate(rows)}
+    traces = []
+    for row in rows:
+        # A little below each other, so that equal ones are both seen.
+        offset = 0.5 * ((names[row.learner] + 0.5) / len(rows) - 0.5)
+        shown = [(n, row.scores[c.score]) for n, c in enumerate(columns) if c.score in row.scores]
+        trace = line(
+            row.learner,
+            [100 * value.mean for _, value in shown],
+            [n + offset for n, _ in shown],
+            scale=1,
+        )
+        half = [half_interval(value) for _, value in shown]
+        trace |= {"mode": "markers", "hovertemplate": "%{x:.1f}"}
+        if any(width == width for width in half):
+            trace["error_x"] = {"array": rounded([100 * h for h in half]), "thickness": 1.5}
+        traces.append(trace)
+    shapes = []
+    for n, column in enumerate(columns):
+        value = blind_of(blind, column.score)
+        if value == value:
+            at = 100 * value
+            shapes.append({"type": "line", "x0": at, "x1": at, "y0": n - 0.42, "y1": n + 0.42})
+    return figure(
+        "Online, ahead and retained on one scale",
+        "One marker per learner, with its 95 % interval over seeds where there are several. Dotted "
+        "in each row: the blind level, which past labels alone reach without a look at any input.",
+        traces,
+        "accuracy, %",
+        "",
+        from_zero=False,
+        x_axis={"range": [0, 100]},
+        y_axis={**ticks(range(len(texts)), texts), "range": [len(texts) - 0.5, -0.5],
+                "showgrid": False, "zeroline": False},
+        hovermode="closest",
+        showlegend=True,
+        shapes=shapes,
+    )  # fmt: skip
+
+
+SCALED = ("online_accuracy", "retained_accuracy", "average_accuracy")
+HELD_OUT_BINS = 64
+
+
+def half_interval(value: metrics.Spread) -> float:
+    """Half the width of the 95 % confidence interval of a mean over seeds (Student's t); NaN for
+    one seed."""
+    if value.seeds < 2 or math.isnan(value.deviation):
+        return math.nan
+    return float(quantile(0.95, value.seeds - 1) * value.deviation / math.sqrt(value.seeds))
+
+
+def blind_of(blind: BlindLevel | None, score: str) -> float:
+    """The blind level of a score; NaN where it has none."""
+    if blind is None:
+        return math.nan
+    if score == "online_accuracy":
+        return blind.at(0)
+    if score.startswith(NEAR_FUTURE):
+        return blind.at(int(score.removeprefix(NEAR_FUTURE)))
+    if score == "retained_accuracy":
+        return blind.retained
+    if score == "average_accuracy" and len(blind.average):
+        return float(blind.average[-1])
+    return math.nan
+
+
+def _stream(runs: _Runs, blind: BlindLevel | None, rows: Sequence[Row]) -> Figure | None:
+    series = [curves.online for _, of in runs for curves in of if curves.online]
+    if not series:
+        return None
+    first = Run(rows[0].runs[0].path)
+    return moving_figure(
+        "Accuracy along the stream",
+        "Share of the newest samples that were answered right before their labels were known; the "
+        "width of this window is chosen above. In the middle: each learner minus the baseline, "
+        "paired over seeds, with a band of 95 % intervals at each position where there are three "
+        "seeds or more. Below: how often the most frequent labels came. Dotted lines are changes "
+        f"of task. {BANDS}",
+        [*series, *(blind.along if blind else ())],
         "samples seen",
+        marks=_marks(first),
+        classes=_ribbon(first),
+        difference=len(runs) > 1,
     )
+
+
+def _marks(run: Run) -> list[tuple[float, str]]:
+    """Where tasks begin, but for the first."""
+    table = run.predictions
+    if "task" not in table or run.stream["tasks"] < 2:
+        return []
+    rows = np.flatnonzero(table["shift"] == 0)
+    rows = rows[np.argsort(table["step"][rows], kind="stable")]
+    task = np.asarray(table["task"])[rows]
+    changes = np.flatnonzero(np.diff(task)) + 1
+    if len(changes) > MOST_MARKS:  # tasks that overlap or return
+        return []
+    return [(float(at), f"task {int(task[at]) + 1}") for at in changes.tolist()]
+
+
+MOST_MARKS = 30
+
+
+def _ribbon(run: Run) -> dict[str, Any] | None:
+    """Shares of the most frequent classes in stretches of the stream."""
+    label, _ = online_answers(run)
+    count = np.bincount(label)
+    if not len(label) or len(count) < 2:
+        return None
+    chosen = np.argsort(-count, kind="stable")[:CLASSES]
+    stretches = min(RIBBON, len(label))
+    of = np.arange(len(label)) * stretches // len(label)
+    size = np.bincount(of, minlength=stretches)
+    shares = [np.bincount(of[label == c], minlength=stretches) / size for c in chosen]
+    named = run.stream.get("class_names") or [str(c) for c in range(len(count))]
+    texts = [escape(str(named[c])[:16]) for c in chosen]
+    if np.count_nonzero(count) > CLASSES:
+        shares.append(1 - np.sum(shares, axis=0))
+        texts.append("others")
+    ends = np.cumsum(size)
+    return {
+        "x": (ends - size / 2).tolist(),
+        "names": texts,
+        "shares": [[round(float(v), 3) for v in row] for row in shares],
+    }
 
 
 def _near_future(runs: _Runs, blind: BlindLevel | None, shifts: list[int]) -> Figure | None:
     if len(shifts) < 2:
         return None
-    traces = _lines(runs, lambda curves: (np.array(shifts, np.float64), curves.near), markers=True)
-    levels = [] if blind is None else [level(blind.name, shifts, blind.accuracy)]
+    known = blind.shifts if blind is not None else tuple(shifts)
+    place, axis = shift_axis(known, shifts)
+    where = dict(zip(known, place.tolist(), strict=True))
+    x = np.array([where[shift] for shift in shifts])
+    traces = _lines(runs, lambda curves: (x, curves.near), markers=True)
+    levels = [] if blind is None else [level(LEVEL, place, blind.accuracy)]
     return curve_figure(
         "Near-future accuracy",
         "Samples this far beyond the last one that the model had learnt from, where repetition "
-        "from one sample to the next no longer helps. At shift 0 it is online accuracy.",
+        "from one sample to the next no longer helps. At shift 0 it is online accuracy. The axis "
+        "is logarithmic with a true 0; learners are joined by lines where they were asked at three "
+        "shifts or more. The blind level needs labels alone and is drawn between them, too. "
+        f"{BANDS}",
         [*traces, *levels],
         "shift, in samples",
+        x_axis={**axis, "range": [-0.15, float(place.max()) * 1.02]},
+        meta={"shifts": True},
     )
 
 
-def _retained(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
-    traces = _lines(runs, lambda curves: curves.retained)
-    return curve_figure(
-        "Retained accuracy",
-        "The final model on held-out samples, from the beginning of the stream up to each "
-        "position. The last point is the retained accuracy of the table.",
-        [*traces, *_constant(traces, blind, lambda b: (HELD_OUT, b.retained))],
+def _retained(runs: _Runs) -> Figure | None:
+    series = [curves.retained for _, of in runs for curves in of if curves.retained]
+    if not series:
+        return None
+    return moving_figure(
+        "Retained accuracy by age of the sample",
+        "The final model on held-out samples, from the beginning of the stream (oldest, left) to "
+        f"its end (newest, right), in the window chosen above. {BANDS}",
+        series,
         "position in the stream, in samples",
+    )
+
+
+def _forgotten(runs: _Runs) -> Figure | None:
+    """How much of the best accuracy on each task is lost at the end."""
+
+    def lost(curves: _Curves) -> Curve:
+        if len(curves.matrix) < 2:
+            return NO_CURVE
+        with np.errstate(invalid="ignore"):
+            best = np.nanmax(np.where(np.isnan(curves.matrix), -1, curves.matrix)[:-1], axis=0)
+        tasks = np.arange(1.0, len(curves.matrix))
+        return tasks, (best - curves.matrix[-1])[:-1]
+
+    return curve_figure(
+        "Forgetting of each task",
+        "The best accuracy that a task had before the last one was learnt, minus its accuracy at "
+        f"the end; below 0, it rose. {BANDS}",
+        _lines(runs, lost, markers=True),
+        "task",
+        "points lost",
+        whole=True,
     )
 
 
@@ -178,10 +378,11 @@ def _average(runs: _Runs, blind: BlindLevel | None) -> Figure | None:
     traces = _lines(runs, after, markers=True)
     levels = []
     if blind is not None and len(blind.average):
-        levels = [level(HELD_OUT, np.arange(1, len(blind.average) + 1), blind.average)]
+        levels = [level(LEVEL, np.arange(1, len(blind.average) + 1), blind.average)]
     return curve_figure(
         "Average accuracy after each task",
-        "Held-out samples of the tasks so far, every task counting the same.",
+        "Held-out samples of the tasks so far, every task counting the same. The blind level is "
+        f"the most frequent label so far. {BANDS}",
         [*traces, *levels],
         "tasks learnt",
         whole=True,
@@ -208,14 +409,13 @@ def mean_lines(
     named: Sequence[tuple[str, Sequence[Curve]]],
     markers: bool = False,
     scale: float = 100.0,
-    colours: Sequence[int] | None = None,
+    second: bool = False,
 ) -> list[Trace]:
     """A line and a band for each name: mean and one standard deviation over seeds. Where the curves
     of seeds have points at different positions (as held-out samples do), the n-th point of each is
-    averaged."""
+    averaged. A `second` line of a name is dotted."""
     traces: list[Trace] = []
-    for number, (name, curves) in enumerate(named):
-        colour = number if colours is None else colours[number]
+    for name, curves in named:
         seeds = [(x, y) for x, y in curves if len(x)]
         if not seeds:
             continue
@@ -223,28 +423,17 @@ def mean_lines(
         x = np.mean([_resampled(x, fewest) for x, _ in seeds], axis=0)
         y = metrics.spread([_resampled(y, fewest) for _, y in seeds])
         deviation = y.deviation if len(seeds) > 1 else None
-        if deviation is not None:
+        if deviation is not None and fewest >= FEWEST:
             low, high = y.mean - deviation, y.mean + deviation
-            traces.append(band(x, low, high, name, colour, scale=scale))
+            traces.append(band(x, low, high, name, scale=scale))
         traces.append(
-            line(name, x, y.mean, colour, scale=scale, deviation=deviation, markers=markers)
+            line(name, x, y.mean, scale=scale, deviation=deviation, markers=markers, second=second)
         )
     return traces
 
 
 def _resampled(values: Floats, count: int) -> Floats:
     return np.interp(np.linspace(0, len(values) - 1, count), np.arange(len(values)), values)
-
-
-def _constant(
-    traces: list[Trace], blind: BlindLevel | None, named: Callable[[BlindLevel], tuple[str, float]]
-) -> list[Trace]:
-    """The blind level, by name and value, over the whole width of the traces."""
-    if blind is None or not traces or np.isnan(named(blind)[1]):
-        return []
-    name, value = named(blind)
-    ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
-    return [level(name, ends, np.full(2, value))]
 
 
 def curve_figure(

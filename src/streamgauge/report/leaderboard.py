@@ -17,16 +17,31 @@ from streamgauge.metrics import Spread, score, spread
 from streamgauge.metrics.compare import BLOCKS, compare
 from streamgauge.metrics.compare import leaderboard as compare_all
 from streamgauge.record import PLACES, Run
+from streamgauge.record.run import save_results
 
 Floats = NDArray[np.float64]
 NEAR_FUTURE = "near_future_accuracy@"
 LEVEL = 0.05
+INDEXED_STEPS = 2000  # of longer runs an index does not store the answers by step
 NAMED = 3  # learners that a sentence names; more are counted
 
 
 class Ties(NamedTuple):
+    """Who cannot be told apart from the best, the reference: three marks."""
+
     names: frozenset[str] = frozenset()  # the best among them; empty where nothing is tied
     sentence: str = ""
+    unknown: frozenset[str] = frozenset()  # too little to say
+    best: str = ""
+
+    def mark(self, learner: str) -> str:
+        """`=` equal as far as can be told, `?` not known, none: the best, or different from it."""
+        return "=" if learner in self.names else "?" if learner in self.unknown else ""
+
+    def meaning(self, mark: str) -> str:
+        if mark == "=":
+            return f"cannot be told apart from {self.best}"
+        return f"whether it differs from {self.best} is not known"
 
 
 NO_TIES = Ties()
@@ -43,12 +58,18 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
         for row in scored
     }
     shared = sorted(set.intersection(*(set(of) for of in by_pair.values())))
+    best = max(scored, key=lambda row: _mean(row, order)).learner
+    others = frozenset(row.learner for row in scored if row.learner != best)
+
+    def not_known(why: str) -> Ties:
+        return Ties(frozenset(), f"? {why}", others, best)
+
     if not shared:
-        return Ties(sentence="The learners share no seed, so they cannot be compared pair by pair.")
+        return not_known("The learners share no seed, so they cannot be compared pair by pair.")
     each = {name: [of[pair] for pair in shared] for name, of in by_pair.items()}
     shift = shift_of(order)
     if shift is None and len(shared) == 1:
-        return Ties(sentence=f"By {title} one seed cannot tell which learners differ.")
+        return not_known(f"By {title} one seed cannot tell which learners differ.")
     results: dict[str, Any]
     if shift is None:
         results, blocks = {n: [of[order] for _, of in runs] for n, runs in each.items()}, 1
@@ -57,9 +78,8 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
         results, blocks = stretches(runs_only, shift)
     if not results:
         why = "The learners answered no samples in common, so they are not compared."
-        return Ties(sentence=why)
+        return not_known(why)
     board = compare_all(results, blocks, LEVEL)
-    best = max(scored, key=lambda row: _mean(row, order)).learner
     tied = next(line.tied_with for line in board if line.name == best)
     seeds = f"{len(shared)} seed{'s' if len(shared) > 1 else ''}"
     over = seeds if shift is None else f"{seeds} and {blocks} stretches of the stream"
@@ -67,21 +87,25 @@ def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
     if len(shared) == 1:
         method += "; other seeds may differ"
     if not tied:
-        return Ties(sentence=f"{best} differs from every other learner ({method}).")
+        text = f"{best} differs from every other learner ({method})."
+        return Ties(sentence=text, best=best)
     # Where two seeds differ more than stretches, the test has one degree of freedom: even 27 points
     # may not be significant then, and a mark that reads as "equal" would mislead.
     unknown = {name for name in tied if _undecided(results[best], results[name], blocks)}
     marked = [name for name in tied if name not in unknown]
-    sentences = [f"= cannot be told apart from the best ({method})."] if marked else []
+    sentences = [f"= cannot be told apart from {best}, the best ({method})."] if marked else []
     if unknown:
         names = [row.learner for row in scored if row.learner in unknown]
-        others = names if len(names) <= NAMED else [f"{len(names)} of the {len(scored) - 1} others"]
+        named = names if len(names) <= NAMED else [f"{len(names)} of the {len(scored) - 1} others"]
         why = "two seeds are too few" if len(shared) == 2 else "this is too little"
-        beginning = f"Whether {best} differs from {', '.join(others)} is not known"
+        beginning = f"? Whether {best} differs from {', '.join(named)} is not known"
         sentences.append(
             f"{beginning}: {why}{'' if marked else f' ({method})'}; run three or more."
         )
-    return Ties(frozenset({best, *marked} if marked else ()), " ".join(sentences))
+    if len(scored) - 1 > len(tied):
+        sentences.append(f"Without a mark: differs from {best}.")
+    tied_names = frozenset({best, *marked} if marked else ())
+    return Ties(tied_names, " ".join(sentences), frozenset(unknown), best)
 
 
 def _undecided(best: Any, other: Any, blocks: int) -> bool:
@@ -107,7 +131,7 @@ def shift_of(order: str) -> int | None:
 
 def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Floats]], int]:
     """Accuracies on equal stretches of the stream, of steps that every learner answered."""
-    hits = {name: [_steps(Run(run.path), shift) for run in runs] for name, runs in each.items()}
+    hits = {name: [_stored_steps(run, shift) for run in runs] for name, runs in each.items()}
     seeds = range(len(next(iter(hits.values()))))
     common = []
     for seed in seeds:
@@ -123,6 +147,16 @@ def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Fl
             stretch = np.arange(len(count)) * blocks // len(count)
             shares[name].append(np.bincount(stretch, right) / np.bincount(stretch, count))
     return shares, blocks
+
+
+def _stored_steps(run: Run, shift: int) -> tuple[Floats, Floats]:
+    if run.step > INDEXED_STEPS:
+        return _steps(Run(run.path), shift)
+    stored = run.result(
+        f"steps@{shift}", lambda: [array.tolist() for array in _steps(Run(run.path), shift)]
+    )
+    right, count = (np.asarray(values, np.float64) for values in stored)
+    return right, count
 
 
 def _steps(run: Run, shift: int) -> tuple[Floats, Floats]:
@@ -217,7 +251,7 @@ class Board:
 
         rows = [
             [
-                ("= " if row.learner in self.ties.names else "") + row.learner,
+                f"{self.ties.mark(row.learner)} {row.learner}".strip(),
                 *(percent(row.scores.get(column.score)) for column in self.columns),
                 row.seeds,
             ]
@@ -245,7 +279,9 @@ def leaderboard(runs: Iterable[Run]) -> Boards:
     distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, stream_key)
     titles = told_apart([(run.stream["name"], stream_key(run) | _paths(run)) for run, *_ in groups])
-    return Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
+    boards = Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
+    save_results(distinct)
+    return boards
 
 
 def percent(value: Spread | None) -> str:
@@ -355,10 +391,15 @@ def _timing(learners: Sequence[tuple[str, Run]]) -> str:
     return " ".join([*sentences, *(f"{text}." for text in differing)])
 
 
+def scores_of(run: Run) -> dict[str, float]:
+    """Through a new reader, so that only one log is in memory at a time."""
+    scores: dict[str, float] = run.result("score", lambda: score(Run(run.path)))
+    return scores
+
+
 def _row(name: str, runs: list[Run]) -> Row:
     done = sorted((run for run in runs if run.done), key=lambda run: run.seed)
-    # Scored through a new reader, so that only one log is in memory at a time.
-    scores = [score(Run(run.path)) for run in done]
+    scores = [scores_of(run) for run in done]
     names = dict.fromkeys(key for values in scores for key in values)
     learner = runs[0].header["config"]["learner"]
     return Row(

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamgauge.errors import StreamgaugeError
-from streamgauge.pages import Block, Cell, Page, PageTable, Section, Text, shaded_table
+from streamgauge.pages import Block, Cell, Figure, Page, PageTable, Section, Text, shaded_table
 from streamgauge.record import Run
 from streamgauge.report.blind import PARTS, BlindLevel
-from streamgauge.report.figures import BANDS, Figures, figures
-from streamgauge.report.leaderboard import NEAR_FUTURE, NOTE, Board, leaderboard, percent, share
+from streamgauge.report.compute import FLOPS, learning_seconds, scaled
+from streamgauge.report.figures import Figures, Floats, blind_of, figures, half_interval
+from streamgauge.report.leaderboard import (
+    NEAR_FUTURE,
+    NOTE,
+    Board,
+    Column,
+    Row,
+    leaderboard,
+    learner_key,
+    percent,
+    share,
+)
 
 TITLES = 3  # boards that the title names; more are counted
 
@@ -40,86 +55,212 @@ def report_page(runs: list[Run], boards: Sequence[Board] | None = None) -> Page:
         raise StreamgaugeError("There is no run to report on.")
     boards = list(boards or leaderboard(runs))
     titles = list(dict.fromkeys(board.title for board in boards))
-    alone = len(boards) == 1
+    sections: list[Block] = [
+        Section(board.title, _board_blocks(board), board=True) for board in boards[1:] and boards
+    ]
+    rows = [row for board in boards for row in board.rows]
     return Page(
         "Streamgauge report",
         " · ".join(titles) if len(titles) <= TITLES else f"{len(boards)} leaderboards",
         [
-            *(Section("" if alone else board.title, _board_blocks(board)) for board in boards),
-            Section("Runs", [_run_section(run) for run in runs]),
+            *(sections or _board_blocks(boards[0])),
+            Section("Runs", run_blocks(runs)),
         ],
         f"the logs of {len(runs)} run{'s' if len(runs) > 1 else ''}",
+        learners=list(dict.fromkeys(row.learner for row in rows)),
+        grey={row.learner for row in rows if not row.sees_input},
     )
 
 
 def _board_blocks(board: Board) -> list[Block]:
+    """Sections in the order of their value to a reader."""
     drawn = figures(board)
-    order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
-    blocks: list[Block] = [
-        summary(board, drawn),
-        _board_table(board),
-        Text(f"{NOTE}{order} “Needs” lists what a learner must be told beyond the samples."),
-        *(Text(sentence) for sentence in (board.ties.sentence, board.timing) if sentence),
-        *(Text(sentence, "warning") for sentence in board.left_out),
-        *drawn.accuracy,
-    ]
-    if drawn.accuracy:
-        blocks.append(Text(_how_to_read(drawn.blind)))
-    if drawn.class_map is not None:
-        drawn_map = drawn.class_map
-        blocks.append(Text(drawn_map, "warning") if isinstance(drawn_map, str) else drawn_map)
-    if drawn.matrices:
-        tables = [
-            shaded_table(
-                learner,
-                ["after task", *(f"on {n + 1}" for n in range(len(matrix)))],
-                [str(n + 1) for n in range(len(matrix))],
-                matrix.tolist(),
-            )
-            for learner, matrix in drawn.matrices
-        ]
-        blocks.append(Section("Accuracy on each task after each task, %", tables, folded=True))
-    if drawn.training:
-        names = ", ".join(figure.title for figure in drawn.training)
-        blocks.append(Section(f"Training: {names}", drawn.training, folded=True))
+    sections: dict[str, list[Block | None]] = {
+        "Verdict": [summary(board, drawn), drawn.verdict],
+        "Leaderboard": _leaderboard_blocks(board, drawn),
+        "Along the stream": [drawn.stream, _how_to_read(board, drawn.blind)],
+        "How far ahead": [drawn.ahead],
+        "What stays": [*drawn.stays, _matrices(drawn.matrices)],
+        "What it costs": [*drawn.cost, _costs(board)],
+        "Where it fails": _failures(drawn),
+        "Training": [
+            Section(", ".join(f.title for f in drawn.training), drawn.training, folded=True)
+            if drawn.training
+            else None
+        ],
+    }
+    blocks: list[Block] = []
+    for title, content in sections.items():
+        known = [block for block in content if block is not None]
+        if known and (title == "Along the stream" or any(not isinstance(b, Text) for b in known)):
+            blocks.append(Section(title, known))
     return blocks
 
 
-def _board_table(board: Board) -> PageTable:
-    def name(learner: str) -> Cell:
-        tied = learner in board.ties.names
-        return Cell(learner, "=" if tied else "", "cannot be told apart from the best")
+def _leaderboard_blocks(board: Board, drawn: Figures) -> list[Block | None]:
+    order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
+    note = (
+        f"{NOTE} In brackets and shaded: 95 % intervals of the mean over seeds (Student's t), "
+        f"which one seed does not have. Dotted: the blind level.{order} The small curve is "
+        "accuracy along the stream, from 0 to 100 %. “Needs” lists what a learner must be told "
+        "beyond the samples."
+    )
+    return [
+        _board_table(board, drawn),
+        Text(note),
+        *(Text(sentence) for sentence in (board.ties.sentence, board.timing) if sentence),
+        *(Text(sentence, "warning") for sentence in board.left_out),
+        _differing(board),
+    ]
 
+
+def _board_table(board: Board, drawn: Figures) -> PageTable:
+    def name(learner: str) -> Cell:
+        mark = board.ties.mark(learner)
+        return Cell(learner, mark, board.ties.meaning(mark) if mark else "", key=learner)
+
+    def score(row: Row, column: Column) -> Cell:
+        value = row.scores.get(column.score)
+        if value is None or value.mean != value.mean:
+            return Cell(percent(value), value=-1.0)
+        half, level = half_interval(value), blind_of(drawn.blind, column.score)
+        low, high = (min(1.0, max(0.0, v)) for v in (value.mean - half, value.mean + half))
+        known = half == half
+        note = f"[{100 * low:.1f}, {100 * high:.1f}]" if known else ""
+        strip = (low if known else half, value.mean, high if known else half, level)
+        inside = 0 <= value.mean <= 1 and "forgetting" not in column.score
+        return Cell(percent(value), note=note, value=value.mean, interval=strip if inside else None)
+
+    def cost(row: Row) -> Cell:
+        flops = row.scores[FLOPS].mean if FLOPS in row.scores else math.nan
+        seconds = learning_seconds(row.runs).mean if row.runs else math.nan
+        text = "" if flops != flops else f"{scaled(flops)}FLOP"
+        time = "" if seconds != seconds else f"{seconds:.3g} s"
+        return Cell(text or time or "–", note=time if text else "", value=flops if text else 0.0)
+
+    sparks = any(drawn.sparks.values())
     library = any(row.library for row in board.rows)
-    head = ["learner", *(column.title for column in board.columns), "seeds", "needs"]
+    head = ["learner", *(column.title for column in board.columns)]
+    texts = [len(head)] if sparks else []
+    head += [*(["along the stream"] if sparks else []), "cost", "seeds", "needs"]
     head += ["library"] if library else []
     rows: list[list[str | Cell]] = [
         [
             name(row.learner),
-            *(percent(row.scores.get(column.score)) for column in board.columns),
+            *(score(row, column) for column in board.columns),
+            *([Cell("", spark=drawn.sparks.get(row.learner, ()))] if sparks else []),
+            cost(row),
             row.seeds,
             ", ".join(row.needs) or "–",
             *([row.library or "–"] if library else []),
         ]
         for row in board.rows
     ]
-    return PageTable(head, rows, text_columns=list(range(head.index("needs"), len(head))))
+    texts += range(head.index("needs"), len(head))
+    return PageTable(head, rows, text_columns=texts, sortable=True)
 
 
-def _how_to_read(blind: BlindLevel | None) -> str:
-    """What the dashed level and the bands of the figures are."""
-    level = "There is no blind level: these runs did not predict, so their logs hold no labels."
-    if blind is not None:
-        level = (
-            "Dashed: forecasters that never look at an input. Before each of "
-            f"{PARTS} parts of the stream, the one with the most hits so far is chosen: among the "
-            "most frequent label of short and long pasts, what follows the last one to three "
-            "labels, the last label, the least recently seen class and the label a period back. "
-            f"Chosen most often: {blind.forecaster}. Like the learners, they do not know the "
-            "labels of the current step. On held-out samples the dashed level is the most frequent "
-            "label of the stream so far."
+def _differing(board: Board) -> Section | None:
+    """The settings in which the learners differ, to be opened."""
+    keys = {r.learner: learner_key((*r.runs, *r.incomplete)[0]) for r in board.rows}
+    names = dict.fromkeys(name for key in keys.values() for name in key if name != "name")
+    differing = [
+        name for name in names if len({str(key.get(name, "–")) for key in keys.values()}) > 1
+    ]
+    if len(keys) < 2 or not differing:
+        return None
+    rows: list[list[str | Cell]] = [
+        [Cell(learner, key=learner), *(str(key.get(name, "–")) for name in differing)]
+        for learner, key in keys.items()
+    ]
+    table = PageTable(["learner", *differing], rows, text_columns=range(1, len(differing) + 1))
+    return Section("Settings that differ between the learners", [table], folded=True)
+
+
+def _matrices(matrices: Sequence[tuple[str, Floats]]) -> Section | None:
+    """One small table per learner, all shaded on one scale."""
+    if not matrices:
+        return None
+    tables: list[Block] = [
+        shaded_table(
+            learner,
+            ["after task", *(f"on {n + 1}" for n in range(len(matrix)))],
+            [str(n + 1) for n in range(len(matrix))],
+            matrix.tolist(),
+            limits=(0.0, 1.0),
         )
-    return f"{level} {BANDS}"
+        for learner, matrix in matrices
+    ]
+    title = "Accuracy on each task after each task, %"
+    return Section(title, [Text("Shaded from 0 to 100 % in all tables."), *tables], tiled=True)
+
+
+def _costs(board: Board) -> PageTable | None:
+    """Trained and skipped batches, FLOPs and seconds of each learner."""
+    rows: list[list[str | Cell]] = []
+    for row in board.rows:
+        if not row.runs:
+            continue
+        trained = [len(np.unique(Run(run.path).jobs["version"])) for run in row.runs]
+        steps = [run.stream["steps"] for run in row.runs]
+        recorded = any(trained)
+        skipped = [max(0, s - t) for s, t in zip(steps, trained, strict=True)]
+        seconds = learning_seconds(row.runs).mean
+        flops = row.scores[FLOPS].mean if FLOPS in row.scores else math.nan
+        rows.append(
+            [
+                Cell(row.learner, key=row.learner),
+                f"{np.mean(trained):,.0f}" if recorded else "–",
+                f"{np.mean(skipped):,.0f}" if recorded else "–",
+                Cell(scaled(flops), value=flops if flops == flops else -1.0),
+                Cell("unknown" if seconds != seconds else f"{seconds:.3g}", value=seconds
+                     if seconds == seconds else -1.0),
+            ]
+        )  # fmt: skip
+    if not rows:
+        return None
+    head = ["learner", "training jobs", "steps without one", "FLOPs", "seconds of learning"]
+    return PageTable(head, rows, "Training per run, mean over seeds", sortable=True)
+
+
+def _failures(drawn: Figures) -> list[Block | None]:
+    found = drawn.fails
+    table = None
+    if found.confusions:
+        head = ["label", "answer", "times", "% of the label"]
+        title = f"What {found.learner} mistakes most often for what (online, all seeds)"
+        table = PageTable(head, found.confusions, title, text_columns=[1])
+    place: Block | None = drawn.class_map if isinstance(drawn.class_map, Figure) else None
+    if isinstance(drawn.class_map, str):
+        place = Text(drawn.class_map, "warning")
+    return [found.classes, table, found.reliability, place]
+
+
+def _how_to_read(board: Board, blind: BlindLevel | None) -> Text:
+    """What the dashed level is."""
+    if blind is None:
+        return Text(
+            "There is no blind level: these runs did not predict, so their logs hold no labels."
+        )
+    text = (
+        "Blind level: forecasters that never look at an input. Before each of "
+        f"{PARTS} parts of the stream, the one with the most hits so far is chosen: among the "
+        "most frequent label of short and long pasts, what follows the last one to three "
+        "labels, the last label, the least recently seen class and the label a period back. "
+        f"Chosen most often: {blind.forecaster}. Like the learners, they do not know the "
+        "labels of the current step. On held-out samples the blind level is the most frequent "
+        "label of the stream so far."
+    )
+    for row in board.rows:
+        learner = (*row.runs, *row.incomplete)[0].header["config"]["learner"]
+        if learner["where"] == "blind":
+            window = learner["settings"].get("window", "?")
+            rule = f"the most frequent of its last {window} labels"
+            text += (
+                f" The learner {row.learner} is something else: "
+                f"{'the last label' if window == 1 else rule}, at all times."
+            )
+    return Text(text)
 
 
 def summary(board: Board, drawn: Figures) -> str:
@@ -131,12 +272,12 @@ def summary(board: Board, drawn: Figures) -> str:
         best = max(online, key=lambda name: online[name])
         text.append(f"Online, {best} is right most often, {share(online[best])} of the time.")
     if online and drawn.blind is not None:
-        level = float(drawn.blind.accuracy[0])
+        level = drawn.blind.at(0)
         seeing = [online[r.learner] for r in board.rows if r.sees_input and r.learner in online]
         above = sum(mean > level for mean in seeing)
         text.append(
             f"Past labels alone, without a look at any input, are worth {share(level)} "
-            f"({drawn.blind.name})"
+            f"(mostly {drawn.blind.forecaster})"
             + (f"; above that: {above} of the {len(seeing)} that look." if seeing else ".")
         )
     shifts = [c for c in board.columns if c.score.startswith(NEAR_FUTURE)]
@@ -145,8 +286,8 @@ def summary(board: Board, drawn: Figures) -> str:
         best = max(ahead, key=lambda name: ahead[name])
         text.append(
             f"Asked {shifts[-1].score.removeprefix(NEAR_FUTURE)} samples ahead, where past "
-            f"labels are worth {share(float(drawn.blind.accuracy[-1]))}, {best} is right most "
-            f"often, {share(ahead[best])} of the time."
+            f"labels are worth {share(blind_of(drawn.blind, shifts[-1].score))}, {best} is right "
+            f"most often, {share(ahead[best])} of the time."
         )
     return " ".join(text)
 
@@ -166,23 +307,48 @@ def _means(board: Board, name: str) -> dict[str, float]:
     return {learner: mean for learner, mean in means.items() if mean == mean}
 
 
-def _run_section(run: Run) -> Section:
+def run_blocks(runs: Sequence[Run]) -> list[Block]:
+    """One table of all runs: what they share is said once, what differs for each of them."""
+    facts = [dict(_facts(run)) for run in runs]
+    every = dict.fromkeys(name for fact in facts for name in fact)
+    shared = {n: facts[0][n] for n in every if len({fact.get(n) for fact in facts}) == 1}
+    differing = [name for name in every if name not in shared and name not in ("learner", "seed")]
+    head = ["run", "learner", "seed", "state", *differing]
+    rows: list[list[str | Cell]] = [
+        [
+            run.path.name,
+            Cell(run.learner, key=run.learner),
+            Cell(str(run.seed), value=float(run.seed)),
+            "complete" if run.done else f"incomplete, step {run.step}",
+            *(fact.get(name, "–") for name in differing),
+        ]
+        for run, fact in sorted(zip(runs, facts, strict=True), key=lambda pair: natural(pair[0]))
+    ]
+    texts = [n for n in range(1, len(head)) if n != 2]
+    blocks: list[Block] = []
+    if len(runs) > 1:
+        blocks.append(PageTable(head, rows, text_columns=texts, sortable=True))
+    what = "What all runs share" if len(runs) > 1 else "What the run is"
+    title = f"{what}: {len(shared)} settings and facts"
+    table = PageTable((), list(shared.items()), kind="facts", text_columns=[1])
+    return [*blocks, Section(title, [table], folded=True)]
+
+
+def natural(run: Run) -> tuple[Any, ...]:
+    """Numbers in names count as numbers: 2 comes before 10."""
+    parts = re.split(r"(\d+)", run.learner)
+    return [(int(part) if part.isdigit() else -1, part) for part in parts], run.seed
+
+
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """Settings, stream and environment of a run."""
     header = run.header
-    resumed = {f"at step {r['step']}": r["environment"] for r in header.get("resumed_in", ())}
-    parts = {
-        "Configuration": header["config"],
-        "Stream": {name: value for name, value in run.stream.items() if name != "settings"},
-        "Environment": header["environment"],
-        "Resumed elsewhere": resumed,
-    }
-    tables: list[Block] = [
-        Section(title, [PageTable((), list(_pairs(part)), kind="facts", text_columns=[1])])
-        for title, part in parts.items()
-        if part
-    ]
-    title = f"{run.learner}, seed {run.seed}{'' if run.done else ' (incomplete)'}"
-    return Section(title, tables, folded=True, code=run.path.name)
+    yield from _pairs(header["config"])
+    stream = {name: value for name, value in run.stream.items() if name != "settings"}
+    yield from _pairs(stream, "stream")
+    yield from _pairs(header["environment"], "environment")
+    for again in header.get("resumed_in", ()):
+        yield from _pairs(again["environment"], f"resumed at step {again['step']}")
 
 
 def _pairs(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -11,6 +11,8 @@ from typing import Any
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics import score as score_log
 from streamgauge.metrics.compare import compare as compare_values
+from streamgauge.metrics.compare import estimate
+from streamgauge.metrics.power import measured
 from streamgauge.record import Run, find_runs
 from streamgauge.report.leaderboard import (
     LEVEL,
@@ -21,6 +23,7 @@ from streamgauge.report.leaderboard import (
     stream_key,
     stretches,
 )
+from streamgauge.report.planning import Plan, plan, unit_of
 
 
 class Scores(dict[str, Any]):
@@ -99,6 +102,8 @@ class RunComparison:
     blocks: int  # stretches of the stream; 0 where only seeds are paired
     better: str | None  # None: not known
     sentence: str
+    plan: Plan | None = None  # how many seeds or samples would settle it; None with one number
+    each: tuple[tuple[int, float, float], ...] = ()  # seed, score of a, score of b
 
     def __str__(self) -> str:
         return self.sentence
@@ -106,7 +111,14 @@ class RunComparison:
     __repr__ = __str__
 
 
-def compare(a: Runs, b: Runs, metric: str | None = None) -> RunComparison:
+def compare(
+    a: Runs,
+    b: Runs,
+    metric: str | None = None,
+    *,
+    difference: float | None = None,
+    power: float = 0.8,
+) -> RunComparison:
     """Compare the runs of two learners on the same streams, paired over seeds.
 
     `a` and `b` are a run or the runs of several seeds (or their folders). Each run of `a` is paired
@@ -115,6 +127,9 @@ def compare(a: Runs, b: Runs, metric: str | None = None) -> RunComparison:
     an interval; :func:`streamgauge.metrics.compare` has the formula. `metric` is a name that
     `sg.score` gives; by default the near-future accuracy furthest ahead, or else the average over
     tasks, the retained or the online accuracy.
+
+    `plan` says how many seeds or samples would settle the comparison with probability `power`, if
+    the true difference is `difference` (default: the one measured, where it is not settled yet).
     """
     runs_a, runs_b = _of_one_learner(a, "first"), _of_one_learner(b, "second")
     pairs = _paired(runs_a, runs_b)
@@ -125,13 +140,19 @@ def compare(a: Runs, b: Runs, metric: str | None = None) -> RunComparison:
         raise StreamgaugeError(f"The runs do not all have '{metric}'; {nearest(metric, common)}")
     values_a, values_b = [x[metric] for x, _ in scores], [y[metric] for _, y in scores]
     per_seed: tuple[Any, Any] = (values_a, values_b)
-    blocks, shift = 1, shift_of(metric)
+    blocks, shift, samples = 1, shift_of(metric), 0
     if shift is not None:
+        samples = _samples(pairs[0][0], shift)
         shares, blocks = stretches({"a": [x for x, _ in pairs], "b": [y for _, y in pairs]}, shift)
         per_seed = (shares["a"], shares["b"]) if blocks else per_seed
     found = compare_values(*per_seed, blocks=max(blocks, 1))
-    name_a, name_b = _names(runs_a[0], runs_b[0])
     known = found.p < LEVEL and found.freedom >= 2
+    settle = None
+    if not math.isnan(found.p):
+        variances = measured(estimate(*per_seed, blocks=max(blocks, 1)))
+        goal = (None if known else found.difference) if difference is None else difference
+        settle = plan(variances, goal, found.seeds, samples, power, unit_of(metric))
+    name_a, name_b = _names(runs_a[0], runs_b[0])
     a_is_better = (found.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
     result = RunComparison(
         a=name_a,
@@ -147,6 +168,11 @@ def compare(a: Runs, b: Runs, metric: str | None = None) -> RunComparison:
         blocks=found.blocks,
         better=None if not known else name_a if a_is_better else name_b,
         sentence="",
+        plan=settle,
+        each=tuple(
+            (x.seed, of_a, of_b)
+            for (x, _), of_a, of_b in zip(pairs, values_a, values_b, strict=True)
+        ),
     )
     unpaired = len(runs_a) + len(runs_b) - 2 * len(pairs)
     notes = _notes(pairs, unpaired)
@@ -169,7 +195,19 @@ def _of_one_learner(runs: Runs, which: str) -> list[Run]:
                 f" {run.learner}, or of two settings of one learner; choose the runs of one:"
                 f" [run for run in sg.find_runs(FOLDER) if run.learner == {done[0].learner!r}]."
             )
+        # Own data may differ between seeds; `_paired` checks that pairs saw the same.
+        if differing := set(_differing(stream_key(run), stream_key(done[0]))) - {"data"}:
+            raise StreamgaugeError(
+                f"The {which} argument of compare holds runs of {run.learner} that differ in the"
+                f" stream or the protocol ({', '.join(sorted(differing))}); choose the runs of"
+                " one stream."
+            )
     return done
+
+
+def _samples(run: Run, shift: int) -> int:
+    """How many answers of a run are scored at this shift."""
+    return int((Run(run.path).predictions["shift"] == shift).sum())
 
 
 def _paired(runs_a: list[Run], runs_b: list[Run]) -> list[tuple[Run, Run]]:
@@ -201,10 +239,13 @@ def _names(a: Run, b: Run) -> tuple[str, str]:
     return f"{a.learner} ({first})", f"{b.learner} ({second})"
 
 
+def _differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    return sorted(name for name in a | b if a.get(name) != b.get(name))
+
+
 def _notes(pairs: list[tuple[Run, Run]], unpaired: int) -> list[str]:
     """What a reader should know before believing the comparison."""
-    key_a, key_b = (stream_key(run) for run in pairs[0])
-    differing = sorted(name for name in key_a | key_b if key_a.get(name) != key_b.get(name))
+    differing = _differing(*(stream_key(run) for run in pairs[0]))
     notes = [f"The runs also differ in {', '.join(differing)}."] if differing else []
     if unpaired:
         notes.append(f"{unpaired} run{'s' * (unpaired > 1)} without a partner left out.")
@@ -216,7 +257,7 @@ def _sentence(found: RunComparison) -> str:
     over = f"{seeds} and {found.blocks} stretches of the stream" if found.blocks else seeds
     how = f"paired over {over}"
     name = found.metric.replace("_", " ")
-    show = _number if any(w in found.metric for w in ("flops", "interval", "size")) else _points
+    show = unit_of(found.metric)
     if math.isnan(found.p):
         return (
             f"{found.a} has {show(found.mean_a)} and {found.b} {show(found.mean_b)} in {name}; one"
@@ -236,11 +277,3 @@ def _sentence(found: RunComparison) -> str:
         f"{found.better} is better than {other} by {show(abs(found.difference))} in {name}"
         f" ({found.a} − {found.b}: {interval}; {how})."
     )
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f} points"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"

@@ -1,36 +1,29 @@
-"""Terminal output: tables as plain text, and the progress of runs."""
+"""Terminal output: tables as plain text. The progress of runs: `watching.py`."""
 
 from __future__ import annotations
 
 import io
 import math
 import shutil
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from streamgauge.metrics import Spread, score
+from streamgauge.metrics import Spread
 from streamgauge.record import Run
+from streamgauge.record.run import save_results
 from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
-from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent
-
-if TYPE_CHECKING:
-    from streamgauge.running.loop import Loop
-    from streamgauge.running.plan import PlannedRun
-    from streamgauge.streams import Stream
+from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent, scores_of
 
 # Scores whose names contain one of these are fractions, shown in percent.
 SHARES = ("accuracy", "forgetting", "transfer", "near_future", "worst_window", "calibration",
           "smoothed", "depth", "recovered", "kappa", "macro_f1")  # fmt: skip
 UNITS = "Kappas and F1 are in % too, other scores in their own units: see docs/metrics.md."
-# Seconds per step that drawing progress may take, unless nothing was drawn for a second.
-STEP_COST = 4e-6
 
 
 def leaderboard_text(runs: Iterable[Run]) -> str:
@@ -39,7 +32,7 @@ def leaderboard_text(runs: Iterable[Run]) -> str:
 
 
 def board_text(board: Board) -> str:
-    tied = board.ties.names
+    tied = board.ties.names or board.ties.unknown
     needs = any(row.needs for row in board.rows)
     library = any(row.library for row in board.rows)
     columns: list[str | Column] = [
@@ -53,7 +46,7 @@ def board_text(board: Board) -> str:
     rows = [
         [
             row.learner,
-            *(["=" if row.learner in tied else ""] if tied else []),
+            *([board.ties.mark(row.learner)] if tied else []),
             *(percent(row.scores.get(column.score)) for column in board.columns),
             row.seeds,
             *([", ".join(row.needs)] if needs else []),
@@ -100,7 +93,7 @@ def _compute_text(title: str, computed: Compute) -> str:
 
 def scores_text(runs: Iterable[Run]) -> str:
     """Every score of every learner, mean ± deviation over seeds, and those of incomplete runs."""
-    parts = []
+    parts, runs = [], list(runs)
     for board in leaderboard(runs):
         columns = _score_columns(board)
         names = list(dict.fromkeys(name for *_, scores in columns for name in scores))
@@ -116,6 +109,7 @@ def scores_text(runs: Iterable[Run]) -> str:
             rows += [[name, *row] for name, *row in zip(names, *shown, strict=True)]
             parts += [text_table(["", *(right(title) for title, *_ in group)], rows), ""]
         parts += [f"{NOTE} {UNITS}", *_warnings(board), ""]
+    save_results(runs)
     return "\n".join(parts).rstrip()
 
 
@@ -129,7 +123,7 @@ def _score_columns(board: Board) -> list[tuple[str, str, Mapping[str, Spread]]]:
         (
             f"{row.learner}, incomplete",
             f"seed {run.seed}, step {run.step}",
-            {name: Spread(value, math.nan, 1) for name, value in score(Run(run.path)).items()},
+            {name: Spread(value, math.nan, 1) for name, value in scores_of(run).items()},
             [run],
         )
         for row in board.rows
@@ -201,6 +195,14 @@ def folding(title: str) -> Column:
     return Column(Text(title), overflow="fold")
 
 
+class _TableText(io.StringIO):
+    """With the encoding of the terminal, so that lines are drawn with what it has."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
 def text_table(
     columns: Iterable[str | Column],
     rows: Iterable[Iterable[str]],
@@ -211,77 +213,6 @@ def text_table(
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=show_edge)
     for row in rows:
         table.add_row(*map(Text, row))
-    stream, width = io.StringIO(), max(least_width, _width())
+    stream, width = _TableText(), max(least_width, _width())
     Console(file=stream, width=width, color_system=None, force_terminal=False).print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-
-
-class Watcher:
-    """Shows the progress of runs: a bar on a terminal, one line per finished run, or nothing."""
-
-    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(quiet=quiet, highlight=False, soft_wrap=True)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed}/{task.total}  {task.fields[text]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            auto_refresh=False,  # its thread would compete with the run for the interpreter
-            transient=True,
-            expand=True,
-            disable=quiet or not self.console.is_terminal,
-        )
-
-    def __enter__(self) -> Watcher:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def say(self, text: str) -> None:
-        self.console.print(Text(text))
-
-    def watch(self, planned: PlannedRun, stream: Stream) -> Callable[[Loop], None]:
-        return self._watch(planned.recipe.name, planned.learner_seed)
-
-    def watch_run(self, run: Run) -> Callable[[Loop], None]:
-        return self._watch(run.learner, run.seed)
-
-    def _watch(self, learner: str, seed: int) -> Callable[[Loop], None]:
-        """A callback for every step. It draws at most a few times per second, and less often on a
-        slow terminal or where steps are slow."""
-        began = shown = time.perf_counter()
-        first = shown_at = -1  # a resumed run does not begin at step 0
-        cost = 0.0
-        bar: TaskID | None = None
-
-        def progress(loop: Loop) -> None:
-            nonlocal first, shown, shown_at, cost, bar
-            now = time.perf_counter()
-            step, steps = loop.step, loop.end
-            if shown_at < 0:
-                first = shown_at = step - 1
-            since = now - shown
-            if step < steps and (
-                since < 0.1 or (since < 1.0 and (step - shown_at) * STEP_COST < cost)
-            ):
-                return
-            online = f"online {100 * loop.right / loop.asked:.1f} %, " if loop.asked else ""
-            text = f"{online}{(step - shown_at) / max(since, 1e-9):.0f} steps/s"
-            if bar is None:
-                name = f"{learner}, seed {seed}"
-                bar = self._bar.add_task(name, total=steps, completed=step, text=text)
-            self._bar.update(bar, completed=step, text=text)
-            if step == steps:
-                self._bar.remove_task(bar)
-            self._bar.refresh()
-            if step == steps:
-                now_taken = f"{steps - first:,} of them now, " if first > 0 else ""
-                taken = f"{steps} steps ({now_taken}{now - began:.1f} s)"
-                self.say(f"{learner}, seed {seed}: {online}{taken}")
-            shown, shown_at = time.perf_counter(), step
-            cost = shown - now
-
-        return progress

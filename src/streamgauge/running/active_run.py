@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import typing
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +20,7 @@ from streamgauge import engine as engines
 from streamgauge import metrics
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Busy, StreamgaugeError
 from streamgauge.files import acquire_lock
 from streamgauge.learners.base import Learner
 from streamgauge.record import Run, RunWriter
@@ -26,7 +28,7 @@ from streamgauge.record.renamed import current_state
 from streamgauge.record.run import remembering_failure
 from streamgauge.record.writer import require_readable
 from streamgauge.running import determinism
-from streamgauge.running.execution import Execution
+from streamgauge.running.execution import Execution, Logger
 from streamgauge.running.executors.torchrun import Ranks, of_torchrun
 from streamgauge.running.header import absent_columns, identity, run_config, run_header
 from streamgauge.running.lookahead import LookAhead, nth
@@ -37,6 +39,8 @@ from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import Resident, fits
+
+BUSY_WAIT = 0.5  # seconds between two looks at runs that other processes write
 
 
 class FolderStore(typing.Protocol):
@@ -203,6 +207,9 @@ class ActiveRun:
             stream = _on_device(stream, self.device)
             recorder = self._recorder()
             stack.enter_context(closing(recorder))
+            if recorder.done:  # by another process, since this one looked
+                self.complete = True
+                return
             try:
                 build = partial(self._build, ranks=self.ranks)
                 loop = Loop(stream, build, self.protocol, recorder, self.device, self.engine)
@@ -223,7 +230,8 @@ class ActiveRun:
                     loop.load_state_dict(state)
                 self.log(f"{self.path} goes on from step {loop.step}.")
             else:
-                for sentence in loop.lookahead.sentences() + loop.idle_costs():
+                alone = _one_class(self.stream)
+                for sentence in alone + loop.lookahead.sentences() + loop.idle_costs():
                     self.log(sentence)
             self._loop, self._open = loop, stack.pop_all()
 
@@ -297,6 +305,51 @@ class ActiveRun:
             raise StreamgaugeError(
                 f"The learner {self.recipe.name} cannot be made: {reason}"
             ) from error
+
+
+AnyRun = TypeVar("AnyRun")
+
+
+def opened_in_turn(
+    runs: Iterable[AnyRun], open_run: Callable[[AnyRun], None], log: Logger
+) -> Iterator[AnyRun]:
+    """Each run, opened. Those that another process writes come last: they are complete when that
+    process has ended them, and are taken over if it died."""
+    later = deque[AnyRun]()
+    for run in runs:
+        try:
+            open_run(run)
+        except Busy as busy:
+            log(f"{busy} It comes after the others.")
+            later.append(run)
+        else:
+            yield run
+    stalled = 0
+    while later:
+        run = later.popleft()
+        try:
+            open_run(run)
+        except Busy:
+            later.append(run)
+            stalled += 1
+            if stalled >= len(later):
+                time.sleep(BUSY_WAIT)
+                stalled = 0
+        else:
+            stalled = 0
+            yield run
+
+
+def _one_class(stream: Stream) -> list[str]:
+    """A sentence if the stream has a single class."""
+    label, names = stream.source.label, stream.source.class_names
+    if not len(label) or label.min() != label.max():
+        return []
+    name = int(label[0]) if names is None else repr(names[int(label[0])])
+    return [
+        f"All labels are of the class {name}: answering it always is right, so accuracy says"
+        " nothing."
+    ]
 
 
 def complete_already(run: Run) -> str:

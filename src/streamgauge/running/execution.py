@@ -3,14 +3,14 @@ is run or measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast, get_args
 
 import torch
 
 from streamgauge import engine as engines
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.models.features import device_named
 from streamgauge.running.executors.cluster import Cluster, check_executor
 from streamgauge.running.profile import Profile
@@ -36,6 +36,7 @@ class ExecutionOptions(TypedDict, total=False):
     log: Logger
     force: bool
     trust_pickle: bool
+    trust: bool | Sequence[str]
     on: str  # "local" or "ray"
     cluster: Cluster | None
     said: Logger  # old name of `log`
@@ -58,6 +59,7 @@ class Execution:
     log: Logger = print
     force: bool = False  # run again what is stored, and keep the stored runs in `replaced/`
     trust_pickle: bool = False  # resume models of other libraries, whose states are pickles
+    trust: bool | Sequence[str] = False  # code that a run folder may name: all, or these files
     cluster: Cluster | None = None  # None: this machine
 
     def __post_init__(self) -> None:
@@ -114,4 +116,12 @@ def execution_of(execution: Execution | None, options: ExecutionOptions) -> Exec
         check_executor(on)
         given = fields.get("cluster") or (None if execution is None else execution.cluster)
         fields["cluster"] = (given or Cluster()) if on == "ray" else None
+    known = [field for field in Execution.__dataclass_fields__ if field != "cluster"]
+    known += ["on", "out", "progress", "protocol", "seed"]
+    for name in fields:
+        if name not in Execution.__dataclass_fields__:
+            raise StreamgaugeError(
+                f"There is no keyword '{name}' here; {nearest(name, known)}"
+                f" A setting of a learner: sg.learner(NAME, {name}=...)."
+            )
     return replace(execution or Execution(), **fields)  # type: ignore[arg-type]

@@ -30,7 +30,8 @@ from streamgauge.settings import CHECKPOINT
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import Resident, fetch_labels, fetch_samples, to_device
 
-Progress = Callable[["Loop"], None]  # called after each step
+Progress = Callable[["Loop"], None]  # called after each step; with `sparse = True` also less often
+TURNS = 32  # steps of one sample that a learner takes in one call
 
 
 class Loop:
@@ -100,13 +101,18 @@ class Loop:
         progress: Progress | None = None,
         until: int | None = None,
     ) -> Iterator[None]:
-        """Like `run`, one step per iteration, so that several loops can be interleaved."""
+        """Like `run`, one step per iteration, so that several loops can be interleaved; a few steps
+        where a learner takes many in one call."""
         last = time.monotonic()
         end = self.end = len(self.stream) if until is None else min(until, len(self.stream))
+        turns = self._takes_turns() and (progress is None or getattr(progress, "sparse", False))
         while self.step < end:
             with self.engine.scope():
-                for event in self.schedule.play_step():
-                    _HANDLERS[event.kind](self, event)
+                if turns and not self._trained_unchecked and self.meter.finds_nothing:
+                    self._play_turns(min(self.step + TURNS, end))
+                else:
+                    for event in self.schedule.play_step():
+                        _HANDLERS[event.kind](self, event)
                 if self.step == end:
                     self._drain()
                 if self._trained_unchecked and self.version:
@@ -120,6 +126,47 @@ class Loop:
             yield
         with self.engine.scope():
             self.save(done=self.step == len(self.stream))
+
+    def _takes_turns(self) -> bool:
+        one_by_one = len(self.stream) == self.stream.samples
+        plain = self.engine.name == "eager" and self.device.type == "cpu" and self._resident is None
+        return one_by_one and plain and self.adapter.takes_turns and not self.adapter.has_job_kinds
+
+    def _play_turns(self, end: int) -> None:
+        """Play steps that do nothing but answer and learn their sample, up to a step or to one that
+        does something else, which is played, too."""
+        first, events = self.step, list[Event]()
+        while self.step < end and not events:
+            step = self.step
+            events = list(self.schedule.play_step())
+            if [(event.kind, event.step) for event in events] == [(kind, step) for kind in _TURN]:
+                events = []
+        last = self.step - bool(events)
+        if last > first:
+            self._take_turns(np.arange(first, last))
+        for event in events:
+            _HANDLERS[event.kind](self, event)
+
+    def _take_turns(self, steps: NDArray[np.int64]) -> None:
+        stream, rows, count = self.stream, self.recorder.rows, len(steps)
+        index = stream.order[stream.starts[steps]]
+        self.gate.reveal(index)
+        self.gate.label_due(index)
+        with self.timed("read"):
+            x, label = stream.source.read(index), stream.source.label[index]
+        with self.timed("predict"):
+            assert self.adapter.answer_and_learn is not None
+            scores, learning = self.adapter.answer_and_learn(x, label.astype(np.int64, copy=False))
+            _, prediction, confidence = self.engine.judge(scores)
+        self._seconds["predict"] -= learning
+        self._seconds["learn"] = self._seconds.get("learn", 0.0) + learning
+        versions = self.version + np.arange(count)
+        append_predictions(rows, stream, steps, prediction, confidence, versions)
+        size = self.adapter.memory_bytes()
+        append_job(rows, steps, versions + 1, "learn", np.nan, size, np.nan, count)
+        self.version += count
+        self.right += int((prediction == label).sum())
+        self.asked += count
 
     def _drain(self) -> None:
         right, asked = self.engine.drain()
@@ -301,6 +348,8 @@ _HANDLERS: dict[str, Callable[[Loop, Event], None]] = {
     "drop": Loop._pass_over,
     "evaluate": Loop._evaluate,
 }
+
+_TURN = ("reveal", "answer", "labels", "learn")  # the events of a step that a learner takes alone
 
 
 class _Timed:

@@ -43,8 +43,12 @@ def progress_line(
             text = f"{name}: step {step:,} of {steps:,}{online}, {left:.0f} s left"
         width = max(width, len(text))
         start, end = ("\r", "\n" * last) if updates else ("", "\n")
-        print(start + text.ljust(width if updates else 0), end=end, file=out, flush=True)
+        from streamgauge.pages.screen import raw_stream, visible
 
+        line = start + visible(text).ljust(width if updates else 0)
+        print(line, end=end, file=raw_stream(out), flush=True)
+
+    progress.sparse = True  # type: ignore[attr-defined]
     return progress
 
 

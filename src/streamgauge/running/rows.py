@@ -32,14 +32,16 @@ class Record(Protocol):
 def append_predictions(
     rows: Rows,
     stream: Stream,
-    step: int,
+    step: Any,
     prediction: Any,
     confidence: Any,
-    version: int,
+    version: Any,
     shift: int = 0,
 ) -> NDArray[Any]:
-    """The answers to the samples of a step, one row per sample; returns the true labels."""
-    index, source = stream.index(step), stream.source
+    """The answers to the samples of a step, one row per sample; or to successive steps of one
+    sample each, which are given as an array. Returns the true labels."""
+    one, source = isinstance(step, int), stream.source
+    index = stream.index(step) if one else stream.order[stream.starts[step]]
     label: NDArray[Any] = source.label[index]
     columns: dict[str, Any] = {
         name: source.columns[name][index] for name in ("user", "time") if name in source.columns
@@ -74,10 +76,17 @@ def append_training(
 
 
 def append_job(
-    rows: Rows, step: int, version: int, kind: str, flops: float, size: float, recalled: Any
+    rows: Rows,
+    step: Any,
+    version: Any,
+    kind: str,
+    flops: float,
+    size: float,
+    recalled: Any,
+    count: int = 1,
 ) -> None:
     rows["jobs"].append(
-        1, step=step, version=version, kind=kind, flops=flops, bytes=size, recalled=recalled
+        count, step=step, version=version, kind=kind, flops=flops, bytes=size, recalled=recalled
     )
 
 

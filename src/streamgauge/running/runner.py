@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Busy, Damaged, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
-from streamgauge.record import Run, find_runs
-from streamgauge.running.active_run import ActiveRun, complete_already, run_to_completion
+from streamgauge.record import Run
+from streamgauge.record.index import index_of
+from streamgauge.record.run import run_folders
+from streamgauge.running.active_run import (
+    ActiveRun,
+    complete_already,
+    opened_in_turn,
+    run_to_completion,
+)
 from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors import dispatch
@@ -25,7 +32,7 @@ from streamgauge.running.protocol import Protocol
 from streamgauge.settings import RUNS, as_plain, configure
 from streamgauge.streams import Stream
 from streamgauge.streams.permuted import permuted_inputs
-from streamgauge.versions import renamed
+from streamgauge.versions import VERSION, renamed
 
 # Entries of a run's configuration that are not notes.
 CONFIG_ENTRIES = ("stream", "learner", "protocol", "seed", "device", "engine")
@@ -66,6 +73,11 @@ def run(
     if execution.cluster is not None:
         raise StreamgaugeError("run() works in this process; run_all() can use a cluster.")
     _refuse_no_stream(stream, learner)
+    if not isinstance(protocol, Protocol | None):
+        raise StreamgaugeError(
+            f"The protocol must be sg.Protocol(...), such as sg.Protocol(shifts=(100,)), not a"
+            f" {type(protocol).__name__}."
+        )
     recipe = learner if isinstance(learner, Recipe) else catalogue.learner(learner)
     if progress is None or isinstance(progress, bool):
         progress = progress_line(f"{recipe.name}, seed {seed}", progress)
@@ -89,7 +101,8 @@ def _refuse_no_stream(stream: Any, learner: Any) -> None:
     """An error that says what to write in place of a stream."""
     if isinstance(stream, Stream):
         return
-    if isinstance(learner, Stream):
+    names = isinstance(stream, str) and isinstance(learner, str)
+    if isinstance(learner, Stream) or (names and stream in catalogue.names("learners")):
         raise StreamgaugeError(
             "The arguments are swapped: the stream comes first, sg.run(stream, learner)."
         )
@@ -132,23 +145,33 @@ def resume(
     **options: Unpack[ExecutionOptions],
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
-    finished does not keep the others from it; what is wrong is raised at the end."""
+    finished does not keep the others from it; what is wrong is raised at the end. Code that a run
+    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list of
+    the files."""
     execution = execution_of(execution, options)
-    runs, problems = [], []
-    with user_threads(execution.threads):
-        for stored in find_runs([path]):
+    runs, problems = list[Run](), list[str]()
+
+    def finish(folder: Path) -> None:
+        try:
+            stored = Run(folder, index)
             if stored.done:
                 execution.log(complete_already(stored))
-                runs.append(stored)
-                continue
-            try:
+            else:
                 name = f"{stored.learner}, seed {stored.seed}"
                 progress = progress_line(name) if watch is None else watch(stored)
-                active = _reopened(stored, execution, progress)
-                run_to_completion(active)
-                runs.append(Run(active.path))
-            except StreamgaugeError as problem:
-                problems.append(str(problem))
+                run_to_completion(_reopened(stored, execution, progress))
+                stored = Run(folder)
+            runs.append(stored)
+        except Busy:
+            raise
+        except StreamgaugeError as problem:
+            problems.append(str(problem))
+
+    folders = run_folders(Path(path))
+    index = index_of(Path(path), len(folders))
+    with user_threads(execution.threads):
+        for _ in opened_in_turn(folders, finish, execution.log):
+            pass
     if problems:
         raise StreamgaugeError(" ".join(problems))
     return runs
@@ -238,9 +261,12 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             f"{stored.path} was made from arrays in Python and cannot be {verb} from its folder: "
             "call run() with the same arrays and settings."
         )
-    stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
+    _check_id(stored)
     learner = current_learner(config["learner"])
-    recipe = catalogue.learner(f"{learner['name']}={learner['where']}", **learner["settings"])
+    where = f"{learner['name']}={learner['where']}"
+    _refuse_foreign_code(stored.path, where, config["stream"]["origin"], execution.trust)
+    stream = catalogue.stream(config["stream"]["origin"], **config["stream"]["settings"])
+    recipe = catalogue.learner(where, **learner["settings"])
     protocol = configure(Protocol, config["protocol"], "protocol")
     described, stream_now = recipe.describe(stream), stream.describe()
     now = {**config, "learner": described, "protocol": as_plain(protocol)}
@@ -274,6 +300,32 @@ def _same_run(stored: Run, execution: Execution, verb: str) -> _SameRun:
             precision=engine.get("precision", "fp16"),
         ),
     )
+
+
+def _check_id(stored: Run) -> None:
+    """Refuse a run whose id is not that of its configuration. Another version may have computed it
+    from other fields."""
+    header = stored.header
+    same_version = header["environment"].get("streamgauge") == VERSION and "format" in header
+    if same_version and identity(header["config"], stored.stream) != stored.id:
+        raise Damaged(
+            f"{stored.path / 'run.json'} was changed: its id is not that of its configuration;"
+            " restore it from a copy, or remove the run folder and run again."
+        )
+
+
+def _refuse_foreign_code(
+    path: Path, learner: str, stream: str, trust: bool | Sequence[str]
+) -> None:
+    """Nothing that a run folder names is executed, unless the user named it, too."""
+    codes = [catalogue.code_of_learner(learner), catalogue.code_of_stream(stream)]
+    if foreign := catalogue.untrusted(codes, trust):
+        files = " and ".join(dict.fromkeys(foreign))
+        raise StreamgaugeError(
+            f"{path} names code of its own, {files}, which would be executed: if you trust it, give"
+            f" --code {foreign[0]} (or --trust for everything that the folder names; in Python"
+            " trust=...), or repeat the `streamgauge run` command that made the run."
+        )
 
 
 def _changed(stored: Run, described: Mapping[str, Any], stream: Stream) -> str:

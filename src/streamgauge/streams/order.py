@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.files import replace_synced, temporary_path
+from streamgauge.files import (
+    check_file,
+    read_sealed,
+    replace_synced,
+    size_and_checksum,
+    temporary_path,
+    write_sealed,
+)
 from streamgauge.streams.source import Array, IntArray, Source, pieces
 
 
@@ -126,6 +133,7 @@ def _column(source: Source, name: str, purpose: str) -> Array:
 
 
 LONG = 1 << 20  # samples; shorter orders are computed faster than loaded
+ORDER = {"hash": str, "parts": dict, "lengths": dict, "files": dict}  # of order.json
 _VERSION = 1  # of the ordering rules; a new number invalidates stored orders
 
 
@@ -155,7 +163,9 @@ def stored_folder(
 def load_order(folder: Path) -> tuple[StoredHash, IntArray | None] | None:
     """A stored order, memory-mapped, and the task of each class; None if it is incomplete."""
     try:
-        about = json.loads((folder / "order.json").read_text())
+        about = read_sealed(folder / "order.json", ORDER, "")
+        for file, stored in about["files"].items():
+            check_file(folder / file, stored, "")
         arrays = {
             name: None if file is None else mapped(folder / file)
             for name, file in about["parts"].items()
@@ -163,8 +173,8 @@ def load_order(folder: Path) -> tuple[StoredHash, IntArray | None] | None:
         for name, array in arrays.items():
             if array is not None and len(array) != about["lengths"][name]:
                 return None
-    except (OSError, ValueError, KeyError, EOFError):
-        return None
+    except (OSError, ValueError, KeyError, EOFError, StreamgaugeError):
+        return None  # it is computed again
     class_task = arrays.pop("class_task")
     return StoredHash(about["hash"], arrays), class_task
 
@@ -179,7 +189,7 @@ def save_order(
         name: None if part is None else f"{number}.npy"
         for number, (name, part) in enumerate(all_parts.items())
     }
-    about = {
+    about: dict[str, Any] = {
         "hash": hashed,
         "parts": files,
         "lengths": {name: len(part) for name, part in all_parts.items() if part is not None},
@@ -189,7 +199,9 @@ def save_order(
         for name, file in files.items():
             if file is not None:
                 np.save(temporary / file, all_parts[name])  # type: ignore[arg-type]
-        (temporary / "order.json").write_text(json.dumps(about, indent=1))
+        names = [file for file in files.values() if file is not None]
+        about["files"] = {file: size_and_checksum(temporary / file) for file in names}
+        write_sealed(temporary / "order.json", about)
         if folder.exists() and load_order(folder) is None:  # damaged
             shutil.rmtree(folder)
         replace_synced(temporary, folder)

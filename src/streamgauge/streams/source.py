@@ -85,6 +85,9 @@ class SourceView:
         return self._source.read(index)
 
 
+RAW_SIZE = 10.0  # median size of a column above which inputs are called raw
+
+
 class ArraySource:
     """A source over arrays in memory, or memory-mapped.
 
@@ -146,6 +149,22 @@ class VectorSource(ArraySource):
     def __init__(self, x: Array, y: Array, scaled: int, **options: Any) -> None:
         self.scaled = scaled
         super().__init__(x, y, **options)
+
+
+def raw_scale_line(x: Array, how: str) -> str:
+    """A sentence if vectors are far from standardised, from their first rows; else "". `how` says
+    how to have them standardised."""
+    if x.ndim != 2 or x.dtype == np.uint8 or not x.size:
+        return ""
+    size = np.median(np.abs(np.asarray(x[:1000], np.float64)), axis=0)
+    column = int(size.argmax())
+    if not size[column] > RAW_SIZE:
+        return ""
+    return (
+        f"Inputs are taken as they are, and column {column} has values such as"
+        f" {float(x[0, column]):.4g}: networks may learn nothing from such numbers; {how}"
+        " standardises them."
+    )
 
 
 def hash_array(digest: Any, name: str, array: Array, known: str | None = None) -> None:

@@ -150,12 +150,12 @@ def compare_column(
             )
         else:
             parts = ((own[row] ** 2 * (1 + 1 / mine.runs), own_freedom[row]),)
-        tests.append(_test(mine.mean - side.mean, [*parts, *known]))
+        tests.append(of_parts(mine.mean - side.mean, [*parts, *known]))
     return tests
 
 
-def _test(difference: float, parts: Sequence[tuple[float, float]]) -> Agreement:
-    """By the parts of the variance and the degrees of freedom of each (Satterthwaite 1946)."""
+def of_parts(difference: float, parts: Sequence[tuple[float, float]]) -> Agreement:
+    """By the parts of its variance, each with its degrees of freedom (Satterthwaite 1946)."""
     variance = math.fsum(value for value, _ in parts)
     if math.isnan(variance):
         return Agreement(difference, math.nan, 0.0)

@@ -20,21 +20,22 @@ from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics.log import classes_seen
 from streamgauge.pages import Block, Figure, Page, Section, Text
-from streamgauge.pages.figures import thin, ticks
-from streamgauge.pages.page import COLOURS
+from streamgauge.pages.figures import Counted, moving_figure, shift_axis, thin, ticks
 from streamgauge.record import Run
+from streamgauge.report.failures import online_answers
 from streamgauge.report.figures import (
     BANDS,
     NO_CURVE,
     Curve,
+    counted_online,
+    counted_retained,
     curve_figure,
     known_points,
     mean_lines,
-    online_answers,
-    online_curve,
-    retained_curve,
     scalar_curve,
 )
+from streamgauge.report.leaderboard import UNSEEING
+from streamgauge.report.page import stream_text
 from streamgauge.suites.measured import first_score, run_scores
 from streamgauge.suites.running import find, plan_rows
 from streamgauge.suites.spec import Row, Suite
@@ -59,6 +60,14 @@ class PartRuns:
     def curves(self, curve: Callable[[Run], Curve]) -> list[tuple[str, list[Curve]]]:
         return [(row.name, [curve(Run(run.path)) for run in runs]) for row, runs in self.rows]
 
+    def moving(
+        self, title: str, caption: str, count: Callable[[Run, str], Counted | None], x_title: str
+    ) -> Figure | None:
+        """Accuracy in a moving window, one line per row."""
+        found = [count(Run(run.path), row.name) for row, runs in self.rows for run in runs]
+        known = [each for each in found if each is not None]
+        return moving_figure(title, caption, known, x_title) if known else None
+
     def figure(
         self,
         title: str,
@@ -75,8 +84,7 @@ class PartRuns:
         the same colour, and one entry in the legend for both."""
         traces = mean_lines(self.curves(curve), markers, scale)
         names = {trace["name"] for trace in traces if "name" in trace}
-        colours = [COLOURS + number for number in range(len(self.rows))]
-        second = mean_lines(self.curves(dotted), scale=scale, colours=colours) if dotted else []
+        second = mean_lines(self.curves(dotted), scale=scale, second=True) if dotted else []
         for trace in second:
             if trace["legendgroup"] in names:
                 trace["showlegend"] = False
@@ -114,18 +122,46 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     ]
     blocks: list[Block] = [suite.what, *map(Text, suite.notes)]
     if suite.generated:
-        blocks.append(Text("On generated data: curves may look like the paper's, numbers differ."))
+        streams = {json.dumps(run.stream["settings"], default=str): run.stream
+                   for part in parts for run in part.runs[:1]}  # fmt: skip
+        texts = [f"On generated data: {stream_text(stream)}." for stream in streams.values()]
+        blocks += [Text(text) for text in texts[:STREAMS]]
     missing = [row.title for row in rows if not complete[row.key]]
     if missing:
         blocks.append(Text(f"Without complete runs, and so not drawn: {'; '.join(missing)}."))
     blocks.append(Text(BANDS))
-    for name, figures in sections:
-        drawn = [figure for figure in figures if figure is not None]
-        if drawn:
-            blocks.append(Section(name, drawn))
-    return Page("Streamgauge suite", suite.title, blocks).write(path)
+    shown = [(name, [f for f in figures if f is not None]) for name, figures in sections]
+    share_axes([figure for _, figures in shown for figure in figures])
+    blocks += [Section(name, figures) for name, figures in shown if figures]
+    title = suite.title + (" (generated data)" if suite.generated else "")
+    names = list(dict.fromkeys(row.name for part in parts for row, _ in part.rows))
+    grey = {row.name for part in parts for row, _ in part.rows if row.method in UNSEEING}
+    return Page("Streamgauge suite", title, blocks, learners=names, grey=grey).write(path)
 
 
+def share_axes(figures: Iterable[Figure]) -> None:
+    """Figures of one kind get one y axis, so that they can be compared: of several parts, and of
+    several positions in the stream."""
+    groups: dict[tuple[str, str], list[Figure]] = {}
+    for figure in figures:
+        if figure.moving is None:
+            kind = figure.title.split(" at ")[0].removeprefix("Backward ").removeprefix("Forward ")
+            groups.setdefault((kind, str(figure.layout["yaxis"].get("title"))), []).append(figure)
+    for group in groups.values():
+        traces = [trace for figure in group for trace in figure.data]
+        values = [v for trace in traces for v in trace["y"] if isinstance(v, int | float)]
+        if len(group) < 2 or not values:
+            continue
+        from_zero = group[0].layout["yaxis"].get("rangemode") == "tozero"
+        low, high = min(values), max(values)
+        low = min(low, 0.0) if from_zero else low
+        margin = 0.06 * (high - low or 1.0)
+        for figure in group:
+            bottom = low - margin if low < 0 or not from_zero else 0.0
+            figure.layout["yaxis"]["range"] = [bottom, high + margin]
+
+
+STREAMS = 3  # that a page describes
 ROLLING = 10  # evaluations, in the survey's Figure 2
 
 
@@ -240,9 +276,12 @@ def zoom(part: PartRuns) -> Figures:
 
 
 def online(part: PartRuns) -> Figures:
-    """Running online accuracy."""
-    caption = "Share of the samples up to here that were answered right before they were learnt."
-    yield part.figure("Average online accuracy", caption, online_curve, "samples")
+    """Online accuracy along the stream."""
+    caption = (
+        "Share of the newest samples that were answered right before they were learnt, in the "
+        "window chosen above; the table has the average over all of them."
+    )
+    yield part.moving("Online accuracy", caption, counted_online, "samples")
 
 
 def transfer(part: PartRuns) -> Figures:
@@ -274,23 +313,30 @@ def shift(part: PartRuns) -> Figures:
         shifts = np.unique(run.predictions["shift"]).astype(np.int64)
         if len(shifts) < 2:
             return NO_CURVE
-        return shifts.astype(np.float64), metrics.near_future_accuracy(
-            run, [int(s) for s in shifts]
-        )
+        asked.update(shifts.tolist())
+        return np.log2(1.0 + shifts), metrics.near_future_accuracy(run, [int(s) for s in shifts])
 
-    yield part.figure(
+    asked: set[int] = set()
+    drawn = part.figure(
         "Near-future accuracy",
-        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier.",
+        "At shift 0 online accuracy; at larger shifts the same samples, asked that much earlier. "
+        "Fewer than three shifts are not joined by lines.",
         curve,
         "shift, in samples",
         markers=True,
     )
+    if drawn is not None:
+        drawn.layout["xaxis"] |= shift_axis(sorted(asked))[1]
+    yield drawn
 
 
 def retention(part: PartRuns) -> Figures:
     """Accuracy of the final model along the stream, and over online and near-future accuracy."""
-    caption = "The final model on held-out samples from the beginning of the stream up to here."
-    yield part.figure("Retention", caption, retained_curve, "samples")
+    caption = (
+        "The final model on held-out samples by their age: from the beginning of the stream "
+        "(oldest, left) to its end, in the window chosen above."
+    )
+    yield part.moving("Retention by age of the sample", caption, counted_retained, "samples")
     for title, name in (("online", "online_accuracy"), ("near-future", "near_future_accuracy@")):
         yield _against(part, title, name)
 
@@ -306,7 +352,11 @@ def _against(part: PartRuns, title: str, score: str) -> Figure | None:
     return curve_figure(
         f"Retention against {title} accuracy",
         "One point per method: further right adapts better, higher retains more.",
-        [{**trace, "mode": "markers"} for trace in traces if trace["meta"]["role"] != "band"],
+        [
+            {**trace, "mode": "markers", "meta": trace["meta"] | {"role": "point"}}
+            for trace in traces
+            if trace["meta"]["role"] != "band"
+        ],
         f"{title} accuracy, %",
         "retention, %",
     )

@@ -6,12 +6,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamgauge import metrics
 from streamgauge.audit import blind_accuracy
@@ -28,6 +29,7 @@ from streamgauge.suites.spec import Row, Suite, load
 RESULTS = Path(__file__).parent / "results"
 # Followed by a window: blind accuracy, sample by sample, from a run's labels, not its answers.
 LABELS = "label_accuracy@"
+NEAR_FUTURE = "near_future_accuracy@"  # followed by a shift
 # Followed by a score of each task: the slope of a line through its values over the tasks, per task.
 SLOPE = "slope:"
 SEEDS = "--seeds"
@@ -57,6 +59,8 @@ class Measured:
     earlier: str = ""  # why these values do not count for a verdict
     remarks: tuple[str, ...] = ()
     code: tuple[str, ...] = ()  # hashes of the learner's behaviour that the runs stored
+    # Means over seeds in each of `Row.blocks` consecutive parts of the stream; empty: none asked.
+    blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -103,6 +107,7 @@ def _measured(suite: Suite, row: Row, runs: Sequence[Run]) -> Measured:
         versions=_joined_texts(_versions(run) for run in runs),
         code=tuple(dict.fromkeys(stored_code(run.header["config"]["learner"]) for run in runs)),
         remarks=tuple(_remarks(row, runs)),
+        blocks={c: by_blocks(runs, names, row.blocks) for c, names in columns if row.blocks},
     )
 
 
@@ -117,7 +122,7 @@ def _remarks(row: Row, runs: Sequence[Run]) -> Iterable[str]:
     if len({str(run.header["config"].get("engine")) for run in runs}) > 1:
         yield "seeds were run by different engines"
     if len({run.header["config"]["learner"].get("weights") for run in runs}) > 1 and (
-        not row.generated
+        not row.own_weights
     ):
         yield "seeds began from different first weights"
     data = {run.stream["data_hash"] for run in runs}
@@ -147,6 +152,38 @@ def first_score(run: Run, names: Sequence[str]) -> float:
         if name in scores:
             return float(scores[name])
     return float("nan")
+
+
+def by_blocks(runs: Sequence[Run], names: Sequence[str], count: int) -> tuple[float, ...]:
+    """An accuracy, in %, in each of `count` consecutive parts of the stream, mean over runs."""
+    values = [[_accuracy(part) for part in _parts(run, names, count)] for run in runs]
+    return tuple(float(value) for value in 100 * np.mean(values, axis=0))
+
+
+def _accuracy(right: NDArray[Any]) -> float:
+    return float(np.mean(right)) if len(right) else float("nan")
+
+
+def _parts(run: Run, names: Sequence[str], count: int) -> list[NDArray[Any]]:
+    """Whether each answer is right, oldest first, in parts: of the first of these accuracies that a
+    run has."""
+    scores = run_scores(run)
+    name = next(name for name in names if name.startswith(LABELS) or name in scores)
+    if name.startswith(LABELS):
+        window, label = [int(name.removeprefix(LABELS))], online_answers(run)[0]
+        return [blind_accuracy(y, window, [0])[0] for y in np.array_split(label, count)]
+    if name == "retained_accuracy":
+        mean = metrics.retention_curve(run).accuracy  # over the first n held-out samples
+        right = np.diff(mean * np.arange(1, len(mean) + 1), prepend=0.0)
+    elif name == "online_accuracy" or name.startswith(NEAR_FUTURE):
+        shift = int(name.removeprefix(NEAR_FUTURE)) if name.startswith(NEAR_FUTURE) else 0
+        table = run.predictions
+        rows = np.flatnonzero(table["shift"] == shift)
+        rows = rows[np.argsort(table["step"][rows], kind="stable")]
+        right = (table["label"][rows] == table["prediction"][rows]).astype(np.float64)
+    else:
+        raise StreamgaugeError(f"The score '{name}' is no mean over samples: it has no blocks.")
+    return np.array_split(right, count)
 
 
 def slope(run: Run, name: str) -> float:
@@ -182,7 +219,10 @@ def recorded(suite: str, folder: Path = RESULTS) -> list[Measured]:
         Measured(
             **{"part": "", "command": ""}
             | {name: tuple(v) if isinstance(v, list) else v for name, v in result.items()}
-            | {"values": {name: tuple(map(float, v)) for name, v in result["values"].items()}}
+            | {
+                table: {name: tuple(map(float, v)) for name, v in result.get(table, {}).items()}
+                for table in ("values", "blocks")
+            }
         )
         for result in given.get("result", ())
     ]
@@ -225,7 +265,8 @@ def together(first: Iterable[Measured], second: Iterable[Measured]) -> list[Meas
 
 
 def _joined(older: Measured, newer: Measured) -> Measured:
-    """More seeds of the same row: seeds that only `older` has are kept."""
+    """More seeds of the same row: seeds that only `older` has are kept. Blocks are those of the
+    newer seeds."""
     nan = float("nan")
     old = {seed: position for position, seed in enumerate(older.seeds) if seed not in newer.seeds}
     new = {seed: position for position, seed in enumerate(newer.seeds)}
@@ -273,8 +314,9 @@ def write(suite: str, rows: Iterable[Measured], file: Path) -> Path:
         for name in WRITTEN:
             if getattr(row, name):
                 lines.append(f"{name} = {json.dumps(getattr(row, name), ensure_ascii=False)}")
-        lines += ["", "[result.values]"]
-        for column, values in row.values.items():
-            shown = ", ".join("nan" if v != v else str(round(float(v), 4)) for v in values)
-            lines.append(f"{json.dumps(column, ensure_ascii=False)} = [{shown}]")
+        for kind, columns in (("values", row.values), ("blocks", row.blocks)):
+            lines += ["", f"[result.{kind}]"] if columns else []
+            for column, values in columns.items():
+                shown = ", ".join("nan" if v != v else str(round(float(v), 4)) for v in values)
+                lines.append(f"{json.dumps(column, ensure_ascii=False)} = [{shown}]")
     return write_result(file, "\n".join(lines) + "\n")

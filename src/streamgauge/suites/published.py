@@ -72,6 +72,7 @@ class PublishedTable:
     table: str
     about: str
     numbers: Mapping[tuple[str, str], Published]  # by row and column
+    columns: tuple[str, ...] = ()  # in the order of the paper
     given: str = ""
     closed_form: str = ""
     plotted: tuple[Plotted, ...] = ()
@@ -127,7 +128,8 @@ def _read(file: Path) -> PublishedTable:
     plotted = tuple(Plotted(given["paper"], **curve) for curve in given.get("plotted", ()))
     texts = ("paper", "table", "about", "given", "closed_form")
     known = {name: given[name] for name in texts if name in given}
-    return PublishedTable(numbers=numbers, plotted=plotted, **known)
+    columns = tuple(given.get("columns", ()))
+    return PublishedTable(numbers=numbers, columns=columns, plotted=plotted, **known)
 
 
 class _Printed(float):

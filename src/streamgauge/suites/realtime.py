@@ -8,12 +8,12 @@ does. The page states whether that holds, with every exception.
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import Comparison, Spread, compare, spread
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
-from streamgauge.pages.figures import figure, markers, ticks
+from streamgauge.pages.figures import figure, markers, point, ticks
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
 from streamgauge.report.leaderboard import percent
@@ -288,20 +288,22 @@ def _gap(name: str, gap: Comparison) -> str:
 
 
 def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
-    """Accuracies with error bars of one deviation, methods in order of cost, with baselines."""
-    kinds: list[tuple[str, int, list[Spread | None]]] = [
-        ("method", 0, [line.accuracy for line in lines]),
-        ("ER++", 1, [line.plus for line in lines]),
-    ]
+    """Accuracies with error bars of one deviation over the cost of each method, with baselines."""
+    costs = sorted({float(line.cost) for line in lines})
+    kinds: list[tuple[str, list[Spread | None]]] = [("ER++", [line.plus for line in lines])]
     if delayed:
-        kinds.insert(1, ("ER−−", 2, [line.minus for line in lines]))
+        kinds.insert(0, ("ER−−", [line.minus for line in lines]))
     data = []
-    for number, (name, colour, values) in enumerate(kinds):
-        shown = [(i, value) for i, value in enumerate(values) if value is not None]
-        offset = 0.16 * (number - (len(kinds) - 1) / 2)
-        x, y = [i + offset for i, _ in shown], [100 * value.mean for _, value in shown]
+    for name, values in kinds:
+        shown = [(line.cost, v) for line, v in zip(lines, values, strict=True) if v is not None]
+        x, y = [float(cost) for cost, _ in shown], [100 * value.mean for _, value in shown]
         errors = [100 * value.deviation if value.seeds > 1 else 0 for _, value in shown]
-        data.append(markers(name, x, y, errors, colour))
+        data.append(markers(name, x, y, errors))
+    for each in lines:
+        errors_of = (math.nan, 100 * each.accuracy.deviation)
+        hover = f"%{{y:.1f}} % at cost {each.cost}<extra></extra>"
+        at = float(each.cost), 100 * each.accuracy.mean
+        data.append(point(each.method, *at, errors=errors_of, hollow=False, hover=hover))
     caption = (
         "A learner that trains misses the batches that come meanwhile. ER−− spends what the stream "
         "allows, as the method does; ER++ misses nothing and so spends as many times more as the "
@@ -310,18 +312,18 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
         else "Every batch is trained on; ER++ spends as much as the method beside it."
     )
     return figure(
-        "Average online accuracy, methods in order of cost",
+        "Average online accuracy over the cost of a method",
         caption,
         data,
-        "method and its relative cost",
+        "relative cost, with a gradient step of ER as 1",
         "online accuracy, %",
         from_zero=False,
         x_axis={
-            **ticks(range(len(lines)), [f"{escape(line.method)}<br>{line.cost}" for line in lines]),
-            "range": [-0.5, len(lines) - 0.5],
-            "showgrid": False,
-            "zeroline": False,
+            **ticks(costs, [f"{cost:g}" for cost in costs]),
+            "type": "log",
+            "range": [math.log10(min(costs)) - 0.08, math.log10(max(costs)) + 0.12],
         },
+        hovermode="closest",
     )
 
 
@@ -354,11 +356,14 @@ def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> 
     for picture in pictures:
         rows = [[*line.texts(), str(line.accuracy.seeds)] for line in picture.lines]
         sentences = " ".join(picture.sentences)
-        blocks.append(Section(picture.title, [sentences, picture.figure, PageTable(head, rows)]))
+        table = PageTable(head, rows, sortable=True)
+        blocks.append(Section(picture.title, [sentences, picture.figure, table]))
     blocks.append(Text(NOTE))
     return Page(
         "Streamgauge: real-time comparison",
         f"Methods in real time on {first['name']}",
         blocks,
         f"the logs of {len(distinct)} runs",
+        learners=list(dict.fromkeys(line.method for p in pictures for line in p.lines)),
+        grey={"ER++", "ER−−"},
     ).write(path)

@@ -19,7 +19,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import PLACES, Run
-from streamgauge.report.terminal import Watcher
+from streamgauge.report.watching import Watcher
 from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
 from streamgauge.running.executors.dispatch import Watch, execute
 from streamgauge.running.loop import Progress
@@ -60,14 +60,16 @@ class PlannedRow(PlannedRun):
         return replace(stream, name=name, settings={**settings, "on": self.part})
 
     def prepared(self, out: Path) -> PlannedRow:
-        """With first weights, which `pretrain` makes of the part never scored of generated data."""
+        """With first weights, which `pretrain` makes of the part never scored, if the suite says
+        how: one backbone for each seed."""
         row = self.row
-        if not row.weights or not row.generated:
+        if not row.weights or not row.own_weights:
             return self
         stream = catalogue.stream(self.stream, **self.stream_settings)  # also where a part runs
         embedding = EMBEDDING if row.weights == "embedding" else 0
         folder = out.resolve() / "backbones"
-        file = pretrain(stream, out=folder, device="cpu", embedding=embedding, **row.pretrain)
+        how = {"embedding": embedding, "seed": self.seed, **row.pretrain}
+        file = pretrain(stream, out=folder, device="cpu", **how)
         config = replace(self.recipe.config, weights=str(file))
         return replace(self, recipe=replace(self.recipe, config=config))
 
@@ -85,7 +87,7 @@ def plan_rows(
     joint: dict[int, list[PlannedRun]] = {}  # the runs of rows that are planned together
     for row in rows:
         row_seeds = seeds or range(row.seeds)
-        file = "" if row.generated else files.get(row.weights, "")
+        file = "" if row.own_weights else files.get(row.weights, "")
         planned = joint.get(id(row.joint)) or plan(row.experiment(max(row_seeds) + 1, file))
         if row.joint is not None:
             joint[id(row.joint)] = planned
@@ -307,7 +309,7 @@ def run(
 
 def check_weights(rows: Sequence[Row], weights: Mapping[str, str]) -> None:
     """Refuse, before anything runs, a backbone that rows begin from and no file is given for."""
-    named = {row.weights: row for row in reversed(rows) if row.weights and not row.generated}
+    named = {row.weights: row for row in reversed(rows) if row.weights and not row.own_weights}
     for name in weights:
         if named and name not in named:
             raise StreamgaugeError(f"No row here begins from '{name}'; {nearest(name, named)}")

@@ -7,6 +7,9 @@ tables to compare with.
     [[part]]  a published table or a column of one: its settings, and names of rows, its own rows
               or `same_rows` of another part; `by_row` has settings of single rows
     [generated]   stream and settings that replace those of the real data with `--generated`
+    blocks        of a stream that is the same in all seeds: parts to estimate its chance from
+    [pretrain]    how `pretrain` makes the first weights of the preparation part; without it, and
+                  without `--generated`, they are files that the user gives
 
 Later settings override earlier ones: suite, part, row, then `generated` of each in the same order.
 Only a generated stream takes no setting of the real stream.
@@ -32,11 +35,16 @@ from streamgauge.running.plan import Experiment, origin, plan
 from streamgauge.settings import as_plain
 
 ROOM = Path(__file__).parent
+GENERATED = (
+    "The methods of this suite on small generated data in place of its own: they run in minutes "
+    "and show that everything works. No number can be compared with a published one, and what the "
+    "suite's name says of data sets, tasks and classes does not hold here."
+)
 GROUPS = ("stream", "protocol", "learner")
 _LAYER = {*GROUPS, "seeds"}
 _SUITE = {
     *_LAYER, "title", "what", "columns", "size", "figures", "row", "part", "generated", "notes",
-    "weights", "batches",
+    "weights", "batches", "pretrain", "blocks",
 }  # fmt: skip
 _PART = {
     *_LAYER, "name", "table", "rows", "row", "same_rows", "by_row", "columns", "size", "generated",
@@ -68,9 +76,10 @@ class Row:
     on: str = "stream"  # or "preparation": the part for tuning, which other runs never score
     defined: bool = False  # as the paper defines the method, where the published code differs
     generated: bool = False
-    pretrain: Mapping[str, Any] = field(default_factory=dict)  # settings of a generated backbone
+    pretrain: Mapping[str, Any] = field(default_factory=dict)  # of a backbone that the suite makes
     size: Mapping[str, Any] = field(default_factory=dict)  # of a stream without local data
     note: str = ""
+    blocks: int = 0  # consecutive parts of the stream whose values are recorded apart; 0: none
     joint: Experiment | None = None  # of all rows of the part, if they are planned together
 
     @property
@@ -80,6 +89,11 @@ class Row:
     @property
     def title(self) -> str:
         return f"{self.part}: {self.name}" if self.part else self.name
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether the suite makes first weights, for each seed its own: no file is given."""
+        return self.generated or bool(self.pretrain)
 
     def experiment(self, seeds: int | None = None, weights: str = "") -> Experiment:
         if self.joint is not None:
@@ -190,14 +204,17 @@ def build(
         for pairing in part.get("difference", ()):
             table = {"table": part.get("table", "")}
             differences.append(Difference(part["name"], **table | pairing))
+    # What a file says of its data is not true of the generated ones, unless it has no others.
+    own = given.get("stream", {}).get("name")
+    on_other_data = generated and given["generated"].get("stream", {}).get("name") != own
     return Suite(
         name=name,
         title=given["title"],
-        what=given["what"],
+        what=GENERATED if on_other_data else given["what"],
         rows=tuple(rows),
         differences=tuple(differences),
         figures=tuple(given.get("figures", ())),
-        notes=tuple(given.get("notes", ())),
+        notes=() if on_other_data else tuple(given.get("notes", ())),
         generated=generated,
     )
 
@@ -328,9 +345,10 @@ def _row(
         on=part.get("on", "stream"),
         defined=definition is not None,
         generated=generated,
-        pretrain=suite.get("generated", {}).get("pretrain", {}) if generated else {},
+        pretrain=(suite.get("generated", {}) if generated else suite).get("pretrain", {}),
         size={**suite.get("size", {}), **part.get("size", {})},
         note=row.get("note", ""),
+        blocks=0 if generated else suite.get("blocks", 0),
     )
 
 

@@ -1,6 +1,7 @@
 """The journal of a recorder: calls that are not in the Parquet segments of a log yet (docs/log.md).
 
-    journal-00003   a sequence of records: kind, length, CRC-32, payload
+    journal-00003   a sequence of records: kind, length, CRC-32 of the payload, CRC-32 of these
+                    three (none in the first format of records), payload
 
 `progress.json` names the journal that follows the committed segments. Readers add its rows to those
 of the segments, also while the writer goes on. A record that is cut off was never acknowledged.
@@ -14,6 +15,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,10 +27,12 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import sync_file, sync_folder
+from streamgauge.tables.commit import read_progress, segment_files
 from streamgauge.tables.late import LateLabels
 
-HEAD = struct.Struct("<4sII")
-ANSWERS, LABELS, VALUES = b"sgA1", b"sgL1", b"sgV1"
+HEAD, HEAD_CHECK = struct.Struct("<4sII"), struct.Struct("<I")
+ANSWERS, LABELS, VALUES = b"sgA2", b"sgL2", b"sgV2"
+OLD_KINDS = {b"sgA1": ANSWERS, b"sgL1": LABELS, b"sgV1": VALUES}
 SIZES = struct.Struct("<II")  # answers, scores per answer
 # The rows of the two large tables, as NumPy and as `struct` write them.
 ANSWER = np.dtype([("step", "<i4"), ("sample", "<i8"), ("prediction", "<i4"), ("confidence", "<f4"),
@@ -40,7 +44,8 @@ OPTIONAL = ("age", "task", "user", "time")
 
 
 def record(kind: bytes, payload: bytes) -> bytes:
-    return HEAD.pack(kind, len(payload), zlib.crc32(payload)) + payload
+    head = HEAD.pack(kind, len(payload), zlib.crc32(payload))
+    return head + HEAD_CHECK.pack(zlib.crc32(head)) + payload
 
 
 def answers_record(
@@ -95,7 +100,9 @@ class JournalFile:
         sync_file(self._file)
 
     def close(self) -> None:
-        os.close(self._file)
+        """Of a journal that is not needed any more, so an error has no meaning."""
+        with suppress(OSError):
+            os.close(self._file)
 
 
 @dataclass
@@ -151,10 +158,11 @@ def parse(data: bytes) -> Content:
     widths: list[tuple[int, int]] = []
     rows: dict[str, list[dict[str, Any]]] = {}
     classes, state = list[str](), dict[str, Any]()
-    while at + HEAD.size <= len(data):
-        kind, size, check = HEAD.unpack_from(data, at)
-        payload = view[at + HEAD.size : at + HEAD.size + size]
-        if len(payload) < size or zlib.crc32(payload) != check:
+    damaged = False
+    while (record := _record_at(view, at)) is not None:
+        kind, payload, end_of_record = record
+        if kind is None:
+            damaged = True
             break
         if kind == ANSWERS:
             count, width = SIZES.unpack_from(payload)
@@ -167,14 +175,12 @@ def parse(data: bytes) -> Content:
         elif kind == LABELS:
             labels.append(payload)
         elif kind == VALUES:
-            values = json.loads(bytes(payload))
+            values = json.loads(bytes(payload))  # as written: its CRC-32 is right
             for table, row in values.get("rows", ()):
                 rows.setdefault(table, []).append(row)
             classes += values.get("classes", ())
             state |= values.get("state", {})
-        else:
-            break
-        at += HEAD.size + size
+        at = end_of_record
     sizes = np.frombuffer(b"".join(lengths), "<i4").astype(np.int64)
     ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
     text = [pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
@@ -186,28 +192,45 @@ def parse(data: bytes) -> Content:
         scores=np.frombuffer(b"".join(scores), "<f4"),
         widths=np.repeat(counted[:, 1], counted[:, 0]),
         rows=rows, classes=classes, state=state,
-        valid=at, damaged=_is_damaged(data, at),
+        valid=at, damaged=damaged,
     )  # fmt: skip
 
 
-def _is_damaged(data: bytes, at: int) -> bool:
-    """Whether more than the last record is unreadable: then a record that was written is lost."""
-    if at + HEAD.size > len(data):
-        return False
-    kind, size, _ = HEAD.unpack_from(data, at)
-    return kind not in (ANSWERS, LABELS, VALUES) or at + HEAD.size + size < len(data)
+def _record_at(view: memoryview, at: int) -> tuple[bytes | None, memoryview, int] | None:
+    """Kind, payload and end of the record that begins at a byte; no kind where the record is
+    damaged. None where the journal ends, also in the middle of a record: that call never
+    returned."""
+    if at + HEAD.size > len(view):
+        return None
+    kind, size, check = HEAD.unpack_from(view, at)
+    begin = at + HEAD.size
+    if kind in OLD_KINDS:
+        kind, sound = OLD_KINDS[kind], True
+    elif kind not in (ANSWERS, LABELS, VALUES):
+        sound = False
+    elif begin + HEAD_CHECK.size > len(view):
+        return None
+    else:
+        sound = HEAD_CHECK.unpack_from(view, begin)[0] == zlib.crc32(view[at:begin])
+        begin += HEAD_CHECK.size
+    payload = view[begin : begin + size]
+    if sound and len(payload) < size:
+        return None
+    if not sound or zlib.crc32(payload) != check:
+        return None, payload, begin
+    return kind, payload, begin + size
 
 
 def read_journal(folder: Path) -> tuple[dict[str, Any], Content | None]:
     """The commit point of a run folder and, where a recorder wrote it, its journal."""
-    progress = _progress(folder)
+    progress = read_progress(folder) or {}
     while "recorder" in progress:
         path = journal_path(folder, progress["recorder"]["journal"])
         try:
             data = path.read_bytes()
         except FileNotFoundError:  # not begun yet, or just committed
             data = b""
-        again = _progress(folder)
+        again = read_progress(folder) or {}
         if again == progress:  # else the journal has been committed in between
             content = parse(data)
             if content.damaged:
@@ -219,16 +242,6 @@ def read_journal(folder: Path) -> tuple[dict[str, Any], Content | None]:
             return progress, content
         progress = again
     return progress, None
-
-
-def _progress(folder: Path) -> dict[str, Any]:
-    try:
-        progress: dict[str, Any] = json.loads((folder / "progress.json").read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(f"{folder / 'progress.json'} cannot be read: {error}.") from None
-    return progress
 
 
 class JournalSegments:
@@ -250,8 +263,8 @@ def log_files(folder: Path) -> tuple[dict[str, list[Path]], JournalSegments | No
     and a temporary one with the rows of its journal, which exists as long as the second result."""
     progress, content = read_journal(folder)
     files = {
-        name: [folder / "log" / name / f"{n:05d}.parquet" for n in range(count)]
-        for name, count in progress.get("segments", {}).items()
+        name: list(segment_files(folder, progress, name))
+        for name in progress.get("segments", {})
         if name in ("predictions", "labels")
     }
     if content is None:

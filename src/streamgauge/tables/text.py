@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -69,6 +70,11 @@ class TextTable(TableReader):
         by_spaces = _ending(data, name) in (".tsv", ".txt", ".dat", ".data")
         with readable(name), open_bytes(data) as file:
             head = file.read(1 << 20)
+            if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise StreamgaugeError(
+                    f'{name} is UTF-16 text, as Excel\'s "Unicode text": save it as UTF-8'
+                    ' ("CSV UTF-8").'
+                )
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
                 self.separator = _separator(_lines(text, name), by_spaces)

@@ -21,6 +21,7 @@ _TIME_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d")
 _ZONE = r"(\d:\d\d(?::\d\d)?(?:[.,]\d+)?)\s*(?:UTC|GMT|Z)$"
 _NO_ZONE = r"^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?(?:\.\d+)?))?$"
 _DAY = "%Y%m%d"
+CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 
 class TimeParser:
@@ -139,3 +140,18 @@ def are_days(values: Array) -> bool:
     day = (days - months.astype("M8[D]")).astype(int) + 1
     written = (months.astype(int) // 12 + 1970) * 10_000 + (months.astype(int) % 12 + 1) * 100 + day
     return bool(np.array_equal(written, values))
+
+
+def calendar(time: Ints) -> dict[str, NDArray[np.float64]]:
+    """Time as inputs of a model: sine and cosine of the time of day (UTC), of the week and of the
+    year.
+
+    >>> {name: round(float(v[0]), 2) for name, v in calendar(np.array([18_000])).items()}
+    {'day_sin': 0.97, 'day_cos': 0.26, 'week_sin': 0.19, 'week_cos': 0.98, 'year_sin': 0.0,
+     'year_cos': 1.0}
+    """
+    columns = {}
+    for name, length in CYCLES.items():
+        angle = 2 * np.pi * (time % length) / length
+        columns[f"{name}_sin"], columns[f"{name}_cos"] = np.sin(angle), np.cos(angle)
+    return columns

@@ -30,7 +30,7 @@ class ParquetTable(TableReader):
         self.counts: list[int] = []
         for file in files:
             with readable(f"The Parquet file '{file}'"):
-                opened = parquet.ParquetFile(file)
+                opened = parquet.ParquetFile(file, page_checksum_verification=True)
             schema = opened.schema_arrow
             if not self.counts:
                 self.schema = schema
@@ -50,7 +50,9 @@ class ParquetTable(TableReader):
         for path in self.files:
             with readable(f"The Parquet file '{path}'"):
                 # Buffering ahead would keep the bytes of the whole file in memory.
-                file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+                file = parquet.ParquetFile(
+                    path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+                )
                 groups = []
                 first = None
                 for group in range(file.metadata.num_row_groups):

@@ -6,9 +6,10 @@ and 0, codes with leading zeros are names, and blanks around a cell do not count
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -209,3 +210,27 @@ def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
         return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
+
+
+class StrayText(NamedTuple):
+    """A text column of which nearly all cells are numbers."""
+
+    values: NDArray[np.float64]  # NaN where missing, and where a cell is other text
+    stray: NDArray[np.bool_]  # cells that are other text
+    example: str  # the first of them
+
+
+def numbers_with_stray_text(column: pa.ChunkedArray) -> StrayText | None:
+    """Cells as numbers where at least nine in ten are, such as a column with a few "error"."""
+    if not is_text(column.type):
+        return None
+    coded = clean_text(column, True)[0].combine_chunks()
+    texts = coded.dictionary.to_pylist()
+    known = [float(text) if _NUMBER.fullmatch(text or "") else math.nan for text in texts]
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    there = codes >= 0
+    values = np.append(np.array(known, np.float64), np.nan)[codes]
+    stray = there & np.isnan(values)
+    if not stray.any() or stray.sum() > 0.1 * there.sum():
+        return None
+    return StrayText(values, stray, texts[codes[stray.argmax()]])

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.report.compute import scaled
 from streamgauge.tuning.space import short
@@ -36,16 +37,21 @@ def load(folder: str | Path) -> dict[str, Any]:
     return study
 
 
-def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, Any]:
+def into(
+    given: Mapping[str, Any],
+    folders: Sequence[str | Path],
+    trust: bool | Sequence[str] = False,
+) -> dict[str, Any]:
     """Add the choices of studies to an experiment: stream, learners, settings and notes.
     Settings of the experiment override those of the studies. Seeds and protocol are not taken from
-    a study."""
+    a study. Code that a study names is refused, unless the experiment or `trust` names it."""
     result = {**given, "notes": {}}
     settings: dict[str, Any] = {}
     set_here = given.get("settings", {})
     learners = list(given.get("learners", ()))
     for folder in folders:
         study = load(folder)
+        _refuse_foreign_code(study, folder, given, trust)
         stream = result.setdefault("stream", study["stream"])
         if given.get("stream") is None and stream != study["stream"]:
             raise StreamgaugeError(
@@ -89,6 +95,25 @@ def into(given: Mapping[str, Any], folders: Sequence[str | Path]) -> dict[str, A
     result["learners"] = learners
     result["settings"] = {**settings, **set_here}
     return result
+
+
+def _refuse_foreign_code(
+    study: Mapping[str, Any],
+    folder: str | Path,
+    given: Mapping[str, Any],
+    trust: bool | Sequence[str],
+) -> None:
+    own = [catalogue.code_of_learner(str(text)) for text in given.get("learners", ())]
+    own.append(catalogue.code_of_stream(str(given.get("stream"))))
+    codes = [catalogue.code_of_learner(str(study["learner"]))]
+    codes.append(catalogue.code_of_stream(str(study["stream"])))
+    allowed = trust if isinstance(trust, bool) else [*trust]
+    named = True if allowed is True else [*filter(None, own), *(allowed or [])]
+    if foreign := catalogue.untrusted(codes, named):
+        raise StreamgaugeError(
+            f"The study in {folder} names code, {foreign[0]}, which would be executed: if you trust"
+            f" it, give --code {foreign[0]}, or --trust for all that the study names."
+        )
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:

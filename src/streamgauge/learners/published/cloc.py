@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from streamgauge.learners.adaptive.adrep import ADRep
+from streamgauge.learners.adaptive.adrep_cosine import ADRepCosine
 from streamgauge.learners.adaptive.er_cosine import ERCosine
 from streamgauge.learners.adaptive.polrs_adrep import PoLRSADRep
 from streamgauge.learners.base import Batch
@@ -45,6 +46,10 @@ class PublishedERCosine(ERCosine):
 
     def done(self, t: int) -> float:
         return floor(super().done(t) * SLICES) / SLICES
+
+
+class PublishedADRepCosine(ADRepCosine, PublishedERCosine, PublishedADRep):
+    """Both of the above."""
 
 
 class PublishedPoLRSADRep(PoLRSADRep, TiesToHighestRate, PublishedADRep):

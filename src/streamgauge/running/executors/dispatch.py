@@ -9,6 +9,7 @@ write alone.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -17,9 +18,15 @@ from typing import TypeVar
 
 import torch
 
-from streamgauge.errors import Failures
+from streamgauge.errors import Busy, Failures
 from streamgauge.record import Run
-from streamgauge.running.active_run import ActiveRun, FolderStore, StepwiseRun
+from streamgauge.running.active_run import (
+    BUSY_WAIT,
+    ActiveRun,
+    FolderStore,
+    StepwiseRun,
+    opened_in_turn,
+)
 from streamgauge.running.determinism import user_threads
 from streamgauge.running.execution import Execution, Logger
 from streamgauge.running.loop import Progress
@@ -81,12 +88,12 @@ def one_by_one(active: Active, execution: Execution) -> Iterator[tuple[PlannedRu
     """Runs one after another in this process. A run that fails after its start does not keep the
     others from running; its error is raised at the end."""
     with user_threads(execution.threads), Failures() as failures:
-        for planned_run, run in active:
-            with closing(run):
-                run.open()
-                with failures.of(run.path.name):
-                    for _ in run.steps():
-                        pass
+        for planned_run, run in opened_in_turn(active, lambda pair: pair[1].open(), execution.log):
+            with closing(run), failures.of(run.path.name):
+                for _ in run.steps():
+                    pass
+            if not (run.path / "run.json").exists():
+                continue  # refused, with nothing to resume
             stored = Run(run.path)
             if stored.done or stored.step == execution.steps:
                 yield planned_run, stored
@@ -117,14 +124,25 @@ def run_interleaved(
     if not waiting:
         return
     memory = DeviceMemory(device)
-    before, slots, measured = memory.reserved(), 1, False
+    before, slots, measured, busy = memory.reserved(), 1, False, 0
     with Failures() as failures, ExitStack() as stack:
         while waiting or active:
             while waiting and len(active) < slots:
                 run = waiting.popleft()
                 stack.callback(run.close)
-                run.open()
-                active.append((run, run.steps()))
+                try:
+                    run.open()
+                except Busy:  # another process writes it
+                    waiting.append(run)
+                    busy += 1
+                    if busy >= len(waiting):
+                        break
+                else:
+                    busy = 0
+                    active.append((run, run.steps()))
+            if not active:
+                time.sleep(BUSY_WAIT)
+                busy = 0
             still_active = []
             for run, steps in active:
                 step: object = FAILED

@@ -195,6 +195,7 @@ class Follower:
     """A recorder that writes nothing."""
 
     full = False
+    done = False
     step = 0
 
     def __init__(self, state: dict[str, Any] | None, threads: int | None) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.streams.own import _common as _own
-from streamgauge.streams.source import Array, VectorSource
+from streamgauge.streams.source import Array, VectorSource, raw_scale_line
 from streamgauge.streams.stream import Arrangement, Stream
 from streamgauge.tables.columns import announce, choose, describe
 from streamgauge.tables.rows import Rows
@@ -85,6 +85,8 @@ def build(config: Config) -> Stream:
     if scaled:
         remark += " Inputs are standardised online."
     announce(f"{where}: {describe(chosen, given, left)}{remark}{split.line}")
+    if not scaled and (line := raw_scale_line(inputs, "--stream.scale online")):
+        announce(line)
     options: dict[str, Any] = {"classes": config.classes or None, **columns}
     source = VectorSource(inputs, label, scaled, **options)
     _own.refuse_backwards(source.columns, config, rows, kept, is_test)

@@ -8,6 +8,7 @@ scikit-learn `Bunch`; a Hugging Face `Dataset`; a torch `TensorDataset`, or any 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -24,12 +25,13 @@ from streamgauge.streams.own.manifest import is_bytes
 from streamgauge.streams.source import (
     KNOWN_COLUMNS,
     Array,
-    ArraySource,
     IntArray,
     Source,
     Spec,
+    VectorSource,
     as_labels,
     as_named_column,
+    raw_scale_line,
 )
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 from streamgauge.tables.columns import announce, choose
@@ -85,10 +87,13 @@ def _of_object(data: Any, settings: dict[str, Any]) -> Stream:
             )
         x, labels = data.tensors
         return _of_arrays(x, labels, settings)
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, str):
+    indexed = hasattr(data, "__getitem__") and not isinstance(data, str | type)
+    if indexed and hasattr(data, "__len__"):
         return _of_data_set(data, settings)
     if isinstance(data, Iterable):
         return _of_iterator(data, settings)
+    if indexed:
+        return _of_data_set(Counted(data, settings.pop("limit", LIMIT)), settings)
     raise StreamgaugeError(
         f"A {name} is no data for a stream: give arrays (x, y), a data frame with label=COLUMN, a"
         " data set of (input, label), or the name of a stream."
@@ -109,7 +114,36 @@ def _is_frame(data: Any) -> bool:
 
 
 def _of_arrays(x: Any, y: Any, settings: dict[str, Any]) -> Stream:
-    return _arranged(lambda **columns: ArraySource(x, y, **columns), settings)
+    online = _scales(settings)
+
+    def make(**columns: Any) -> Source:
+        width = math.prod(getattr(x, "shape", ())[1:]) if online else 0
+        source = VectorSource(x, y, width, **columns)
+        _check_scale(source, online, rows=1000)
+        return source
+
+    return _arranged(make, settings)
+
+
+def _scales(settings: dict[str, Any]) -> bool:
+    """Whether vectors are to be standardised online."""
+    scale = settings.pop("scale", "none")
+    if scale not in ("online", "none"):
+        raise StreamgaugeError(f"scale cannot be {scale!r}; it can be online or none.")
+    return bool(scale == "online")
+
+
+def _check_scale(source: Source, online: bool, rows: int) -> None:
+    """Refuse to standardise what is no vector, and announce vectors that need it, by their first
+    `rows`."""
+    if online and len(source.spec.input_shape) != 1:
+        raise StreamgaugeError(
+            f"scale='online' is for vectors, and inputs have shape {source.spec.input_shape}."
+        )
+    if not online and len(source.spec.input_shape) == 1:
+        first = source.read(np.arange(min(len(source), rows)))
+        if line := raw_scale_line(first, "sg.stream(..., scale='online')"):
+            announce(line)
 
 
 def _arranged(make: Callable[..., Source], settings: dict[str, Any]) -> Stream:
@@ -117,7 +151,7 @@ def _arranged(make: Callable[..., Source], settings: dict[str, Any]) -> Stream:
     how = {name: settings.pop(name) for name in setting_types(Arrangement) if name in settings}
     for name in settings:
         if name not in (known := (*KNOWN_COLUMNS, "classes", "class_names")):
-            hint = nearest(name, [*known, *setting_types(Arrangement)])
+            hint = nearest(name, [*known, "scale", *setting_types(Arrangement)])
             raise StreamgaugeError(f"A stream has no setting '{name}'; {hint}")
     arrangement = configure(Arrangement, how, "stream")
     # Built-in streams have tasks by default, so there they may be left over from another order;
@@ -280,7 +314,49 @@ def _of_data_set(data: Any, settings: dict[str, Any]) -> Stream:
         raise StreamgaugeError(f"The {type(data).__name__} is empty.")
     if isinstance(_pair(data[0], data)[0], Mapping):
         return _of_iterator((data[i] for i in range(len(data))), settings, len(data))
-    return _arranged(lambda **columns: DataSetSource(data, **columns), settings)
+    return _arranged(_of_pairs(data, _scales(settings)), settings)
+
+
+def _of_pairs(data: Any, online: bool) -> Callable[..., Source]:
+    def make(**columns: Any) -> Source:
+        source = DataSetSource(data, **columns)
+        _check_scale(source, online, rows=_READ_TWICE)
+        source.scaled = source.spec.input_shape[0] if online else 0
+        if online:
+            source.fingerprint += "-scaled"
+        return source
+
+    return make
+
+
+class Counted:
+    """A data set with `__getitem__` alone: its length is the first index that it refuses with an
+    IndexError, or `limit`."""
+
+    def __init__(self, data: Any, limit: int) -> None:
+        self._data, self.kind = data, type(data).__name__
+        low, high = 0, 1  # samples below `low` are there
+        while high < limit and self._has(high - 1):
+            low, high = high, min(2 * high, limit)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._has(middle) else (low, middle)
+        self._count = low
+        more = "; limit=N changes that" if low == limit else ""
+        announce(f"The {self.kind} has no length: its first {low:,} samples are used{more}.")
+
+    def _has(self, number: int) -> bool:
+        try:
+            self._data[number]
+        except IndexError:
+            return False
+        return True
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> Any:
+        return self._data[number]
 
 
 def _pair(item: Any, data: Any) -> tuple[Any, Any]:
@@ -300,6 +376,8 @@ class DataSetSource:
     `targets` and `fingerprint` (text that changes with the content) is opened without it.
     """
 
+    scaled = 0  # columns that are standardised online
+
     def __init__(
         self,
         data: Any,
@@ -308,8 +386,9 @@ class DataSetSource:
         class_names: Sequence[str] | None = None,
         **columns: Any,
     ) -> None:
-        self._data, self._name = data, type(data).__name__
+        self._data, self._name = data, getattr(data, "kind", type(data).__name__)
         first = self._input(0)
+        self._type = first.dtype
         for number in range(min(_READ_TWICE, len(data))):
             if not np.array_equal(self._input(number), self._input(number)):
                 raise StreamgaugeError(
@@ -376,6 +455,8 @@ class DataSetSource:
         return len(self.label)
 
     def read(self, index: IntArray) -> Array:
+        if not len(index):
+            return np.empty((0, *self.spec.input_shape), self._type)
         return np.stack([self._input(int(number)) for number in index])
 
 
@@ -394,10 +475,12 @@ def _of_iterator(data: Any, settings: dict[str, Any], count: int | None = None) 
     if len(pairs) == limit and next(items, None) is not None:
         line = f"The {name}: only the first {limit:,} samples are used; limit=N changes that."
     announce(line)
-    x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    if not isinstance(x[0], Mapping):
-        return _arranged(lambda **columns: DataSetSource(pairs, **columns), settings)
-    names = dict.fromkeys(str(key) for row in x for key in row)
+    if not isinstance(pairs[0][0], Mapping):
+        return _arranged(_of_pairs(pairs, _scales(settings)), settings)
+    # Names of columns are text; river's generators number them.
+    x = [{str(key): value for key, value in row.items()} for row, _ in pairs]
+    y = [label for _, label in pairs]
+    names = dict.fromkeys(key for row in x for key in row)
     columns = {key: _cells([row.get(key) for row in x]) for key in names}
     label = _free_name("label", names)
     table = pa.table({**columns, label: _cells(y)})

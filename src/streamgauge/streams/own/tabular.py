@@ -33,7 +33,14 @@ from streamgauge.tables.columns import (
 from streamgauge.tables.read import LabelledTable, open_labelled
 from streamgauge.tables.roles import code_labels, coded_line, read_columns
 from streamgauge.tables.rows import Rows, counted
-from streamgauge.tables.values import Vocabulary, clean_text, is_text, numbers
+from streamgauge.tables.values import (
+    StrayText,
+    Vocabulary,
+    clean_text,
+    is_text,
+    numbers,
+    numbers_with_stray_text,
+)
 
 OnBad = Literal["refuse", "skip", "fill"]
 _ROLES = ("label", "time", "user", "id")
@@ -172,10 +179,13 @@ class Inputs:
         self.config = config
         self.left_out: dict[str, str] = {}  # column -> why
         self.missing: dict[str, int] = {}  # column of numbers -> missing cells
+        self.stray: dict[str, str] = {}  # column of numbers -> its cells of text
         self.text: list[str] = []
         parts, flags, slots = [], [], []
         for name in columns:
-            values = numbers(table[name])
+            values, mixed = numbers(table[name]), None
+            if values is None and (mixed := numbers_with_stray_text(table[name])) is not None:
+                values = mixed.values
             why = self._no_input(name, table[name], values)
             if why:
                 self.left_out[name] = why
@@ -187,6 +197,8 @@ class Inputs:
                 with np.errstate(over="ignore"):
                     parts.append(values.astype(np.float32)[:, None])
                 bad = ~np.isfinite(parts[-1])
+                if mixed is not None:
+                    self._count_stray(mixed, name, rows)
                 if self._count_missing(bad[:, 0], name, rows):
                     flags.append(bad.astype(np.float32))
         self.flags = len(flags)
@@ -195,6 +207,20 @@ class Inputs:
             raise StreamgaugeError(f"{rows.table} has no column left for features.")
         self.numeric = len(parts)
         self.x: NDArray[np.float32] = np.concatenate([*parts, *flags, *slots], axis=1)
+
+    def _count_stray(self, mixed: StrayText, name: str, rows: Rows) -> None:
+        """Text in a column of numbers is missing there, or refused, or its rows are left out."""
+        stray = mixed.stray & rows.good
+        if not stray.any():
+            return
+        if self.config.on_bad != "fill":
+            what = f"has '{mixed.example}' in column '{name}', where nearly all cells are numbers."
+            rows.refuse(stray, f"text in '{name}'", what)
+            return
+        line = rows.row_name(int(stray.argmax())).lower()
+        self.stray[name] = (
+            f"{name} ({int(stray.sum()):,} cells, such as '{mixed.example}' in {line})"
+        )
 
     def _count_missing(self, bad: NDArray[np.bool_], name: str, rows: Rows) -> bool:
         """Whether missing cells of a column are to be filled; otherwise they are refused, or their
@@ -247,6 +273,8 @@ class Inputs:
             lines.append(f"An input like any other: {_few(times)} ({option}drop leaves it out).")
         if self.text:
             lines.append(f"Text becomes {SLOTS} columns of 0/1 each: {_few(self.text)}.")
+        if self.stray:
+            lines.append(f"Text among numbers counts as missing: {_few([*self.stray.values()])}.")
         if self.missing:
             cells = [f"{name} ({count:,} cells)" for name, count in self.missing.items()]
             total = sum(self.missing.values())

@@ -6,9 +6,9 @@ Labels, times, users and offsets are mapped from the disk; docs/pack.md has the 
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError
-from streamgauge.files import readable
+from streamgauge.errors import Damaged, StreamgaugeError
+from streamgauge.files import check_file, file_checksum, misfit, read_sealed, readable
 from streamgauge.settings import configure
 from streamgauge.streams.images.image_source import Decoding, EncodedImages
 from streamgauge.streams.images.items import OpenFiles, read_at, read_into_at
@@ -28,7 +28,18 @@ from streamgauge.streams.order import mapped
 from streamgauge.streams.source import Array, IntArray, Spec
 from streamgauge.streams.stream import Arrangement, Stream, arrange
 
-VERSION = 1
+VERSION = 1  # of the layout of samples; it is part of the fingerprint
+REMEDY = "get the packed folder again, or remove it and pack again"
+REQUEST = {
+    "version": int, "name": str, "form": str, "items": int, "input_shape": [int], "shard": int,
+    "shards": int, "dtype": str, "classes": int, "class_names": (list, None), "columns": [str],
+    "has_test": bool, "decode": dict, "source": str, "arrangement?": (dict, None),
+}  # fmt: skip
+RESULT = {
+    "samples": int, "fingerprint": str, "beside": str, "in_time_order": bool, "has_test": bool,
+    "rows": [int], "checksums": {"*": str}, "sums?": bool,
+}  # fmt: skip
+SHARD = {"samples": int, "bytes": int, "checksum": str, "bad": [list], "files?": {"*": list}}
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ def complete(config: Config) -> Config:
         raise StreamgaugeError("Name the packed folder: --stream.path DIR.")
     path = Path(config.path).expanduser()
     with packed_readable(path):
-        packed = _request(path).get("arrangement")
+        packed = read_request(path).get("arrangement")
         given = configure(Arrangement, packed or {}, "arrangement")
     defaults = vars(given).items()
     return replace(config, **{k: v for k, v in defaults if getattr(config, k) is None})
@@ -87,15 +98,20 @@ class PackedSource(EncodedImages):
     remedy = "Check the folder with `streamgauge data info FOLDER --verify`."
 
     def __init__(
-        self, path: str | Path, size: int = 0, first: int = 0, partial: bool = False
+        self,
+        path: str | Path,
+        size: int = 0,
+        first: int = 0,
+        partial: bool = False,
+        check: bool = True,
     ) -> None:
         self.path = Path(path)
-        self._arguments = (str(path), size, first, partial)
+        self._arguments = (str(path), size, first, partial, False)  # a copy needs no check
         with packed_readable(self.path):
-            self._open(size, first, partial)
+            self._open(size, first, partial, check)
 
-    def _open(self, size: int, first: int, partial: bool) -> None:
-        request, about = _facts(self.path, partial)
+    def _open(self, size: int, first: int, partial: bool, check: bool) -> None:
+        request, about = _facts(self.path, partial, check)
         self.request = request
         self.form: str = request["form"]
         self.settings: Mapping[str, Any] = request["decode"]  # of images, to pack them again
@@ -134,6 +150,7 @@ class PackedSource(EncodedImages):
         self._type = np.dtype(request["dtype"])
         self._each = int(np.prod(shape, dtype=np.int64)) * self._type.itemsize
         self._offset: IntArray | None = about["offset"]
+        self._sums: Array | None = about["sample_sums"]  # CRC-32; older packs have none
         self._files = OpenFiles(partial_call(shard_file, self.path))
         self._refuse_misfits(count)
 
@@ -183,7 +200,18 @@ class PackedSource(EncodedImages):
             part = flat[start * self._each : end * self._each]
             if read_into_at(self._files.descriptor(number), part, offset) != len(part):
                 raise self._truncated(number)
+            for row in range(end - start if self._sums is not None else 0):
+                sample = part[row * self._each : (row + 1) * self._each]
+                self._check(int(addresses[start]) + row, number, sample)
         return out
+
+    def _check(self, address: int, number: int, data: Any) -> None:
+        """Refuse a sample that is not what was packed."""
+        if self._sums is not None and zlib.crc32(data) != self._sums[address]:
+            raise Damaged(
+                f"{shard_file(self.path, number)} is damaged (sample {address} is not what was"
+                f" packed); {REMEDY}."
+            )
 
     def encoded(self, index: int) -> bytes:
         assert self._offset is not None
@@ -194,7 +222,9 @@ class PackedSource(EncodedImages):
         descriptor = self._files.descriptor(number)
         if min(begin, length) < 0 or begin + length > os.fstat(descriptor).st_size:
             raise self._truncated(number)  # before memory for all of it is taken
-        return read_at(descriptor, length, begin)
+        data = read_at(descriptor, length, begin)
+        self._check(index, number, data)
+        return data
 
     def read_into(self, index: IntArray, out: Array) -> None:
         if self.encoded_images:
@@ -218,39 +248,58 @@ def is_packed(path: str | Path) -> bool:
     return (Path(path) / "pack.json").is_file()
 
 
-def _facts(path: Path, partial: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The request and the result of packing; arrays are memory-mapped."""
-    request = _request(path)
+def _facts(path: Path, partial: bool, check: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The request and the result of packing; arrays are memory-mapped, and checked before."""
+    request = read_request(path)
     if (path / "about.json").exists():
-        about = _json(path / "about.json")
+        about = read_sealed(path / "about.json", RESULT, REMEDY)
+        if about["beside"] not in ("columns", "kept"):
+            raise Damaged(f"{path / 'about.json'} is damaged ('beside' is unknown); {REMEDY}.")
+        for name, stored in about["checksums"].items() if check else ():
+            _check_listed(path, name, stored)
         about["columns"] = {
             name: mapped(path / about["beside"] / f"{name}.npy") for name in request["columns"]
         }
         about["offset"] = mapped(path / "offset.npy") if request["form"] != "array" else None
         about["test"] = mapped(path / "test.npy") if about["has_test"] else None
+        about["sample_sums"] = mapped(path / "sums.npy") if about.get("sums") else None
         return request, about
     return request, _unfinished(path, request, partial)
 
 
-def _request(path: Path) -> dict[str, Any]:
+def _check_listed(path: Path, name: str, stored: str) -> None:
+    try:
+        if file_checksum(path / name) != stored:
+            raise Damaged(f"{path / name} is damaged (it is not what was packed); {REMEDY}.")
+    except OSError as error:
+        raise Damaged(f"{path / name} cannot be read: {error.strerror}; {REMEDY}.") from None
+
+
+def read_request(path: Path) -> dict[str, Any]:
     """The request of packing: pack.json."""
     if not is_packed(path):
         raise StreamgaugeError(
             f"'{path}' is not a packed folder: make one with `streamgauge data pack`."
         )
-    request = _json(path / "pack.json")
-    if request.get("version") != VERSION:
+    request = read_sealed(path / "pack.json", {"version": int}, REMEDY)
+    if request["version"] != VERSION:
+        way = "install a newer streamgauge" if request["version"] > VERSION else "pack it again"
         raise StreamgaugeError(
-            f"'{path}' was packed in version {request.get('version')} of the format; this is "
-            f"{VERSION}: pack it again."
+            f"'{path}' was packed in version {request['version']} of the format; this is "
+            f"{VERSION}: {way}."
         )
+    problem = misfit(request, REQUEST, "")
+    if not problem and request["form"] not in ("kept", "jpeg", "array"):
+        problem = "its form is unknown"
+    if not problem and any(Path(name).name != name for name in request["columns"]):
+        problem = "a column has a name that is no file name"
+    try:
+        np.dtype(request.get("dtype"))
+    except (TypeError, ValueError):
+        problem = problem or "its dtype is unknown"
+    if problem:
+        raise Damaged(f"{path / 'pack.json'} is damaged ({problem}); {REMEDY}.")
     return request
-
-
-def _json(file: Path) -> dict[str, Any]:
-    with readable(str(file), "pack into another folder, or get this one again"):
-        values: dict[str, Any] = json.loads(file.read_text())
-    return values
 
 
 def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str, Any]:
@@ -286,6 +335,7 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
         "in_time_order": time is not None and bool(np.all(time[1:] >= time[:-1])),
         "fingerprint": digest.hexdigest(),
         "offset": np.concatenate(list(offsets(path, len(shards)))) if encoded else None,
+        "sample_sums": np.concatenate(list(sums(path, len(shards)))) if _all_have(shards) else None,
         "test": kept_test(path, good) if request["has_test"] else None,
     }
 
@@ -313,6 +363,16 @@ def offsets(path: Path, shards: int) -> Iterator[IntArray]:
         yield ends
 
 
+def sums(path: Path, shards: int) -> Iterator[Array]:
+    """The CRC-32 of each packed sample, shard by shard."""
+    for number in range(shards):
+        yield np.load(sums_file(path, number))
+
+
+def _all_have(shards: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(shards) and all("files" in shard for shard in shards)
+
+
 def rows_of(shards: Sequence[Mapping[str, Any]]) -> list[int]:
     return [0, *np.cumsum([shard["samples"] for shard in shards], dtype=np.int64).tolist()]
 
@@ -325,14 +385,18 @@ def sizes_file(path: Path, number: int) -> Path:
     return path / "shards" / f"{number:06d}.npy"
 
 
+def sums_file(path: Path, number: int) -> Path:
+    return path / "shards" / f"{number:06d}.crc.npy"
+
+
 def read_shard(path: Path, number: int) -> dict[str, Any] | None:
     """The description of a shard; None if the shard is missing or incomplete."""
     try:
-        facts: dict[str, Any] = json.loads(
-            shard_file(path, number).with_suffix(".json").read_text()
-        )
+        facts = read_sealed(shard_file(path, number).with_suffix(".json"), SHARD, REMEDY)
         complete = shard_file(path, number).stat().st_size == facts["bytes"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        for name, stored in facts.get("files", {}).items():
+            check_file(path / "shards" / Path(name).name, stored, REMEDY)
+    except (OSError, Damaged, IndexError, TypeError):
         return None
     return facts if complete else None
 
@@ -345,7 +409,7 @@ def info(path: str | Path) -> dict[str, Any]:
 
 def _info(path: Path) -> dict[str, Any]:
     begun = read_shard(path, 0) is not None or (path / "about.json").exists()
-    request, _ = _facts(path, partial=begun)
+    request, _ = _facts(path, begun, check=False)
     shards = [read_shard(path, number) for number in range(request["shards"])]
     present = [shard for shard in shards if shard is not None]
     bad: dict[str, int] = {}
@@ -367,7 +431,7 @@ def _info(path: Path) -> dict[str, Any]:
         "bad": bad,
     }
     if facts["finished"]:
-        about = _json(path / "about.json")
+        about = read_sealed(path / "about.json", RESULT, REMEDY)
         facts |= {"samples": about["samples"], "fingerprint": about["fingerprint"]}
     return facts
 
@@ -379,7 +443,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 
 
 def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str]:
-    request, _ = _facts(path, partial=True)
+    request, _ = _facts(path, True, check=False)
     problems = []
     for number in range(request["shards"]):
         facts = read_shard(path, number)
@@ -396,17 +460,10 @@ def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str
         if progress is not None:
             progress(number + 1, request["shards"])
     if (path / "about.json").exists():
-        about = _json(path / "about.json")
-        for name, checksum in about["checksums"].items():
+        about = read_sealed(path / "about.json", RESULT, REMEDY)
+        for name, stored in about["checksums"].items():
             try:
-                same = file_checksum(path / name) == checksum
-            except OSError:
-                same = False
-            if not same:
-                problems.append(f"{path / name} is missing or not what was packed.")
+                _check_listed(path, name, stored)
+            except Damaged as error:
+                problems.append(str(error))
     return problems
-
-
-def file_checksum(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,7 +22,19 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import LOCK, locked, replace_synced, temporary_path, write_atomic, write_text
+from streamgauge.files import (
+    LOCK,
+    TEMPORARY,
+    file_checksum,
+    locked,
+    make_folder,
+    replace_synced,
+    size_and_checksum,
+    temporary_path,
+    write_atomic,
+    write_sealed,
+    write_text,
+)
 from streamgauge.settings import check_choices, coerce
 from streamgauge.streams import order as orders
 from streamgauge.streams.images.image_source import BadImage, Decoding, import_pillow
@@ -89,7 +102,7 @@ def pack(
     request = _request(source, how or Packing(), name or "packed", test)
     request["arrangement"] = arrangement
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with locked(folder, f"Another process is packing into '{folder}' now."):
             _begin(folder, request)
             if any(
@@ -177,7 +190,8 @@ def _request(source: Source, how: Packing, name: str, test: IntArray | None) -> 
 
 def _begin(folder: Path, request: dict[str, Any]) -> None:
     if packed.is_packed(folder):
-        before = json.loads((folder / "pack.json").read_text())
+        before = packed.read_request(folder)
+        before.pop("format", None)
         old, new = _flat(before), _flat(request)
         if "arrangement" not in before:  # packed by an older version, which did not store it
             old = {**old, **{k: v for k, v in new.items() if k.startswith("stream.")}}
@@ -190,13 +204,18 @@ def _begin(folder: Path, request: dict[str, Any]) -> None:
                 "choose another folder."
             )
         if "arrangement" not in before:
-            write_text(folder / "pack.json", json.dumps(request, indent=1))
+            write_sealed(folder / "pack.json", request)
         return
-    if any(entry.name != LOCK for entry in folder.iterdir()):
+    if any(not _begun(entry) for entry in folder.iterdir()):
         raise StreamgaugeError(f"'{folder}' is not empty and not a packed folder: choose another.")
-    (folder / "shards").mkdir()
-    (folder / "columns").mkdir()
-    write_text(folder / "pack.json", json.dumps(request, indent=1))
+    write_sealed(folder / "pack.json", request)
+
+
+def _begun(entry: Path) -> bool:
+    """Whether a kill before `pack.json` was written may have left this entry."""
+    if entry.name in ("shards", "columns"):  # versions before 0.2 made them first
+        return entry.is_dir() and not any(entry.iterdir())
+    return entry.name == LOCK or entry.suffix in TEMPORARY
 
 
 def _flat(request: dict[str, Any]) -> dict[str, Any]:
@@ -215,11 +234,10 @@ def _short(value: Any) -> str:
 
 
 def _columns(folder: Path, source: Source, request: dict[str, Any], test: IntArray | None) -> None:
+    make_folder(folder / "columns")
     for name in request["columns"]:
         values = source.label if name == "label" else source.columns[name]
-        file = folder / "columns" / f"{name}.npy"
-        if not file.exists():
-            _save(file, np.asarray(values))
+        _save(folder / "columns" / f"{name}.npy", np.asarray(values))
     if test is not None:
         _save(folder / "columns" / "test-addresses.npy", np.sort(np.asarray(test, np.int64)))
 
@@ -233,6 +251,7 @@ def _shards(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     items, each = request["items"], request["shard"]
+    make_folder(folder / "shards")
     missing = []
     done = 0
     for number in range(request["shards"]):
@@ -328,6 +347,7 @@ class _Packer:
         end = min(start + self.request["shard"], self.request["items"])
         digest = hashlib.blake2b(digest_size=16)
         sizes: list[int] = []
+        sums: list[int] = []
         bad: list[tuple[int, str | None, str, str]] = []
         with temporary.open("wb", buffering=1 << 20) as file:
             for block in range(start, end, BLOCK):
@@ -336,22 +356,27 @@ class _Packer:
                     file.write(data)
                     digest.update(data)
                     sizes.append(len(data))
+                    sums.append(zlib.crc32(data))
                 if bad and self.on_bad == "fatal":
                     raise _bad(*bad[0])
                 if os.getpid() != self._parent and os.getppid() != self._parent:
                     raise StreamgaugeError("The parent process has ended.")
                 if self.report is not None:
                     self.report(stop - block)
+        arrays = {packed.sums_file(self.folder, number): sums}
         if self.request["form"] != "array":
-            _save(packed.sizes_file(self.folder, number), np.array(sizes, np.uint32))
+            arrays[packed.sizes_file(self.folder, number)] = sizes
+        for file, values in arrays.items():
+            _save(file, np.array(values, np.uint32))
         replace_synced(temporary, packed.shard_file(self.folder, number))
         facts = {
             "samples": len(sizes),
             "bytes": sum(sizes),
             "checksum": digest.hexdigest(),
             "bad": bad,
+            "files": {file.name: size_and_checksum(file) for file in arrays},
         }
-        write_text(packed.shard_file(self.folder, number).with_suffix(".json"), json.dumps(facts))
+        write_sealed(packed.shard_file(self.folder, number).with_suffix(".json"), facts)
 
     def _block(
         self, start: int, end: int, bad: list[tuple[int, str | None, str, str]]
@@ -434,7 +459,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     folder_name = "columns"
     if bad:
         folder_name = "kept"
-        (folder / "kept").mkdir(exist_ok=True)
+        make_folder(folder / "kept")
         good = packed.kept_items(shards, items)
         for name in request["columns"]:
             column = mapped(folder / "columns" / f"{name}.npy")
@@ -448,7 +473,7 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
                      packed.offsets(folder, len(shards)))  # fmt: skip
     files = [f"{folder_name}/{name}.npy" for name in request["columns"]]
     files += ["test.npy"] * request["has_test"] + ["offset.npy"] * (request["form"] != "array")
-    checksums = {name: packed.file_checksum(folder / name) for name in files}
+    checksums = {name: file_checksum(folder / name) for name in files}
     fingerprint = hashlib.blake2b(digest_size=16)
     same = ("version", "form", "input_shape", "dtype", "classes", "class_names", "decode")
     fingerprint.update(json.dumps({name: request[name] for name in same}).encode())
@@ -457,6 +482,11 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
     for facts in shards:
         fingerprint.update(facts["checksum"].encode())
     time_column = folder / folder_name / "time.npy"
+    has_sums = bool(shards) and all("files" in facts for facts in shards)
+    if has_sums:  # not part of the fingerprint, which older packs of the same samples have
+        _save_pieces(folder / "sums.npy", np.dtype(np.uint32), samples,
+                     packed.sums(folder, len(shards)))  # fmt: skip
+        checksums["sums.npy"] = file_checksum(folder / "sums.npy")
     about = {
         "samples": samples,
         "fingerprint": fingerprint.hexdigest(),
@@ -466,8 +496,9 @@ def _finish(folder: Path, request: dict[str, Any]) -> None:
         "bad": len(bad),
         "rows": packed.rows_of(shards) if shards else [0, samples],
         "checksums": checksums,
+        "sums": has_sums,
     }
-    write_text(folder / "about.json", json.dumps(about))
+    write_sealed(folder / "about.json", about)
 
 
 def _save(file: Path, values: Array) -> None:

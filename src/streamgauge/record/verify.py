@@ -1,0 +1,67 @@
+"""Checks every file of run folders against its checksum: `streamgauge verify`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streamgauge.errors import StreamgaugeError
+from streamgauge.record.run import run_folders
+from streamgauge.record.writer import read_header
+from streamgauge.tables.commit import check_committed, read_progress, segment_name
+from streamgauge.tables.journal import journal_path, parse
+
+
+@dataclass
+class Verified:
+    """What `verify` found in one run folder."""
+
+    path: Path
+    files: int = 0  # that were checked
+    problems: list[str] = field(default_factory=list)
+    unchecked: bool = False  # an older version wrote it, without checksums
+
+
+def verify(paths: str | Path | Iterable[str | Path]) -> Iterator[Verified]:
+    """Check every committed file of run folders; a path is a run folder or a folder of them."""
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        for folder in run_folders(Path(path)):
+            yield _verified(folder)
+
+
+def _verified(folder: Path) -> Verified:
+    found = Verified(folder)
+    try:
+        header = read_header(folder)
+        progress = read_progress(folder)
+        found.files += 1 + (progress is not None)
+    except StreamgaugeError as error:
+        found.problems.append(str(error))
+        return found
+    if progress is None:
+        return found
+    found.unchecked = "format" not in header or "files" not in progress
+    names = list(progress.get("files", ()))
+    if not names:
+        names = [segment_name(t, n) for t, count in progress["segments"].items()
+                 for n in range(count)]  # fmt: skip
+    for name in names:
+        try:
+            check_committed(folder, progress, name)
+        except StreamgaugeError as error:
+            found.problems.append(str(error))
+        found.files += 1
+    if "recorder" in progress:
+        file = journal_path(folder, progress["recorder"]["journal"])
+        if file.exists():
+            with warnings.catch_warnings():
+                content = parse(file.read_bytes())
+            found.files += 1
+            if content.damaged:
+                found.problems.append(
+                    f"{file} is damaged after byte {content.valid:,}: the calls recorded there are"
+                    " missing."
+                )
+    return found

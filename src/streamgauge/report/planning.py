@@ -1,0 +1,234 @@
+"""How many seeds or samples would settle a comparison, as numbers and as sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.metrics import score as score_log
+from streamgauge.metrics.compare import estimate
+from streamgauge.metrics.power import (
+    FEWEST_SEEDS,
+    Variances,
+    given,
+    given_blocks,
+    longer_needed,
+    measured,
+    seeds_needed,
+    smallest_difference,
+)
+from streamgauge.record import Run, find_runs
+from streamgauge.report.leaderboard import (
+    learner_key,
+    main_score,
+    shift_of,
+    stream_key,
+    stretches,
+)
+
+SEEDS = (3, 5, 10, 20)  # of the table of smallest differences
+LONGER = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a comparison needs to find a true difference with probability `power` (p < 0.05)."""
+
+    difference: float | None
+    power: float
+    seeds: int | None  # needed, with streams as long as measured; None: no number, or not known
+    samples: int | None  # needed per run, with the seeds there are; None: likewise
+    smallest: tuple[tuple[int, int, float], ...]  # seeds, samples, smallest difference found
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    __repr__ = __str__
+
+
+def plan(
+    variances: Variances,
+    difference: float | None,
+    seeds: int,
+    samples: int = 0,
+    power: float = 0.8,
+    show: Callable[[float], str] | None = None,
+    table: Iterable[tuple[int, float]] = (),
+) -> Plan:
+    """The plan for a design of so many seeds and samples; `table` are further designs (seeds, times
+    as long) whose smallest difference is computed."""
+    show = show or points
+    if variances.error(seeds) == 0:
+        same = "No variance was measured (all values are equal), so no plan can be made."
+        return Plan(difference, power, None, None, (), same)
+    designs = dict.fromkeys([(seeds, 1.0), *table])
+    smallest = tuple(
+        (s, round(samples * f), smallest_difference(variances, s, f, power)) for s, f in designs
+    )
+    finds = smallest[0][2]
+    chance = f"{100 * power:g} %"
+    sentences = []
+    if not math.isnan(finds):
+        size = _size(seeds, samples if variances.block_count else 0)
+        verb = "find" if seeds > 1 else "finds"
+        sentences.append(f"{size} {verb} a true difference of {show(finds)} in {chance} of cases.")
+    if difference is None:
+        return Plan(None, power, None, None, smallest, " ".join(sentences))
+    if not difference:
+        sentences.append("No difference was measured: give the smallest one that matters.")
+        return Plan(difference, power, None, None, smallest, " ".join(sentences))
+    wanted = seeds_needed(difference, variances, power)
+    longer = longer_needed(difference, variances, seeds, power)
+    needed = None if longer is None or not samples else math.ceil(longer * samples)
+    sentences.append(
+        f"To find one of {show(abs(difference))} in {chance} of cases takes"
+        f" {_takes(wanted, needed, variances, seeds)}."
+    )
+    return Plan(difference, power, wanted, needed, smallest, " ".join(sentences))
+
+
+def _size(seeds: int, samples: int) -> str:
+    text = f"{seeds} seed{'s' * (seeds > 1)}"
+    return f"{text} of {samples:,} samples" if samples else text
+
+
+def _takes(seeds: int | None, samples: int | None, variances: Variances, now: int) -> str:
+    """What is needed, in words."""
+    ways = []
+    if seeds is not None:
+        ways.append(f"{seeds} seeds")
+    if samples is not None:
+        ways.append(f"{samples:,} samples per run with {_size(now, 0)}")
+    if ways:
+        unknown = "; how much seeds differ is not known from one" if now == 1 else ""
+        return " or ".join(ways) + unknown
+    if not variances.block_count:
+        return "more than 10,000 seeds"
+    return (
+        "more than seeds or samples alone: seeds and stretches of the stream both differ too much"
+    )
+
+
+def power(
+    baseline: Any = None,
+    *,
+    difference: float | None = None,
+    metric: str | None = None,
+    deviation: float | None = None,
+    block_deviation: float | None = None,
+    samples: int = 0,
+    power: float = 0.8,
+    correlation: float = 0.0,
+) -> Plan:
+    """How many seeds or samples a comparison will need, before it is run.
+
+    From runs of one learner (`baseline`): the other learner is taken to vary like it, and scores of
+    both to have this `correlation` over seeds and stretches (0: no help from pairing, so that the
+    plan is safe; `compare` of both learners on pilot runs is sharper). Or from given numbers: the
+    `deviation` of the difference over seeds, or its `block_deviation` over ten equal parts of a
+    stream of `samples` samples. Without `difference`, the smallest differences that several
+    designs find. Accuracies and deviations are shares: 0.01 is one point.
+    """
+    sources = [deviation is not None, block_deviation is not None, baseline is not None]
+    if sum(sources) != 1:
+        raise StreamgaugeError(
+            "Give one of these: runs of a baseline, --deviation (over seeds), or --block-deviation"
+            " (over tenths of the stream)."
+        )
+    if not -1 <= correlation < 1:
+        raise StreamgaugeError(f"A correlation is at least -1 and below 1, not {correlation:g}.")
+    if difference is not None and not 0 < abs(difference) < math.inf:
+        raise StreamgaugeError("The difference to find must not be 0.")
+    if deviation is not None:
+        return plan(given(deviation), difference, FEWEST_SEEDS, 0, power, points, _seeds())
+    if block_deviation is not None:
+        if samples < 1:
+            raise StreamgaugeError(
+                "--block-deviation needs --samples: the length of the stream that it belongs to."
+            )
+        variances = given_blocks(block_deviation)
+        return plan(variances, difference, 1, samples, power, points, _lengths(1))
+    variances, seeds, samples, metric = _of_baseline(baseline, metric)
+    both = 2 * (1 - correlation)  # Var(A - B) where A and B vary alike
+    scaled = _times(variances, both)
+    table = _seeds() if seeds > 1 else _lengths(1)
+    found = plan(scaled, difference, seeds, samples, power, unit_of(metric), table)
+    how = "without help from pairing" if not correlation else f"with correlation {correlation:g}"
+    note = f"Scores are {metric}; the other learner is taken to vary like the baseline, {how}."
+    return Plan(**{**vars(found), "sentence": f"{found.sentence} {note}"})
+
+
+def _seeds() -> list[tuple[int, float]]:
+    return [(seeds, 1.0) for seeds in SEEDS]
+
+
+def _lengths(seeds: int) -> list[tuple[int, float]]:
+    return [(seeds, float(longer)) for longer in LONGER]
+
+
+def _times(variances: Variances, factor: float) -> Variances:
+    seeds, blocks, both, count, possible = variances
+    if possible is not None:
+        of_seeds, of_blocks, of_both, weight = possible
+        possible = (factor * of_seeds, factor * of_blocks, factor * of_both, weight)
+    return Variances(factor * seeds, factor * blocks, factor * both, count, possible)
+
+
+def _of_baseline(
+    runs: Run | str | Path | Iterable[Any], metric: str | None
+) -> tuple[Variances, int, int, str]:
+    """Variances, seeds, samples per run and the name of the metric."""
+    done = [run for run in find_runs(runs) if run.done]
+    if not done:
+        raise StreamgaugeError("The baseline holds no complete run.")
+    for run in done[1:]:
+        if _key(run) != _key(done[0]):
+            raise StreamgaugeError(
+                "The baseline holds runs of several learners, settings or streams: give the runs"
+                " of one learner on one stream, seeds apart."
+            )
+    scores = [score_log(Run(run.path)) for run in done]
+    common = set.intersection(*map(set, scores))
+    metric = metric or main_score(common)
+    if metric not in common:
+        raise StreamgaugeError(f"The runs do not all have '{metric}'; {nearest(metric, common)}")
+    shift = shift_of(metric)
+    if shift is None:
+        if len(done) == 1:
+            raise StreamgaugeError(
+                f"{metric} is one number per seed, and one seed does not tell how seeds differ:"
+                " run three or more."
+            )
+        values = [of[metric] for of in scores]
+        return measured(estimate(values, [0.0] * len(values))), len(done), 0, metric
+    shares, blocks = stretches({"baseline": done}, shift)
+    zeros = [np.zeros_like(of) for of in shares["baseline"]]
+    samples = int((Run(done[0].path).predictions["shift"] == shift).sum())
+    variances = measured(estimate(shares["baseline"], zeros, max(blocks, 1)))
+    return variances, len(done), samples, metric
+
+
+def _key(run: Run) -> dict[str, Any]:
+    """Own data may differ between seeds."""
+    stream = {k: v for k, v in stream_key(run).items() if k != "data"}
+    return {"learner": learner_key(run), "stream": stream}
+
+
+def unit_of(metric: str) -> Callable[[float], str]:
+    """How values of a metric are written."""
+    return _number if any(part in metric for part in ("flops", "interval", "size")) else points
+
+
+def points(value: float) -> str:
+    return f"{100 * value:.{1 if abs(value) >= 0.00095 or not value else 3}f} points"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
