@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all test-lowest fuzz coverage mutation lint docs clean
 
 demo: .installed-demo
 	$(BIN)/streamgauge demo
@@ -19,6 +19,29 @@ test:
 test-all: test
 	$(BIN)/pip $(INSTALL) '.[docs,notebooks]'
 	$(BIN)/pytest -m "long or ray"
+
+# Inputs made from valid ones by mutation; INPUTS=10000 is a short run.
+INPUTS ?= 1000000
+fuzz: .installed-test
+	$(BIN)/python tests/fuzz/driver.py --inputs $(INPUTS) --workers 2 --out build/findings
+
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+LOWEST := $(VENV)/lowest
+test-lowest: .installed-test
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(BIN)/python tests/lowest.py > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/pip install -q -r $(LOWEST)/requirements.txt pytest hypothesis setuptools pandas==2.2.3
+	PYTHONPATH=src $(LOWEST)/bin/python -m pytest tests/tables tests/history tests/metrics tests/cost \
+	  tests/record tests/audit/test_audit_log.py tests/models/test_small.py tests/running/test_loop.py
+
+# Lines and branches by room.
+coverage: .installed-test
+	$(BIN)/pip install -q coverage
+	$(BIN)/coverage run --branch --source=src/streamgauge -m pytest -p no:xdist
+	$(BIN)/coverage report --skip-covered
+
+mutation: .installed-test
+	$(BIN)/python tests/mutation.py
 
 lint: .installed-test
 	$(BIN)/ruff check .

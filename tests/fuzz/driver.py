@@ -113,6 +113,42 @@ def work(name: str, seed: int, start: int, stop: int, state: str, memory: int) -
         say(counts=counts, next=number + 1)
 
 
+def quick(targets: list[Any], seed: int, count: int) -> int:
+    """The same inputs without workers and limits, for a test that takes seconds."""
+    from targets import in_folder, make_input
+
+    found = 0
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast()) as base:
+        for target in targets:
+            for number in range(count):
+                with in_folder(Path(base), make_input(target, seed, number)) as folder:
+                    try:
+                        try_input(target, folder)
+                    except Outcome as outcome:
+                        print(f"{target.name} {number}: {outcome}")
+                        found += 1
+    print(f"{count * len(targets):,} inputs, {found:,} findings.")
+    return 1 if found else 0
+
+
+def repeat_failed() -> int:
+    """Every input in `failed/`, each of which was a finding once."""
+    from targets import TARGETS, in_folder, read_files
+
+    folders, found = sorted((HERE / "failed").iterdir()), 0
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_fast()) as base:
+        for one in folders:
+            target = TARGETS[one.name.partition("-")[0].replace("_", " ")]
+            with in_folder(Path(base), read_files(one)) as folder:
+                try:
+                    try_input(target, folder)
+                except Outcome as outcome:
+                    print(f"{one.name}: {outcome}")
+                    found += 1
+    print(f"{len(folders)} inputs, {found} findings.")
+    return 1 if found else 0
+
+
 def _fast() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -249,6 +285,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=400, help="megabytes per input")
     parser.add_argument("--only", help="targets, separated by commas")
     parser.add_argument("--at", type=int, help="repeat one input of --only, with its traceback")
+    parser.add_argument("--quick", type=int, help="inputs per target, all in this process")
     parser.add_argument("--out", help="folder for the inputs of findings")
     for hidden in ("--work", "--range", "--state"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -266,6 +303,8 @@ def main() -> None:
             target.run(folder)
         return
     names = options.only.split(",") if options.only else list(TARGETS)
+    if options.quick:
+        sys.exit(quick([TARGETS[name] for name in names], options.seed, options.quick))
     campaign = Campaign(options)
     campaign.plan({name: TARGETS[name] for name in names})
     campaign.run()

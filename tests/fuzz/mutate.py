@@ -355,10 +355,14 @@ def _mutate_table(data: bytes, rng: random.Random, words: tuple[str, ...]) -> by
     out = io.BytesIO()
     try:
         if data[:4] == b"PAR1":
-            changed = random_table(parquet.read_table(io.BytesIO(data)), rng, words)
+            table = parquet.read_table(io.BytesIO(data))
+            table.validate(full=True)
+            changed = random_table(table, rng, words)
             parquet.write_table(changed, out)
         else:
-            changed = random_table(feather.read_table(io.BytesIO(data)), rng, words)
+            table = feather.read_table(io.BytesIO(data))
+            table.validate(full=True)  # else pyarrow ends the process
+            changed = random_table(table, rng, words)
             feather.write_feather(changed, out, compression="uncompressed")
     except Exception:
         return mutate_bytes(data, rng)
