@@ -30,7 +30,7 @@ from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
 from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.pages.screen import Screen
+from streamgauge.pages.screen import NoReader, Screen
 from streamgauge.versions import VERSION
 
 app = typer.Typer(
@@ -94,10 +94,10 @@ def main() -> None:
     try:
         code = _run_command()
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, as with `| head`
+    except NoReader:
         code = BROKEN_PIPE
     except StreamgaugeError as error:  # of the output itself
-        with suppress(StreamgaugeError, BrokenPipeError):
+        with suppress(StreamgaugeError, NoReader):
             _complain(str(error))
         code = 2
     finally:
@@ -134,7 +134,7 @@ def _run_command() -> int:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:
+    except NoReader:
         raise
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the

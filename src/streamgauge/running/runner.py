@@ -133,8 +133,8 @@ def resume(
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
     finished does not keep the others from it; what is wrong is raised at the end. Code that a run
-    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list of
-    the files."""
+    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list
+    of the files."""
     execution = execution_of(execution, options)
     runs, problems = [], []
     with user_threads(execution.threads):

@@ -22,6 +22,7 @@ from streamgauge.tables.values import clean_text
 
 ROWS = 1 << 20  # rows per piece
 BYTES = 1 << 24  # bytes of text per piece
+LINE_BYTES = 64 << 20  # of a line of text, at most
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
 
 
@@ -132,6 +133,8 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """Lines without their ends; Arrow's streams have no `readline`."""
     rest = b""
     while block := file.read(1 << 20):
+        if len(rest) > LINE_BYTES:
+            raise StreamgaugeError(f"a line has more than {LINE_BYTES >> 20} MB")
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
     if rest:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import refuse_bomb
 from streamgauge.tables import base
 from streamgauge.tables.base import TableReader, readable, refuse_repeated_names
 
@@ -189,7 +190,10 @@ def map_arrow(path: Path) -> pa.Table:
 def load_arrays(path: Path) -> Any:
     """An .npy file memory-mapped, or an .npz archive; never Python objects."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            refuse_bomb(sum(entry.file_size for entry in loaded.zip.infolist()), path)
+        return loaded
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable_arrays(path, error) from None
 
