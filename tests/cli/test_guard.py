@@ -342,3 +342,29 @@ def test_ten_to_the_eleven_seeds_are_refused_at_once(call: Any) -> None:
         code, _, complaint = call("suite", "plan", "demo", "--seeds", text)
         assert code == 2
     assert time.monotonic() - began < 60
+
+
+FAILING = LEARNER.replace("import torch", "import torch\n        self.asked = getattr(self, 'asked', 0) + 1"
+                          "\n        if self.asked > 6:\n            raise {kind}('no more')")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "MemoryError", "torch.OutOfMemoryError"])
+def test_one_failing_run_does_not_end_the_others(call: Any, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text(FAILING.format(mark=str(tmp_path / "m"), kind=kind))
+    words = ("run", *SMALL, "--learner", "mine.py:Mine", "--learner", "ncm")
+    code, out, complaint = call(*words)
+    assert code == 3
+    assert "no more" in complaint
+    assert "ncm" in out
+    assert "Mine, seed 0, is incomplete" in out
+    assert "It failed: " in out
+    runs = {run.learner: run for run in sg.find_runs("runs")}
+    assert runs["ncm"].done
+    assert "mine.py, line" in runs["Mine"].failure
+    assert set(runs["Mine"].predictions["step"].tolist()) == set(range(6))  # all whole steps
+    again = call(*words)  # starts again, without what the failed attempt had left
+    assert again[0] == 3
+    assert set(sg.Run(runs["Mine"].path).predictions["step"].tolist()) == set(range(6))
+    code, out, complaint = call("resume", "runs", "--trust")
+    assert code == 3
+    assert "mine.py, line" in complaint

@@ -13,7 +13,6 @@ import re
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +28,7 @@ from streamgauge.cli.runs import diff, report, resume, run, score
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
-from streamgauge.errors import StreamgaugeError, packages_for
+from streamgauge.errors import StreamgaugeError, packages_for, users_line
 from streamgauge.pages.screen import NoReader, Screen
 from streamgauge.versions import VERSION
 
@@ -129,7 +128,7 @@ def _run_command() -> int:
             code = command(args=words or ["--help"], obj=settings, standalone_mode=False)
     except StreamgaugeError as error:
         _complain(str(error))
-        code = 2
+        code = getattr(error, "exit_code", 2)
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -212,13 +211,8 @@ def _options_of(error: Any) -> str:
 
 def _explain_failure(error: Exception) -> int:
     """One sentence where a user's code failed; the whole traceback where ours did."""
-    package = str(Path(__file__).parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
-    installed = (package, sys.prefix, sys.base_prefix, "<")
-    called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
-    if called:
-        at = called[-1]
+    at = users_line(error)
+    if at is not None:
         why = f"{type(error).__name__}: {error}"
         _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
         return FAILED

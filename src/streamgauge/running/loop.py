@@ -136,6 +136,18 @@ class Loop:
         with self.timed("record"):
             self.recorder.checkpoint(self.step, self.state_dict(), done)
 
+    def unsaved_rows(self) -> dict[str, Any]:
+        """Tables of the rows that no checkpoint has, up to the last whole step; for a loop that
+        failed and does not go on."""
+        import pyarrow.compute as pc
+
+        tables = {name: rows.take() for name, rows in self.recorder.rows.items() if rows.count}
+        return {
+            name: table.filter(pc.less(table["step"], self.step))
+            for name, table in tables.items()
+            if "step" in table.column_names
+        }
+
     def _check_state(self) -> None:
         if self.check_state is not None:
             self.check_state(self.learner.state_dict())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Failures, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run, find_runs
 from streamgauge.running.active_run import ActiveRun, complete_already, run_to_completion
@@ -136,23 +136,19 @@ def resume(
     folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list
     of the files."""
     execution = execution_of(execution, options)
-    runs, problems = [], []
-    with user_threads(execution.threads):
+    runs = []
+    with user_threads(execution.threads), Failures() as failures:
         for stored in find_runs([path]):
             if stored.done:
                 execution.log(complete_already(stored))
                 runs.append(stored)
                 continue
-            try:
+            with failures.of(stored.path.name):
                 name = f"{stored.learner}, seed {stored.seed}"
                 progress = progress_line(name) if watch is None else watch(stored)
                 active = _reopened(stored, execution, progress)
                 run_to_completion(active)
                 runs.append(Run(active.path))
-            except StreamgaugeError as problem:
-                problems.append(str(problem))
-    if problems:
-        raise StreamgaugeError(" ".join(problems))
     return runs
 
 

@@ -78,18 +78,18 @@ def activate(
 
 
 def one_by_one(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
-    """Runs one after another in this process. A run that fails after its start does not keep the
-    others from running; its error is raised at the end."""
+    """Runs one after another in this process. A run that fails does not keep the others from
+    running; its error is raised at the end."""
     with user_threads(execution.threads), Failures() as failures:
         for planned_run, run in active:
-            with closing(run):
+            ended = False
+            with closing(run), failures.of(run.path.name):
                 run.open()
-                with failures.of(run.path.name):
-                    for _ in run.steps():
-                        pass
-            stored = Run(run.path)
-            if stored.done or stored.step == execution.steps:
-                yield planned_run, stored
+                for _ in run.steps():
+                    pass
+                ended = True
+            if ended:
+                yield planned_run, Run(run.path)
 
 
 def interleaved(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
@@ -123,8 +123,9 @@ def run_interleaved(
             while waiting and len(active) < slots:
                 run = waiting.popleft()
                 stack.callback(run.close)
-                run.open()
-                active.append((run, run.steps()))
+                with failures.of(getattr(run, "path", Path()).name):
+                    run.open()
+                    active.append((run, run.steps()))
             still_active = []
             for run, steps in active:
                 step: object = FAILED
