@@ -217,9 +217,9 @@ def _explain_failure(error: Exception) -> int:
         _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
         return FAILED
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        at = f"{error.filename}: " if error.filename else ""
+        file = f"{error.filename}: " if error.filename else ""
         _complain(
-            f"{at}{error.strerror}. What was checkpointed is kept: run the same command to go on "
+            f"{file}{error.strerror}. What was checkpointed is kept: run the same command to go on "
             "when this is mended."
         )
         return 2

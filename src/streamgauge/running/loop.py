@@ -141,7 +141,10 @@ class Loop:
         failed and does not go on."""
         import pyarrow.compute as pc
 
-        tables = {name: rows.take() for name, rows in self.recorder.rows.items() if rows.count}
+        from streamgauge.record.tables import RowBuffer
+
+        buffers = {k: v for k, v in self.recorder.rows.items() if isinstance(v, RowBuffer)}
+        tables = {name: rows.take() for name, rows in buffers.items() if rows.count}
         return {
             name: table.filter(pc.less(table["step"], self.step))
             for name, table in tables.items()

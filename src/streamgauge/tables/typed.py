@@ -191,8 +191,9 @@ def load_arrays(path: Path) -> Any:
     """An .npy file memory-mapped, or an .npz archive; never Python objects."""
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            refuse_bomb(sum(entry.file_size for entry in loaded.zip.infolist()), path)
+        if isinstance(loaded, np.lib.npyio.NpzFile) and loaded.zip is not None:
+            sizes = [int(entry.file_size) for entry in loaded.zip.infolist()]
+            refuse_bomb(sum(sizes), path)
         return loaded
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable_arrays(path, error) from None

@@ -39,6 +39,7 @@ _HEADER_BYTES = 1 << 20  # of one header of a tar, at most
 # What broken archives raise; RuntimeError is that of an encrypted zip.
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
            RuntimeError, ValueError, IndexError, KeyError, OverflowError, struct.error)  # fmt: skip
+_COMPRESSED: dict[bytes, Callable[[Path], Any]]
 _COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open, b"]\0": lzma.open}
 
 
