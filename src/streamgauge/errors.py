@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -73,6 +76,15 @@ def packages_for(purpose: str) -> Iterator[None]:
         raise MissingPackage(f"{purpose} needs {package}: pip install '{install}'.") from None
 
 
+class RunsFailed(StreamgaugeError):
+    """Several runs were made, and some failed. `names` are the names of their folders;
+    `exit_code` is 3 where code failed, and not an input."""
+
+    def __init__(self, sentence: str, names: Sequence[str], exit_code: int) -> None:
+        super().__init__(sentence)
+        self.names, self.exit_code = list(names), exit_code
+
+
 class Failures:
     """Collects the errors of several runs, so that one does not keep the others from running; at
     the end of the block they are raised as one.
@@ -82,11 +94,11 @@ class Failures:
     ...         with failures.of(name):
     ...             raise StreamgaugeError("It failed.")
     Traceback (most recent call last):
-    streamgauge.errors.StreamgaugeError: er: It failed. ncm: It failed.
+    streamgauge.errors.RunsFailed: er: It failed. ncm: It failed.
     """
 
     def __init__(self) -> None:
-        self._failed: list[tuple[str, StreamgaugeError]] = []
+        self._failed: list[tuple[str, Exception]] = []
         self._entered = 0
 
     def __enter__(self) -> Failures:
@@ -96,7 +108,11 @@ class Failures:
         if kind is None and self._failed:
             if self._entered == 1:
                 raise self._failed[0][1]
-            raise StreamgaugeError(" ".join(f"{name}: {error}" for name, error in self._failed))
+            raise RunsFailed(
+                " ".join(f"{name}: {sentence_of(error)}" for name, error in self._failed),
+                [name for name, _ in self._failed],
+                2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
+            )
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
@@ -104,8 +120,36 @@ class Failures:
         self._entered += 1
         try:
             yield
-        except StreamgaugeError as error:
+        except Busy:  # it may be tried again
+            self._entered -= 1
+            raise
+        except Exception as error:
             self._failed.append((name, error))
+
+
+def sentence_of(error: Exception) -> str:
+    """A sentence for any error: that of ours, or the type, the message and the line of a user's
+    code.
+
+    >>> sentence_of(ValueError("no"))
+    'ValueError: no.'
+    """
+    if isinstance(error, StreamgaugeError):
+        return str(error)
+    line = users_line(error)
+    at = "" if line is None else f"{line.filename}, line {line.lineno}, in {line.name}: "
+    return f"{at}{type(error).__name__}: {first_line(error).rstrip('.')}."
+
+
+def users_line(error: BaseException) -> traceback.FrameSummary | None:
+    """The line of a user's code in which an error was raised, below a call from this package; None
+    if there is none."""
+    package = str(Path(__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
+    installed = (package, sys.prefix, sys.base_prefix, "<")
+    called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
+    return called[-1] if called else None
 
 
 def first_line(error: Exception) -> str:

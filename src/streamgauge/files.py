@@ -29,6 +29,27 @@ MAX_DEPTH = 32  # of nested values in a sealed file
 TEMPORARY = (".part", ".aside")  # endings of temporary files; versions up to 0.1 wrote ".aside"
 
 
+# What a compressed file may become: this much in any case, and otherwise so many times its size.
+# Data compress by a factor of 2 to 20; zeros by a thousand.
+UNPACKED_BYTES = 512 << 20
+UNPACKED_TIMES = 200
+
+
+def unpacked_limit(path: Path) -> int:
+    """The most bytes that are read out of a compressed file."""
+    return max(UNPACKED_BYTES, UNPACKED_TIMES * path.stat().st_size)
+
+
+def refuse_bomb(size: int, path: Path) -> None:
+    """An error for a compressed file that would become too large in memory or on disk."""
+    limit = unpacked_limit(path)
+    if size > limit:
+        raise StreamgaugeError(
+            f"{path} is refused: its {path.stat().st_size / 1e6:,.1f} MB become more than "
+            f"{limit / 1e6:,.0f} MB when they are unpacked. If that is right, unpack it yourself."
+        )
+
+
 @contextlib.contextmanager
 def write_atomic(path: Path) -> Iterator[Path]:
     """Give the path of a temporary file to write to; afterwards that file replaces `path`. If the

@@ -13,7 +13,6 @@ import re
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,8 +29,8 @@ from streamgauge.cli.runs import diff, report, resume, run, score, verify
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
-from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.pages.screen import Screen
+from streamgauge.errors import StreamgaugeError, packages_for, users_line
+from streamgauge.pages.screen import NoReader, Screen
 from streamgauge.versions import VERSION
 
 app = typer.Typer(
@@ -98,10 +97,10 @@ def main() -> None:
     try:
         code = _run_command()
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, as with `| head`
+    except NoReader:
         code = BROKEN_PIPE
     except StreamgaugeError as error:  # of the output itself
-        with suppress(StreamgaugeError, BrokenPipeError):
+        with suppress(StreamgaugeError, NoReader):
             _complain(str(error))
         code = 2
     finally:
@@ -133,7 +132,7 @@ def _run_command() -> int:
             code = command(args=words or ["--help"], obj=settings, standalone_mode=False)
     except StreamgaugeError as error:
         _complain(str(error))
-        code = 2
+        code = getattr(error, "exit_code", 2)
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -142,7 +141,7 @@ def _run_command() -> int:
         if not _explain_user_failure(stop):
             raise
         code = FAILED
-    except BrokenPipeError:
+    except NoReader:
         raise
     except Exception as error:
         # Errors of the command line itself (an unknown option, a missing argument) come from the
@@ -224,9 +223,9 @@ def _explain_failure(error: Exception) -> int:
     if _explain_user_failure(error):
         return FAILED
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        at = f"{error.filename}: " if error.filename else ""
+        file = f"{error.filename}: " if error.filename else ""
         _complain(
-            f"{at}{error.strerror}. What was checkpointed is kept: run the same command to go on "
+            f"{file}{error.strerror}. What was checkpointed is kept: run the same command to go on "
             "when this is mended."
         )
         return 2
@@ -240,14 +239,9 @@ def _explain_failure(error: Exception) -> int:
 
 def _explain_user_failure(error: BaseException) -> bool:
     """Whether a user's code failed; if so, one sentence says where."""
-    package = str(Path(__file__).parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [at for at, frame in enumerate(frames) if frame.filename.startswith(package)]
-    installed = (package, sys.prefix, sys.base_prefix, "<")
-    called = [f for f in frames[ours[0] :] if not f.filename.startswith(installed)] if ours else []
-    if not called:
+    at = users_line(error)
+    if at is None:
         return False
-    at = called[-1]
     why = f"{type(error).__name__}: {error}"
     _complain(f"{at.filename}, line {at.lineno}, in {at.name}: {why}\n    {at.line}")
     return True

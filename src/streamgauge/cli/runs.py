@@ -164,6 +164,7 @@ def run(
     live.close()
     if failed is not None and not runs:
         raise failed
+    runs += _failed_runs(failed, folder)
     if as_json:
         extra = {} if profiled is None else {"profile": profiled.shares()}
         shared.print_json({"runs": [scored(run) for run in runs], **extra})
@@ -190,6 +191,14 @@ def _collect(
     except StreamgaugeError as error:
         return ended, error
     return ended, None
+
+
+def _failed_runs(error: StreamgaugeError | None, folder: Path) -> list[Run]:
+    """What the runs that failed have stored, so that the table names them."""
+    from streamgauge.record import Run
+
+    paths = [folder / name for name in getattr(error, "names", ())]
+    return [Run(path) for path in paths if (path / "run.json").is_file()]
 
 
 def _raise(error: StreamgaugeError | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgauge.cli import options as shared
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import RunsFailed, StreamgaugeError
 from streamgauge.settings import RUNS, coerce
 
 if TYPE_CHECKING:
@@ -248,23 +248,29 @@ def run(
     from streamgauge.suites.text import table_text
 
     suite = chosen.load()
-    with Watcher() as watcher:
-        for _ in run_suite(
-            suite,
-            only=chosen.only or (),
-            seeds=parse_seeds(chosen.seeds),
-            both=chosen.both,
-            out=chosen.folder,
-            runs=chosen.runs or (),
-            weights=_weights(weights or []),
-            watch=watcher.watch,
-            execution=options.execution(log=watcher.say),
-        ):
-            pass
+    failed: StreamgaugeError | None = None
+    try:
+        with Watcher() as watcher:
+            for _ in run_suite(
+                suite,
+                only=chosen.only or (),
+                seeds=parse_seeds(chosen.seeds),
+                both=chosen.both,
+                out=chosen.folder,
+                runs=chosen.runs or (),
+                weights=_weights(weights or []),
+                watch=watcher.watch,
+                execution=options.execution(log=watcher.say),
+            ):
+                pass
+    except RunsFailed as error:  # the others are in the table
+        failed = error
     print(table_text(suite, chosen.cells(suite), with_runs=False))
     more = " --generated" if chosen.generated else ""
     at = f" --out {chosen.out}" if chosen.out else ""
     print(f"\nFor the figures: streamgauge suite figures {chosen.name}{more}{at}")
+    if failed is not None:
+        raise failed
 
 
 def _weights(given: list[str]) -> dict[str, str]:

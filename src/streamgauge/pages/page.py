@@ -200,7 +200,7 @@ class Page:
 
 def _finalize(value: Any) -> Any:
     """What a template prints: texts of others without marks that act on the page."""
-    return value if isinstance(value, Markup) else visible_on_page(value)
+    return value if isinstance(value, (Markup, int, float)) else visible_on_page(str(value))
 
 
 def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:

@@ -1,9 +1,9 @@
 """Text on its way to a terminal or a page: nothing in it can act on what shows it.
 
 Names of files, classes and learners may hold escape sequences, control characters and marks that
-change the direction of text. `visible` writes them out. It is applied where text leaves the program:
-by `Screen`, which replaces standard output and error for the time of a command, by `SafeConsole`,
-whose own escape sequences (colours, progress bars) stay, and by pages.
+change the direction of text. `visible` writes them out. It is applied where text leaves the
+program: by `Screen`, which replaces standard output and error for the time of a command, by
+`SafeConsole`, whose own escape sequences (colours, progress bars) stay, and by pages.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(ENCODING_ERRORS, _plain)
 
 
+class NoReader(Exception):
+    """Nobody reads the output any more, as after `| head`."""
+
+
 class Screen:
     """Standard output or error of a command. What cannot be encoded is written in ASCII, and a
     failed write is one sentence."""
@@ -100,7 +104,7 @@ def _output_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise
+        raise NoReader from None
     except OSError as error:
         raise StreamgaugeError(
             f"The output cannot be written ({error.strerror or error}); what was stored in files "

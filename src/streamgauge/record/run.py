@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for
-from streamgauge.files import write_text
+from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for, sentence_of
+from streamgauge.files import write_atomic, write_text
 from streamgauge.record.index import Index, index_of
 from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
@@ -26,6 +27,7 @@ from streamgauge.tables.late import LabelledParquet
 
 FAILED = "failed.txt"
 MEET = 20  # answers after which some class that was answered must have been a label
+FAILED_ROWS = "failed"  # folder with the rows after the last checkpoint of a run that failed
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
@@ -236,18 +238,33 @@ def _names_of(codes: Any, names: Sequence[str]) -> Any:
 
 
 @contextmanager
-def remembering_failure(folder: Path) -> Iterator[None]:
-    """An error of the user's data or learner is stored in the run folder until the next attempt."""
-    file = folder / FAILED
+def remembering_failure(
+    folder: Path, rows: Callable[[], Mapping[str, Any]] = dict
+) -> Iterator[None]:
+    """An error of the data or of a learner is stored in the run folder until the next attempt, with
+    what `rows` gives then: tables of rows that no checkpoint has."""
     with suppress(OSError):
-        file.unlink(missing_ok=True)
+        (folder / FAILED).unlink(missing_ok=True)
+        shutil.rmtree(folder / FAILED_ROWS, ignore_errors=True)
     try:
         yield
-    except StreamgaugeError as error:
-        with suppress(OSError):  # a full disk may be why
-            if folder.is_dir():
-                write_text(file, str(error))
+    except Exception as error:
+        with suppress(OSError):  # a full disk, say, is no reason to hide the error
+            _remember(folder, error, rows)
         raise
+
+
+def _remember(folder: Path, error: Exception, rows: Callable[[], Mapping[str, Any]]) -> None:
+    import pyarrow.parquet as pq
+
+    if not (folder / "run.json").is_file():
+        return
+    for name, table in rows().items():
+        if table.num_rows:
+            (folder / FAILED_ROWS).mkdir(exist_ok=True)
+            with write_atomic(folder / FAILED_ROWS / f"{name}.parquet") as part:
+                pq.write_table(table, part, compression="zstd")
+    write_text(folder / FAILED, sentence_of(error))
 
 
 class Run:
@@ -354,6 +371,8 @@ class Run:
             files = self._committed(name)
             if self._journal is not None and name in self._journal.files:
                 files.append(self._journal.files[name])
+            rest = self.path / FAILED_ROWS / f"{name}.parquet"
+            files += [rest] if self.failure and rest.is_file() else []
             self._tables[name] = LogTable(name, files, self._journal, self.class_names)
         return self._tables[name]
 

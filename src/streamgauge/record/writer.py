@@ -177,6 +177,12 @@ class RunWriter:
         for logs of loops that are not ours). `notes` become part of `progress.json`."""
         import pyarrow.parquet as pq
 
+        if not (self.path / "run.json").exists():
+            raise StreamgaugeError(
+                f"{self.path} was renamed or removed while it was written: its log up to step "
+                f"{self.step} is in the folder that it is now; rename that back and run the same "
+                "command to go on."
+            )
         with disk_errors(self.path, f"the log up to step {self.step} is safe"):
             segments, files, before = dict(self._segments), dict(self._files), self._checkpoint
             for name, rows in self.rows.items():

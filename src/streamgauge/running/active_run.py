@@ -240,7 +240,7 @@ class ActiveRun:
         loop = self._loop
         if loop is None:
             return
-        with remembering_failure(self.path), determinism.explain_refusals():
+        with remembering_failure(self.path, loop.unsaved_rows), determinism.explain_refusals():
             progress = with_prefetch(loop, self.progress)
             steps = loop.steps(self.execution.checkpoint, progress, self.execution.steps)
             if self.ranks is not None:

@@ -183,6 +183,21 @@ class Loop:
         with self.timed("record"):
             self.recorder.checkpoint(self.step, self.state_dict(), done)
 
+    def unsaved_rows(self) -> dict[str, Any]:
+        """Tables of the rows that no checkpoint has, up to the last whole step; for a loop that
+        failed and does not go on."""
+        import pyarrow.compute as pc
+
+        from streamgauge.record.tables import RowBuffer
+
+        buffers = {k: v for k, v in self.recorder.rows.items() if isinstance(v, RowBuffer)}
+        tables = {name: rows.take() for name, rows in buffers.items() if rows.count}
+        return {
+            name: table.filter(pc.less(table["step"], self.step))
+            for name, table in tables.items()
+            if "step" in table.column_names
+        }
+
     def _check_state(self) -> None:
         if self.check_state is not None:
             self.check_state(self.learner.state_dict())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import Busy, Damaged, StreamgaugeError
+from streamgauge.errors import Damaged, Failures, StreamgaugeError
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run
 from streamgauge.record.index import index_of
@@ -146,34 +146,28 @@ def resume(
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
     finished does not keep the others from it; what is wrong is raised at the end. Code that a run
-    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list of
-    the files."""
+    folder names (FILE.py of a learner or a stream) is executed only with `trust`: True, or a list
+    of the files."""
     execution = execution_of(execution, options)
-    runs, problems = list[Run](), list[str]()
-
-    def finish(folder: Path) -> None:
-        try:
-            stored = Run(folder, index)
-            if stored.done:
-                execution.log(complete_already(stored))
-            else:
-                name = f"{stored.learner}, seed {stored.seed}"
-                progress = progress_line(name) if watch is None else watch(stored)
-                run_to_completion(_reopened(stored, execution, progress))
-                stored = Run(folder)
-            runs.append(stored)
-        except Busy:
-            raise
-        except StreamgaugeError as problem:
-            problems.append(str(problem))
-
+    runs = list[Run]()
     folders = run_folders(Path(path))
     index = index_of(Path(path), len(folders))
-    with user_threads(execution.threads):
+    with user_threads(execution.threads), Failures() as failures:
+
+        def finish(folder: Path) -> None:
+            with failures.of(folder.name):
+                stored = Run(folder, index)
+                if stored.done:
+                    execution.log(complete_already(stored))
+                else:
+                    name = f"{stored.learner}, seed {stored.seed}"
+                    progress = progress_line(name) if watch is None else watch(stored)
+                    run_to_completion(_reopened(stored, execution, progress))
+                    stored = Run(folder)
+                runs.append(stored)
+
         for _ in opened_in_turn(folders, finish, execution.log):
             pass
-    if problems:
-        raise StreamgaugeError(" ".join(problems))
     return runs
 
 

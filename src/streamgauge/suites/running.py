@@ -25,7 +25,7 @@ from streamgauge.running.executors.dispatch import Watch, execute
 from streamgauge.running.loop import Progress
 from streamgauge.running.plan import PlannedRun, plan
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import RUNS, as_plain
+from streamgauge.settings import RUNS, SEEDS, as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row, Suite
 
@@ -113,13 +113,19 @@ def parse_seeds(text: str | None) -> list[int] | None:
             seeds = [int(part) for part in text.split(",") if part.strip()]
         elif "-" in text:
             first, last = text.split("-")
-            seeds = list(range(int(first), int(last) + 1))
+            seeds = list(_few(range(int(first), int(last) + 1)))
         else:
-            seeds = list(range(int(text)))
-    except ValueError:
+            seeds = list(_few(range(int(text))))
+    except (ValueError, OverflowError):
         seeds = []
     if not seeds or min(seeds) < 0:
         raise StreamgaugeError(f"'{text}' names no seeds: write 5 (for 0 to 4), 3-4 or 0,2.")
+    return seeds
+
+
+def _few(seeds: range) -> range:
+    if seeds and seeds[-1] - seeds[0] >= SEEDS:
+        raise StreamgaugeError(f"There are at most {SEEDS:,} seeds.")
     return seeds
 
 

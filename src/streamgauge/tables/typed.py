@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import readable
+from streamgauge.files import readable, refuse_bomb
 from streamgauge.tables import base
 from streamgauge.tables.base import TableReader, refuse_repeated_names
 
@@ -205,6 +205,8 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with _arrays_readable(path), np.load(path, allow_pickle=False) as archive:
         if isinstance(archive, np.ndarray):
             raise StreamgaugeError(f"'{path}' is one array and no archive: rename it to .npy.")
+        if archive.zip is not None:
+            refuse_bomb(sum(int(entry.file_size) for entry in archive.zip.infolist()), path)
         arrays = {name: archive[name] for name in archive.files}
         other = next((n for n, array in arrays.items() if not isinstance(array, np.ndarray)), None)
         if other is not None:

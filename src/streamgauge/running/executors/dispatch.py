@@ -85,18 +85,23 @@ def activate(
 
 
 def one_by_one(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
-    """Runs one after another in this process. A run that fails after its start does not keep the
-    others from running; its error is raised at the end."""
+    """Runs one after another in this process. A run that fails does not keep the others from
+    running; its error is raised at the end."""
     with user_threads(execution.threads), Failures() as failures:
-        for planned_run, run in opened_in_turn(active, lambda pair: pair[1].open(), execution.log):
+        ended: ActiveRun | None = None
+
+        def finish(pair: tuple[PlannedRun, ActiveRun]) -> None:
+            nonlocal ended
+            run = pair[1]
             with closing(run), failures.of(run.path.name):
+                run.open()
                 for _ in run.steps():
                     pass
-            if not (run.path / "run.json").exists():
-                continue  # refused, with nothing to resume
-            stored = Run(run.path)
-            if stored.done or stored.step == execution.steps:
-                yield planned_run, stored
+                ended = run
+
+        for planned_run, run in opened_in_turn(active, finish, execution.log):
+            if run is ended:
+                yield planned_run, Run(run.path)
 
 
 def interleaved(active: Active, execution: Execution) -> Iterator[tuple[PlannedRun, Run]]:
@@ -131,16 +136,16 @@ def run_interleaved(
                 run = waiting.popleft()
                 stack.callback(run.close)
                 try:
-                    run.open()
+                    with failures.of(getattr(run, "path", Path()).name):
+                        run.open()
+                        active.append((run, run.steps()))
+                    busy = 0
                 except Busy:  # another process writes it
                     waiting.append(run)
                     busy += 1
                     if busy >= len(waiting):
                         break
-                else:
-                    busy = 0
-                    active.append((run, run.steps()))
-            if not active:
+            if waiting and not active:
                 time.sleep(BUSY_WAIT)
                 busy = 0
             still_active = []

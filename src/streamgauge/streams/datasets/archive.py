@@ -1,14 +1,19 @@
 """Files of data sets: downloads that resume, and local files behind one interface: a folder, a tar,
 a zip, or a single file.
 
-Archives are read without unpacking. An archive with a path that leaves its folder is refused.
+Archives are read without unpacking. An archive with a path that leaves its folder is refused, and
+so are links, devices, sparse files, and what becomes far larger than the archive.
 """
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import gzip
 import hashlib
 import http.client
+import io
+import lzma
 import os
 import shutil
 import socket
@@ -21,12 +26,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import readable, replace_synced
+from streamgauge.files import readable, refuse_bomb, replace_synced, unpacked_limit
 
 _DEPTH, _MAX_FILES = 5, 300_000  # limits of the search in a folder
+_MEMBERS = 5_000_000  # of an archive, at most
+_HEADER_BYTES = 1 << 20  # of one header of a tar, at most
+_COMPRESSED: dict[bytes, Callable[[Path], Any]]
+_COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open, b"]\0": lzma.open}
 
 
 class Files:
@@ -57,14 +66,8 @@ class Files:
                 with zipfile.ZipFile(self.path) as held:
                     names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
             else:
-                with tarfile.open(self.path) as held_tar:
-                    members = held_tar.getmembers()
-                for member in members:
-                    if not (member.isfile() or member.isdir()):
-                        raise StreamgaugeError(
-                            f"{self.path} is refused: '{member.name}' in it is a link or a device."
-                        )
-                names = [member.name for member in members if member.isfile()]
+                with _open_tar(self.path) as (tar, _):
+                    names = [member.name for member in _members(tar, self.path) if member.isfile()]
         for name in names:
             refuse_leaving(name, self.path)
         return tuple(names)
@@ -89,32 +92,105 @@ class Files:
         with readable(str(self.path), "get the file again"):
             if self.kind == "zip":
                 with zipfile.ZipFile(self.path) as held:
+                    refuse_bomb(sum(held.getinfo(name).file_size for name in wanted), self.path)
                     contents = {name: held.read(name) for name in wanted}
             elif self.kind == "tar":
-                with tarfile.open(self.path) as held_tar:
-                    for member in held_tar:
-                        if member.name in wanted:
-                            part = held_tar.extractfile(member)
-                            assert part is not None  # `names` has files only
-                            contents[member.name] = part.read()
+                with _open_tar(self.path) as (tar, opened):
+                    for member in _members(tar, self.path):
+                        if member.name in wanted and member.isfile():
+                            contents[member.name] = opened.content(tar, member)
                             if len(contents) == len(wanted):
                                 break
             else:
                 base = self.path if self.kind == "folder" else self.path.parent
                 contents = {name: (base / name).read_bytes() for name in wanted}
             return {
-                name: gzip.decompress(data) if name.endswith(".gz") else data
+                name: self._decompressed(data) if name.endswith(".gz") else data
                 for name, data in contents.items()
             }
+
+    def _decompressed(self, data: bytes) -> bytes:
+        with gzip.open(io.BytesIO(data)) as file:
+            content = file.read(unpacked_limit(self.path) + 1)
+        refuse_bomb(len(content), self.path)
+        return content
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
         """Extract files of a zip below a folder; `names` has checked their paths."""
         with zipfile.ZipFile(self.path) as held:
+            refuse_bomb(sum(held.getinfo(name).file_size for name in names), self.path)
             for name in names:
                 target = to / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with held.open(name) as part, target.open("wb") as out:
                     shutil.copyfileobj(part, out)
+
+
+class _TarBytes:
+    """The bytes of a tar, decompressed where it is compressed. Neither all of it nor a single
+    header may be larger than allowed: `tarfile` reads a header into memory whatever its size."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            compressed = _COMPRESSED.get(file.read(2))
+        self._file: Any = path.open("rb") if compressed is None else compressed(path)
+        self._most = path.stat().st_size if compressed is None else unpacked_limit(path)
+        self._largest = _HEADER_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > self._largest:
+            raise StreamgaugeError(f"{self._path} is refused: one of its headers is too large.")
+        return bytes(self._file.read(size))
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        if whence == 0 and position > self._most:
+            refuse_bomb(position, self._path)
+            raise tarfile.ReadError("unexpected end of data")
+        return int(self._file.seek(position, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def content(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        """The bytes of a member, which `_members` has checked."""
+        self._largest = max(member.size, tarfile.BLOCKSIZE)
+        try:
+            part = tar.extractfile(member)
+            assert part is not None  # it is a file
+            return part.read()
+        finally:
+            self._largest = _HEADER_BYTES
+
+
+@contextlib.contextmanager
+def _open_tar(path: Path) -> Iterator[tuple[tarfile.TarFile, _TarBytes]]:
+    with (
+        contextlib.closing(_TarBytes(path)) as opened,
+        tarfile.open(fileobj=cast(BinaryIO, opened), mode="r:") as tar,
+    ):
+        yield tar, opened
+
+
+def _members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """The members of a tar; an error for what is neither a plain file nor a folder."""
+    for number, member in enumerate(tar):
+        if member.issparse():
+            raise StreamgaugeError(
+                f"{path} is refused: '{member.name}' in it is a sparse file, which can be of any"
+                " size when it is unpacked."
+            )
+        if not (member.isfile() or member.isdir()):
+            raise StreamgaugeError(
+                f"{path} is refused: '{member.name}' in it is a link or a device."
+            )
+        if member.size < 0 or number >= _MEMBERS:
+            raise StreamgaugeError(f"{path} is refused: it has too many files, or of no size.")
+        refuse_bomb(member.offset_data + member.size, path)
+        yield member
 
 
 def md5(data: Any) -> str:
@@ -170,9 +246,13 @@ def _search(folder: Path) -> Iterator[str]:
 
 def _is_tar(path: Path) -> bool:
     try:
-        return tarfile.is_tarfile(path)
+        with _open_tar(path) as (tar, _):
+            tar.next()
+    except StreamgaugeError:
+        return True  # one that will be refused
     except Exception:  # of damaged bytes, any
         return False
+    return True
 
 
 Progress = Callable[[str, int, int | None], None]  # name, bytes so far, total bytes
@@ -191,11 +271,13 @@ def download(
     tries: int = 4,
     wait: float = 1.0,
     most: int | None = None,
+    hint: str = "",
 ) -> None:
     """Download a file to `target` from the first URL that has it. The bytes received so far are in
     `target`.part and are not requested again (HTTP Range), also by a later call; a server without
     ranges sends the whole file. An attempt that received data does not count as a retry. If `md5`
-    is None, the caller verifies the contents. A file of more than `most` bytes is refused."""
+    is None, the caller verifies the contents. A file of more than `most` bytes is refused,
+    and `hint` ends the sentence."""
     if target.is_file() and (md5 is None or md5_of(target) == md5):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +288,7 @@ def download(
         while left:
             before = part.stat().st_size if part.exists() else 0
             try:
-                _get(url, part, progress, target.name, most)
+                _get(url, part, progress, target.name, most, hint)
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
                 if error.code == 416:  # more bytes here than on the server: another file
@@ -240,7 +322,12 @@ def download(
 
 
 def _get(
-    url: str, part: Path, progress: Progress | None, name: str, most: int | None = None
+    url: str,
+    part: Path,
+    progress: Progress | None,
+    name: str,
+    most: int | None = None,
+    hint: str = "",
 ) -> None:
     have = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "streamgauge", "Accept-Encoding": "identity"}
@@ -254,21 +341,19 @@ def _get(
             have = 0  # the server sends the whole file
         length = answer.headers.get("Content-Length")
         total = None if length is None else have + int(length)
-        _refuse_large(total or 0, most, url, part)
+        _refuse_large(total or 0, most, url, part, hint)
         with part.open("ab" if have else "wb") as out:
             while block := answer.read(_BLOCK):
                 out.write(block)
                 have += len(block)
-                _refuse_large(have, most, url, part)
+                _refuse_large(have, most, url, part, hint)
                 if progress is not None:
                     progress(name, have, total)
         if total is not None and have < total:
             raise CutShort(f"the connection ended after {have:,} of {total:,} bytes")
 
 
-def _refuse_large(size: int, most: int | None, url: str, part: Path) -> None:
+def _refuse_large(size: int, most: int | None, url: str, part: Path, hint: str) -> None:
     if most is not None and size > most:
         part.unlink(missing_ok=True)
-        raise StreamgaugeError(
-            f"{url} is refused: it has more than {most / 1e6:,.0f} MB (set --stream.max_megabytes)."
-        )
+        raise StreamgaugeError(f"{url} is refused: it has more than {most / 1e6:,.0f} MB{hint}.")

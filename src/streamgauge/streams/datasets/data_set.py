@@ -32,6 +32,9 @@ _STREAMS = Path(__file__).parents[1]
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 
+UNKNOWN_SIZE = 1_000_000_000  # bytes; the most that is downloaded of a file of unknown size
+
+
 @dataclass(frozen=True)
 class Remote:
     """A file at its official URL. If `md5` is None, the contents are verified instead."""
@@ -290,7 +293,10 @@ def fetch(
     downloads = data_folder(folder) / "downloads" / data.name
     for number, remote in enumerate(data.remotes):
         try:
-            download(remote.urls, downloads / remote.name, remote.md5, progress, tries, wait)
+            # Known sizes are rounded to whole megabytes.
+            most = UNKNOWN_SIZE if remote.megabytes is None else (remote.megabytes + 1) * 1_100_000
+            target = downloads / remote.name
+            download(remote.urls, target, remote.md5, progress, tries, wait, most)
         except StreamgaugeError as problem:
             rest = "; ".join(f"{file.name} from {file.urls[0]}" for file in data.remotes[number:])
             raise StreamgaugeError(

@@ -88,7 +88,8 @@ def _data_file(about: dict[str, Any], folder: Path, config: Config) -> Path:
         )
     file = folder / ("data.arff" if arff else "data.parquet")
     md5 = about.get("md5_checksum") if arff else None
-    download((url,), file, str(md5) if md5 else None, most=config.max_megabytes * 1_000_000)
+    download((url,), file, str(md5) if md5 else None, most=config.max_megabytes * 1_000_000,
+             hint=" (set --stream.max_megabytes)")  # fmt: skip
     return file
 
 

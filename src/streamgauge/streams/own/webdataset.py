@@ -202,6 +202,9 @@ def _take(
     image = f".{suffix}" in SUFFIXES
     if not image and suffix not in ("cls", "json"):
         return
+    if member.issparse() or (not image and member.size > 1 << 20):
+        sample["problem"] = "sparse or too large file"
+        return
     if leaves_folder(member.name):
         sample["problem"] = "path that leaves the folder"
     elif not member.isreg():
