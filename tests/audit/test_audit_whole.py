@@ -6,8 +6,6 @@ import io
 import json
 import math
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from browser import Browser, needs_browser
 from streamgauge.audit import (
     audit,
     blind_accuracy,
@@ -442,27 +441,33 @@ def test_page_holds_all_it_needs_and_escapes_names():
     assert all(f'data-figure="{i}"' in page for i in range(len(data)))
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-
-
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@needs_browser
 def test_page_in_a_browser(tmp_path):
     found = audit(shifted_log(sticky(60_000, 0.9, 5, 0), [0, 64, 256], 0))
     page = audit_page(found).write(tmp_path / "audit.html")
-    command = (
-        f"{CHROMIUM} --headless --no-sandbox --disable-gpu --no-first-run --disable-sync "
-        "--disable-background-networking --disable-component-update --enable-logging=stderr "
-        f"--user-data-dir={tmp_path / 'profile'} --virtual-time-budget=8000 --v=0 "
-        f"--dump-dom {page.resolve().as_uri()}"
-    )
-    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "CONSOLE" not in done.stderr
-    plots = done.stdout.split("<figure>")[1:]
-    assert len(plots) == 6
-    assert all("main-svg" in part for part in plots)
-    assert "predicted by past labels" in plots[0]
+    browser = Browser()
+    try:
+        browser.open(page)
+        assert browser.errors == []
+        assert browser.requests == [page.resolve().as_uri()]
+        drawn = browser.run("[...document.querySelectorAll('.plot')].map((p) => p.data.length)")
+        assert len(drawn) == 6
+        names = browser.run(
+            "[...document.querySelectorAll('.legendtext')].map((t) => t.textContent)"
+        )
+        assert "predicted by past labels" in names
+        ticks = "[...document.querySelectorAll('.plot')[4].querySelectorAll('.xtick')]"
+        assert browser.run(f"{ticks}.map((t) => t.textContent)")[0] == "0"
+        # A name has one colour in all figures.
+        colours = browser.run(
+            "[...document.querySelectorAll('.plot')].flatMap((p) => p.data.filter((t) => t.name ==="
+            " 'best blind classifier').map((t) => t.line.color))"
+        )
+        assert len(colours) == 2
+        assert len(set(colours)) == 1
+    finally:
+        browser.close()
 
 
 def test_durations_as_shifts():

@@ -19,6 +19,7 @@ from streamgauge.drift.layout import correlation_length, lay_out
 from streamgauge.drift.models import Inputs, Linear, scores_blind
 from streamgauge.drift.page import drift_page
 from streamgauge.errors import StreamgaugeError
+from streamgauge.pages import Figure, PageTable
 
 
 def chain(seed: int, count: int, rho: float, classes: int = 10) -> np.ndarray:
@@ -270,6 +271,25 @@ def test_the_page_draws_both_curves_and_escapes_names() -> None:
     assert "model of the whole range" in page
     assert "2011-03-13" in page
     assert "<script src" not in page
+
+
+def test_the_page_draws_what_the_result_is_about() -> None:
+    """The middle period may say the opposite of the mean over all."""
+    found = find_drift(turning(0, 6000, 0, 0.8))
+    distance, over_time = (b for b in drift_page(found).blocks if isinstance(b, Figure))
+    (line,) = distance.data
+    assert line["y"][0] == pytest.approx(100 * found.advantage, abs=0.5)
+    assert line["y"][0] > line["y"][3] > line["y"][-1]
+    own = np.diag(found.matrix) - (found.matrix.sum(0) - np.diag(found.matrix)) / (
+        found.periods - 1
+    )
+    assert abs(own - found.advantage).argmin() + 1 == found.shown
+    assert f"{found.shown} of {found.periods}" in over_time.caption
+    assert find_drift(turning(0, 6000, 0, 0.8), shown=2).shown == 2
+    table = drift_page(found).blocks[-1]
+    assert isinstance(table, PageTable)
+    shares = [cell.share for row in table.rows for cell in row[1:]]  # type: ignore[union-attr]
+    assert (min(shares), max(shares)) == (0, 1)  # type: ignore[type-var]
 
 
 def test_the_command_answers_for_a_table_and_for_a_stream(tmp_path: Path, monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import re
 import shutil
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import streamgauge as sg
+from browser import Browser, needs_browser
 from helpers import rewrite
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
@@ -1100,3 +1102,38 @@ def test_where_a_plot_goes(runs: list[Run], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StreamgaugeError, match="Cannot write"):
         write_report(runs, tmp_path / "file" / "r.html")
+
+
+@pytest.mark.browser
+@needs_browser
+def test_the_page_in_a_browser(runs: list[Run], task_runs: list[Run], tmp_path: Path) -> None:
+    page = write_report([*runs, *task_runs], tmp_path / "report.html")
+    browser = Browser()
+    try:
+        for scheme in ("light", "dark"):
+            browser.theme(scheme)
+            browser.open(page)
+            assert browser.errors == []
+            fetched = [url for url in browser.requests if not url.startswith("data:")]
+            assert fetched == [page.resolve().as_uri()]
+            unseen = "[...document.querySelectorAll('.plot')].filter((p) => !p.data)"
+            folded = f"{unseen}.every((p) => p.closest('details:not([open])'))"
+            assert browser.run(folded) is True
+            assert browser.run("document.querySelectorAll('.plot .main-svg').length") > 20
+        boards = browser.run(
+            "[...document.querySelector('[name=board]').options].map((o) => o.value)"
+        )
+        assert boards == ["", *[board.title for board in leaderboard([*runs, *task_runs])]]
+        browser.open(page, f"#board={boards[1]}")
+        assert browser.run("document.querySelectorAll('[data-board]:not([hidden])').length") == 1
+        # Sections that are opened are drawn then.
+        browser.run("document.querySelectorAll('section:not([hidden]) details')"
+                    ".forEach((d) => { d.open = true; })")  # fmt: skip
+        browser.wait("[...document.querySelectorAll('[data-board]:not([hidden]) .plot')]"
+                     ".every((p) => p.data)")  # fmt: skip
+        levels = browser.run(
+            "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => +h.tagName[1])"
+        )
+        assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    finally:
+        browser.close()

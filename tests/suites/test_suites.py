@@ -23,6 +23,9 @@ from streamgauge.cli import app
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_sealed
 from streamgauge.learners.behaviour import method_code
+from streamgauge.pages import Figure
+from streamgauge.pages.figures import figure as plot_figure
+from streamgauge.pages.figures import line as plot_line
 from streamgauge.record import Run
 from streamgauge.report.figures import mean_lines
 from streamgauge.running.execution import Execution
@@ -30,7 +33,8 @@ from streamgauge.running.executors.dispatch import execute
 from streamgauge.settings import as_plain
 from streamgauge.suites import drawing, load, names, published, running
 from streamgauge.suites.comparing import Cell, statements, table
-from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
+from streamgauge.suites.drawing import FIGURES, _by_seed, share_axes, write_figures
+from streamgauge.suites.dumbbells import published_section
 from streamgauge.suites.measured import (
     UNKNOWN_CODE,
     Measured,
@@ -53,7 +57,7 @@ from streamgauge.suites.running import (
     plan_rows,
     run,
 )
-from streamgauge.suites.spec import DEFINED
+from streamgauge.suites.spec import DEFINED, GENERATED
 from streamgauge.suites.text import ledger_page, plan_text, table_text
 
 ROOT = Path(__file__).parents[2]
@@ -784,3 +788,58 @@ def test_parts_of_a_stream_are_averaged_over_seeds(demo: Path) -> None:
         assert np.std(parts) > 0
     with pytest.raises(StreamgaugeError, match="no mean over samples"):
         by_blocks(runs, ["flops"], 10)
+
+
+def test_published_numbers_and_ours_are_drawn_as_pairs() -> None:
+    suite = load("survey-cifar100")
+    measured = []
+    for row in (row for row in suite.rows if not row.defined):
+        numbers = {c: published.number(row.table, row.published, c) for c in row.columns}
+        values = {c: (n.value - 1, n.value + 2) for c, n in numbers.items() if n is not None}
+        measured.append(
+            Measured(row.part, row.name, (0, 1), values, "c", ("r1", "r2"), "cpu", "v", "", ())
+        )
+    cells = table(suite, measured)
+    section = published_section(cells)
+    assert section is not None
+    figures = [block for block in section.blocks if isinstance(block, Figure)]
+    assert [figure.title for figure in figures] == list(dict.fromkeys(c.column for c in cells))
+    for figure in figures:
+        theirs, ours = figure.data
+        assert (theirs["name"], ours["name"]) == ("published", "ours")
+        assert ours["x"] == pytest.approx(np.add(theirs["x"], 0.5), abs=1e-3)
+        assert [(s["x0"], s["x1"]) for s in figure.layout["shapes"]] == [
+            pytest.approx(pair, abs=1e-3) for pair in zip(theirs["x"], ours["x"], strict=True)
+        ]
+    assert published_section([c for c in cells if c.ours is None]) is None
+
+
+def test_a_suite_on_generated_data_claims_nothing_of_its_own_data(
+    demo: Path, tmp_path: Path
+) -> None:
+    """It said "20 tasks of 5 classes" of other data."""
+    for name in SUITES:
+        generated, own = load(name, generated=True), load(name)
+        if {row.stream for row in generated.rows} != {row.stream for row in own.rows}:
+            assert generated.what == GENERATED
+            assert generated.notes == ()
+            assert own.what not in plan_text(generated, [], "cpu")
+    assert "tasks of 5" not in load("survey-cifar100", generated=True).what
+    page = write_figures(load("demo", True), gather([demo]), tmp_path / "p.html").read_text()
+    assert "On generated data: the stream albums: 1,350 samples of 10 classes" in page
+
+
+def test_figures_that_are_compared_share_their_axis() -> None:
+    low = plot_figure(
+        "Backward transfer at H/3", "", [plot_line("a", [0, 1, 2], [0.1, 0.2, 0.3])], "x"
+    )
+    high = plot_figure(
+        "Forward transfer at H/3", "", [plot_line("a", [0, 1, 2], [0.5, 0.6, 0.9])], "x"
+    )
+    other = plot_figure("Retention", "", [plot_line("a", [0, 1, 2], [0.5, 0.6, 0.9])], "x")
+    share_axes([low, high, other])
+    assert low.layout["yaxis"]["range"] == high.layout["yaxis"]["range"]
+    bottom, top = low.layout["yaxis"]["range"]
+    assert bottom == 0
+    assert top > 90
+    assert "range" not in other.layout["yaxis"]

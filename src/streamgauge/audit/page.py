@@ -37,6 +37,8 @@ from streamgauge.pages.figures import (
 
 SHOWN_EXPERTS = 6
 ADVANTAGE_LINE = "advantage of past labels"
+FIRST = ("the model", "best blind classifier", "added by the answers", "left by past labels",
+         ADVANTAGE_LINE)  # fmt: skip
 # Levels that stand for no model.
 GREY = ("best constant so far", "majority so far", "class frequencies", "added by the placebo")
 PARTS = "Parts are too short for intervals of their own; the intervals above are for the whole log."
@@ -59,13 +61,13 @@ def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
         "Accuracy": [
             text["accuracy"], text.get("repeats"), text.get("inputs"), _over_time(audit),
             shown.get(LEVELS)],
-        "From which shift on past labels no longer help": [
+        "How far ahead past labels help": [
             text["shift"], _excess(audit), shown.get(ADVANTAGE), text.get("future"),
             _by_shift(audit), shown.get(FUTURES), shown.get(WINDOWS)],
     }  # fmt: skip
     for title, content in sections.items():
         blocks.append(Section(title, [block for block in content if block is not None]))
-    return Page("Streamgauge audit", f"Audit of {audit.name}", blocks, grey=GREY)
+    return Page("Streamgauge audit", f"Audit of {audit.name}", blocks, grey=GREY, first=FIRST)
 
 
 def _table(table: Table) -> PageTable:
@@ -111,7 +113,7 @@ def _bits(found: Explanation, permuted: Explanation | None) -> Figure:
         "",
         barmode="relative",
         hovermode="closest",
-        y_axis={"range": [3.5, -0.5]},  # the first row on top, room for four
+        y_axis={"range": [len({t["y"][0] for t in traces}) - 0.5, -0.5]},  # the first row on top
         from_zero=False,
     )
 
@@ -160,8 +162,10 @@ def _axis(audit: Audit) -> str:
     return f"shift, in {'seconds' if audit.choice.unit == 'seconds' else 'samples'}"
 
 
-def _excess(audit: Audit) -> Figure:
+def _excess(audit: Audit) -> Figure | None:
     choice = audit.choice
+    if not len(choice.shifts):
+        return None
     x, axis = shift_axis(choice.shifts)
     traces = [
         band(x, np.minimum(choice.excess, choice.upper), choice.upper, "95 % upper bound",
@@ -189,9 +193,12 @@ def _excess(audit: Audit) -> Figure:
     )
 
 
-def _by_shift(audit: Audit) -> Figure:
+def _by_shift(audit: Audit) -> Figure | None:
     choice = audit.choice
-    x, axis = shift_axis(choice.shifts)
+    asked = [future.shift for future in audit.futures] if choice.unit == "samples" else []
+    if not len(choice.shifts) and not asked:
+        return None
+    x, axis = log_shifts(choice.shifts), shift_axis([0, *asked, *choice.shifts])[1]
     traces = [
         line("best constant so far", x, choice.constant, markers=True),
         line("best blind classifier", x, choice.accuracy, markers=True, width=3),

@@ -132,7 +132,7 @@ class DriftOptions:
         ),
     ] = None
     shown: Annotated[
-        int | None, typer.Option("--period", help="Number of the period to draw [the middle one].")
+        int | None, typer.Option("--period", help="Number of the period to draw [a typical one].")
     ] = None
     gap: Annotated[
         int | None,

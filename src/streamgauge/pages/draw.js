@@ -20,8 +20,9 @@
   function paint(key, colours) {
     const many = colours.colours.length;
     const number = names.coloured.indexOf(key);
+    const shown = names.learners.filter((k) => names.coloured.includes(k) && view.shown(k));
     const grey = number < 0
-      || (number >= many && names.coloured.filter((k) => view.shown(k)).length > many);
+      || (number >= many && names.learners.includes(key) && shown.length > many);
     return {
       colour: grey ? colours.soft : colours.colours[number % many],
       dash: number < 0 ? DASHES[Math.max(0, names.grey.indexOf(key)) % DASHES.length]
@@ -217,7 +218,7 @@
     return wanted.map((label) => ({
       x: label.point ? (layout.xaxis.type === "log" ? Math.log10(label.x) : label.x) : 1,
       xref: label.point ? "x" : "paper", y: Math.max(low, Math.min(high, label.at)), yref: "y",
-      text: short(unescaped(label.name), 20).replace(/&/g, "&amp;").replace(/</g, "&lt;"),
+      text: short(unescaped(label.name), 24).replace(/&/g, "&amp;").replace(/</g, "&lt;"),
       hovertext: label.name, showarrow: false, xanchor: "left", align: "left",
       xshift: label.point ? 8 : 6, yshift: label.point ? 10 : 0, font: { size: 12, color: label.colour },
     }));

@@ -136,7 +136,8 @@ def shaded_table(
 @dataclass(frozen=True)
 class Page:
     """A page of Streamgauge; `kind` is the line above its title, `origin` what it was made from.
-    `learners` can be ticked in the bar of the page; `grey` names are baselines, in grey."""
+    `learners` can be ticked in the bar of the page; they, or `first`, get the first colours; `grey`
+    names are baselines, in grey."""
 
     kind: str
     title: str
@@ -144,6 +145,7 @@ class Page:
     origin: str = ""
     learners: Sequence[str] = ()
     grey: Collection[str] = ()
+    first: Sequence[str] = ()
 
     def render(self) -> str:
         """The HTML. Everything is escaped: names from a file may hold anything."""
@@ -157,7 +159,7 @@ class Page:
         folder = resources.files("streamgauge.pages")
         shown = list(_figures(self.blocks))
         numbers = {id(figure): number for number, figure in enumerate(shown)}
-        keys = list(map(escape, self.learners))
+        keys = list(map(escape, [*self.learners, *self.first]))
         for figure in shown:
             series = (figure.moving or {}).get("series", ())
             keys += [run["key"] for run in series if not run["level"]]

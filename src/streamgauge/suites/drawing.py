@@ -36,9 +36,11 @@ from streamgauge.report.figures import (
 )
 from streamgauge.report.leaderboard import UNSEEING
 from streamgauge.report.page import stream_text
-from streamgauge.suites.measured import first_score, run_scores
+from streamgauge.suites.comparing import table
+from streamgauge.suites.dumbbells import published_section
+from streamgauge.suites.measured import first_score, from_runs, run_scores
 from streamgauge.suites.running import find, plan_rows
-from streamgauge.suites.spec import Row, Suite
+from streamgauge.suites.spec import GENERATED, Row, Suite
 
 Floats = NDArray[np.float64]
 Figures = Iterator[Figure | None]
@@ -132,7 +134,12 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     blocks.append(Text(BANDS))
     shown = [(name, [f for f in figures if f is not None]) for name, figures in sections]
     share_axes([figure for _, figures in shown for figure in figures])
-    blocks += [Section(name, figures) for name, figures in shown if figures]
+    # A part may be named by the data that generated ones stand for.
+    instead = ", on generated data" if suite.what == GENERATED else ""
+    blocks += [Section(name and f"{name}{instead}", figures) for name, figures in shown if figures]
+    if not suite.generated:
+        section = published_section(table(suite, from_runs(suite, runs)))
+        blocks += [section] if section else []
     title = suite.title + (" (generated data)" if suite.generated else "")
     names = list(dict.fromkeys(row.name for part in parts for row, _ in part.rows))
     grey = {row.name for part in parts for row, _ in part.rows if row.method in UNSEEING}

@@ -205,8 +205,8 @@ def build(
             table = {"table": part.get("table", "")}
             differences.append(Difference(part["name"], **table | pairing))
     # What a file says of its data is not true of the generated ones, unless it has no others.
-    own = given.get("stream", {}).get("name")
-    on_other_data = generated and given["generated"].get("stream", {}).get("name") != own
+    own = {row.stream for row in build(name, given).rows} if generated else set()
+    on_other_data = generated and {row.stream for row in rows} != own
     return Suite(
         name=name,
         title=given["title"],

@@ -1,0 +1,92 @@
+"""Published numbers and ours on one scale: a figure per part and column, and a table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from streamgauge.pages import Block, Figure, PageTable, Section, Text
+from streamgauge.pages import Cell as PageCell
+from streamgauge.pages.figures import figure, line, rounded, ticks
+from streamgauge.suites.comparing import Cell, cell_texts
+
+PUBLISHED, OURS = "published", "ours"
+MARGIN = 0.05  # of the range of values, on both sides
+
+
+def published_section(cells: Sequence[Cell]) -> Section | None:
+    """None where no number is both published and measured."""
+    known = [cell for cell in cells if cell.published is not None and cell.ours is not None]
+    if not known:
+        return None
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in known:
+        groups.setdefault((cell.part, cell.column), []).append(cell)
+    blocks: list[Block] = [
+        Text(
+            "Each row joins a published number and ours; whiskers are one standard deviation over "
+            "seeds, where it is known. Whether they agree is tested in the table."
+        ),
+        *(_dumbbells(part, column, of) for (part, column), of in groups.items()),
+        _table(known),
+    ]
+    return Section("Published and ours", blocks)
+
+
+def _dumbbells(part: str, column: str, cells: Sequence[Cell]) -> Figure:
+    shapes = []
+    values: list[float] = []
+    sides: dict[str, tuple[list[float], list[float]]] = {PUBLISHED: ([], []), OURS: ([], [])}
+    for at, cell in enumerate(cells):
+        assert cell.published is not None
+        assert cell.ours is not None
+        pair = cell.published.value, cell.ours.mean
+        shapes.append({"type": "line", "x0": pair[0], "x1": pair[1], "y0": at, "y1": at})
+        values += pair
+        deviation = cell.ours.deviation if cell.ours.seeds > 1 else 0.0
+        for side, value, error in zip(
+            (PUBLISHED, OURS), pair, (cell.published.deviation or 0.0, deviation), strict=True
+        ):
+            sides[side][0].append(value)
+            sides[side][1].append(error)
+    traces = []
+    for side, (x, errors) in sides.items():
+        trace = line(side, x, range(len(cells)), scale=1, second=side == PUBLISHED)
+        trace |= {"mode": "markers", "hovertemplate": "%{x:.2f}"}
+        traces.append(trace | {"error_x": {"array": rounded(errors), "thickness": 1.5}})
+    room = MARGIN * (max(values) - min(values) or 1.0)
+    names = [escape(f"{cell.row} (as defined)" if cell.defined else cell.row) for cell in cells]
+    source = next(cell.published for cell in cells if cell.published is not None)
+    return figure(
+        f"{part}: {column}" if part else column,
+        f"{source.paper}, {source.table}.",
+        traces,
+        f"{column}, %",
+        "",
+        from_zero=False,
+        x_axis={"range": [min(values) - 2 * room, max(values) + 2 * room]},
+        y_axis={**ticks(range(len(names)), names), "range": [len(names) - 0.5, -0.5],
+                "showgrid": False, "zeroline": False},
+        hovermode="closest",
+        showlegend=True,
+        shapes=shapes,
+    )  # fmt: skip
+
+
+def _table(cells: Sequence[Cell]) -> PageTable:
+    rows: list[list[str | PageCell]] = []
+    for cell in cells:
+        texts = cell_texts(cell)
+        assert cell.ours is not None
+        rows.append(
+            [
+                cell.title,
+                cell.column,
+                texts["published"],
+                PageCell(texts["ours"], value=cell.ours.mean),
+                PageCell(texts["difference"], value=cell.difference),
+                cell.verdict or cell.why,
+            ]
+        )
+    head = ["row", "number", "published", "ours", "difference", "verdict"]
+    return PageTable(head, rows, "All numbers", text_columns=[1, 5], sortable=True)
