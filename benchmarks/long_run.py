@@ -102,9 +102,8 @@ def main() -> None:
         taken = measure(options.steps, Path(folder))
     seconds = time.monotonic() - began
     grown = growth(taken)
-    print(
-        f"{options.steps:,} steps in {seconds:,.0f} s ({options.steps / seconds:,.0f} per second)"
-    )
+    rate = options.steps / seconds
+    print(f"{options.steps:,} steps in {seconds:,.0f} s ({rate:,.0f} per second)")
     for sample in taken[:: max(1, len(taken) // 10)]:
         print(
             f"  step {sample.step:>12,}: {sample.megabytes:8.1f} MB, {sample.files} open files,"

@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=20.0, help="seconds per input")
-    parser.add_argument("--memory", type=int, default=400, help="megabytes per input")
+    parser.add_argument("--memory", type=int, default=1000, help="megabytes per input")
     parser.add_argument("--only", help="targets, separated by commas")
     parser.add_argument("--at", type=int, help="repeat one input of --only, with its traceback")
     parser.add_argument("--quick", type=int, help="inputs per target, all in this process")

@@ -219,6 +219,10 @@ def test_auc_is_the_share_of_ordered_pairs(cases):
         assert math.isnan(m.auc(positive, score))
 
 
+def test_auc_with_a_missing_score_is_missing():
+    assert math.isnan(m.auc([True, False, True], [0.9, float("nan"), 0.2]))
+
+
 def test_auc_of_a_log_needs_two_classes():
     rng = np.random.default_rng(0)
     for classes in (2, 3):

@@ -264,3 +264,16 @@ def test_macro_of_labels_that_are_large_numbers():
     small = m.macro_accuracy([0, 0, 1], [0, 1, 1])
     large = m.macro_accuracy(np.array([5, 5, 10**15]), np.array([5, 10**15, 10**15]))
     assert small == large == 0.75
+
+
+def test_targets_are_pairs_of_step_and_sample():
+    """A step that is a multiple of the number of samples is no other sample's target."""
+    rows = {
+        "step": np.array([2, 0, 5, 2]),
+        "sample": np.array([0, 1, 0, 0]),
+        "shift": np.array([0, 0, 0, 1]),
+        "label": np.array([3, 3, 3, 3]),
+        "prediction": np.array([3, 1, 1, 3]),
+    }
+    found = m.near_future_accuracy(SimpleNamespace(predictions=rows), [0, 1], common=True)
+    np.testing.assert_array_equal(found, [1, 1])

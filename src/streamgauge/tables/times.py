@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.values import Ints, cells, clean_text, is_text
+from streamgauge.tables.values import Ints, clean_text, is_text
 
 Array = NDArray[Any]
 
@@ -50,8 +50,7 @@ class TimeParser:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return self._from_numbers(column)
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-            first = column.drop_null().slice(0, 1).combine_chunks()
-            raise self._unreadable("".join(map(str, cells(first))))
+            raise self._unreadable(f"values of type {kind}")
         micro = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
         seconds = np.asarray(pc.fill_null(micro.cast(pa.int64()), 0)) / 1e6
         seconds[np.asarray(column.is_null())] = np.nan

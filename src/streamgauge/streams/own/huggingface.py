@@ -161,9 +161,9 @@ def _saved(folder: Path, split: str) -> _Part:
     with readable(f"'{folder / 'state.json'}'", "save the data set again"):
         listed = [part["filename"] for part in state.get("_data_files", [])]
         files = [folder / refuse_leaving(name, folder) for name in listed]
-    for file in files:
-        if not file.is_file():
-            raise StreamgaugeError(f"The data set lacks its file '{file}': get it again.")
+        lacking = [file for file in files if not file.is_file()]
+    if lacking:
+        raise StreamgaugeError(f"The data set lacks its file '{lacking[0]}': get it again.")
     if not files:
         raise StreamgaugeError(f"'{folder}' names no data files in its state.json.")
     features = info.get("features") or {}

@@ -228,5 +228,5 @@ def _take(
             if not isinstance(fields, dict):
                 raise ValueError(fields)
             sample["json"] = json.dumps(fields)
-    except (UnicodeDecodeError, ValueError):
+    except (ValueError, RecursionError):  # also of text that is not UTF-8
         sample["problem"] = f"unreadable .{suffix}"
