@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import re
 import shutil
 import statistics
@@ -595,6 +596,16 @@ def test_scores_of_an_incomplete_run_stand_apart(
     assert line.split()[1:] == each
     assert len(set(each)) == 3
     assert each[2] in scores_text([lost])
+
+
+def test_intervals_of_the_table_are_students(task_runs: list[Run]) -> None:
+    (board,) = leaderboard(task_runs)
+    page = report_page(task_runs).render()
+    for row in board.rows:
+        value = row.scores["average_forgetting"]  # may be below 0, as no accuracy is
+        half = 12.7062 * value.deviation / math.sqrt(2)
+        low, high = max(-1, value.mean - half), min(1, value.mean + half)
+        assert f"<small>[{100 * low:.1f}, {100 * high:.1f}]</small>" in page
 
 
 def test_text_and_page_show_the_same_numbers(runs: list[Run]) -> None:

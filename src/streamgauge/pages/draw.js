@@ -94,19 +94,21 @@
   // Mean over seeds of curves, and a band of `half` of the values at each position.
   function meanAndBand(name, key, curves, half, role, more) {
     const length = Math.min(...curves.map((curve) => curve.y.length));
-    const x = curves[0].x.slice(0, length), y = [], low = [], high = [];
+    const x = curves[0].x.slice(0, length), y = [], low = [], high = [], halves = [];
     for (let at = 0; at < length; at += 1) {
       const values = curves.map((curve) => curve.y[at]);
       const middle = mean(values), around = curves.length > 1 ? half(values) : 0;
       y.push(digits(middle));
-      low.push(digits(middle - around));
-      high.push(digits(middle + around));
+      // Accuracies end at 0 and 100; differences, on an axis of their own, do not.
+      low.push(digits(more.yaxis ? middle - around : Math.max(0, middle - around)));
+      high.push(digits(more.yaxis ? middle + around : Math.min(100, middle + around)));
+      halves.push(digits(around));
     }
     const common = { type: "scatter", legendgroup: key, ...more };
     const line = { ...common, name, x, y, mode: "lines", meta: { role, key },
       hovertemplate: "%{y:.1f}" };
-    if (curves.length < 2 || high.every((value, at) => value === y[at])) return [line];
-    line.customdata = high.map((value, at) => digits(value - y[at]));
+    if (curves.length < 2 || halves.every((width) => width === 0)) return [line];
+    line.customdata = halves;
     line.hovertemplate += " ± %{customdata:.2g}";
     return [{ ...common, x: [...x, ...x.slice().reverse()], y: [...high, ...low.reverse()],
       showlegend: false, meta: { role: "band", key } }, line];
@@ -212,6 +214,10 @@
           if (close > 1e-9) { group[n].at += close / 2; group[n - 1].at -= close / 2; }
         }
       }
+      // None below the axis.
+      group.forEach((label, n) => {
+        label.at = Math.max(label.at, n ? group[n - 1].at + gap : low);
+      });
     };
     place(wanted.filter(free));
     place(wanted.filter((label) => label.point));

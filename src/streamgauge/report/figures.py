@@ -215,7 +215,7 @@ def _verdict(board: Board, blind: BlindLevel | None) -> Figure | None:
         "accuracy, %",
         "",
         from_zero=False,
-        x_axis={"range": [0, 100]},
+        x_axis={"range": [-1, 102]},
         y_axis={**ticks(range(len(texts)), texts), "range": [len(texts) - 0.5, -0.5],
                 "showgrid": False, "zeroline": False},
         hovermode="closest",

@@ -124,11 +124,12 @@ def _board_table(board: Board, drawn: Figures) -> PageTable:
         if value is None or value.mean != value.mean:
             return Cell(percent(value), value=-1.0)
         half, level = half_interval(value), blind_of(drawn.blind, column.score)
-        low, high = (min(1.0, max(0.0, v)) for v in (value.mean - half, value.mean + half))
+        least = -1.0 if "forgetting" in column.score else 0.0
+        low, high = (min(1.0, max(least, v)) for v in (value.mean - half, value.mean + half))
         known = half == half
         note = f"[{100 * low:.1f}, {100 * high:.1f}]" if known else ""
         strip = (low if known else half, value.mean, high if known else half, level)
-        inside = 0 <= value.mean <= 1 and "forgetting" not in column.score
+        inside = least == 0 <= value.mean <= 1
         return Cell(percent(value), note=note, value=value.mean, interval=strip if inside else None)
 
     def cost(row: Row) -> Cell:
