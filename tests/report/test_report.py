@@ -28,7 +28,7 @@ from rich.console import Console
 import streamgauge as sg
 from streamgauge import catalogue, metrics
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_sealed
+from streamgauge.files import size_and_checksum, write_sealed
 from streamgauge.metrics import leaderboard as metrics_board
 from streamgauge.metrics import pareto_front, score
 from streamgauge.metrics.log import known_in_loop
@@ -394,6 +394,9 @@ def _forget_flops(run: Run) -> None:
         place = table.column_names.index("flops")
         nothing = pa.array(np.full(table.num_rows, np.nan), table.schema.field("flops").type)
         pq.write_table(table.set_column(place, table.schema.field("flops"), nothing), file)
+        progress = json.loads((run.path / "progress.json").read_text())
+        progress["files"][str(file.relative_to(run.path))] = size_and_checksum(file)
+        write_sealed(run.path / "progress.json", progress)
 
 
 # The leaderboard.
