@@ -344,8 +344,13 @@ def test_ten_to_the_eleven_seeds_are_refused_at_once(call: Any) -> None:
     assert time.monotonic() - began < 60
 
 
-FAILING = LEARNER.replace("import torch", "import torch\n        self.asked = getattr(self, 'asked', 0) + 1"
-                          "\n        if self.asked > 6:\n            raise {kind}('no more')")  # fmt: skip
+FAILING = LEARNER.replace(
+    "import torch",
+    """import torch
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked > 6:
+            raise {kind}("no more")""",
+)
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "MemoryError", "torch.OutOfMemoryError"])

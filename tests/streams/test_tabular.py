@@ -264,7 +264,7 @@ def test_only_a_run_that_diverges_fails(call: Any, tmp_path: Path) -> None:
     code, out, complaint = call(*words.split(), "--learner", "majority", "--stream.scale", "none")
     assert code == 2
     assert "majority" in out
-    assert "finetune" not in out
+    assert "finetune, seed 0, is incomplete" in out
     assert "tabular-finetune-s0" in complaint
     assert "scores hold a NaN" in complaint
     assert "--stream.scale online" in complaint

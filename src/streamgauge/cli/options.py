@@ -51,8 +51,8 @@ Trust = Annotated[
 Code = Annotated[
     list[str] | None,
     typer.Option(
-        help="FILE.py of a learner or a stream that may be executed where a folder names it; may "
-        "be given several times."
+        help="FILE.py of a learner or a stream to execute although a folder names the file; may be "
+        "given several times."
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the run folders.")]
