@@ -37,7 +37,9 @@ def call(
 
     def command(*words: str) -> tuple[int, str, str]:
         from streamgauge import cli
+        from streamgauge.tables.columns import announce
 
+        announce.cache_clear()  # a process says each line once
         monkeypatch.setattr(sys, "argv", ["streamgauge", *words])
         with pytest.raises(SystemExit) as stop:
             cli.main()

@@ -249,7 +249,10 @@ def temporary_path(path: Path) -> Path:
 def replace_synced(temporary: Path, path: Path) -> None:
     """Sync a complete temporary file or folder to disk and rename it to `path`."""
     if temporary.is_dir():
-        for inside in temporary.iterdir():
+        for inside in temporary.rglob("*"):
+            if inside.is_dir():
+                sync_folder(inside)
+                continue
             with open(inside, "r+b") as file:
                 sync_file(file.fileno())
         sync_folder(temporary)

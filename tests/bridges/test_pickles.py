@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import streamgauge as sg
-from helpers import clouds, same_log
+from helpers import clouds, rewrite, same_log
 from streamgauge.bridges import foreign
+from streamgauge.files import size_and_checksum
 from streamgauge.record.writer import read_checkpoint, to_plain
 
 pytest.importorskip("river")
@@ -79,6 +80,8 @@ def _spoil(path: Path, target: Path) -> None:
     state = read_checkpoint(file)
     state["learner"]["pickle"] = pickle.dumps(Evil(target))
     torch.save(to_plain(state), file)
+    stored = {file.name: size_and_checksum(file)}
+    rewrite(path / "progress.json", lambda progress: progress["files"].update(stored))
 
 
 def test_resume_starts_again_too_and_the_command_has_the_option(

@@ -272,7 +272,7 @@ def test_a_learner_file_with_a_mistake_says_where(call: Any, tmp_path: Path) -> 
     (tmp_path / "half.py").write_text("class X:\n    def learn(self): pass\n")
     code, _, err = call("check", "half.py:X")
     assert code == 2
-    assert "it has no 'predict'" in err
+    assert "it has no predict, state_dict and load_state_dict" in err
 
 
 def test_help_teaches_by_example_for_every_command(call: Any) -> None:

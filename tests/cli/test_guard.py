@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import streamgauge as sg
+from helpers import rewrite
 from streamgauge.catalogue import code_of_learner, untrusted
 from streamgauge.pages.screen import SafeConsole, Screen, visible
 from streamgauge.record.environment import git_state
@@ -51,9 +52,16 @@ def begun(call: Any, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def edit(folder: Path, change: Any) -> None:
-    header = json.loads((folder / "run.json").read_text())
-    change(header["config"])
-    (folder / "run.json").write_text(json.dumps(header))
+    """As a stranger would: with the checksum of the new content, and an id that cannot be checked
+    since another version made it."""
+
+    def altered(header: dict[str, Any]) -> dict[str, Any]:
+        header["environment"]["streamgauge"] = "0.1"
+        change(header["config"])
+        text = json.dumps(header).replace("MINE", str(folder.parents[1] / "mine.py"))
+        return dict(json.loads(text))
+
+    rewrite(folder / "run.json", altered)
 
 
 def test_resume_executes_only_what_the_command_line_names(
@@ -90,11 +98,10 @@ def test_every_way_to_name_code_is_refused(
 ) -> None:
     folder, mark = begun
     edit(folder, change)
-    text = (folder / "run.json").read_text().replace("MINE", str(folder.parents[1] / "mine.py"))
-    (folder / "run.json").write_text(text)
     before = set(sys.modules)
-    code, _, _ = call("resume", str(folder))
+    code, _, complaint = call("resume", str(folder))
     assert code == 2
+    assert "names code of its own" in complaint
     assert not mark.exists()
     assert "antigravity" not in set(sys.modules) - before
 

@@ -75,7 +75,7 @@ def test_files_are_the_committed_segments_only(task_run: sg.Run, tmp_path: Path)
         run.files("prediction")
     Path(file).unlink()
     with pytest.raises(sg.StreamgaugeError, match="is missing"):
-        run.files()
+        sg.Run(folder).files()
 
 
 def test_the_queries_of_the_docs_run(task_run: sg.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_a_run_that_fails_among_others_closes_them_all(tmp_path: Path) -> None:
     runs[1].progress = fail
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "DeviceMemory", FakeMemory)
-        with pytest.raises(ValueError, match="broken"):
+        with pytest.raises(StreamgaugeError, match="ValueError: broken"):
             list(dispatch.run_interleaved(runs, CPU, log=quiet))
     for run in dispatch.execute(planned, execution, tmp_path):  # no folder is still locked
         assert run[1].done

@@ -163,9 +163,9 @@ def test_arrays_and_lines_that_become_too_large(
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(4 << 20), y=np.zeros(3))
     with pytest.raises(StreamgaugeError, match=r"refused.*unpack it yourself"):
         load_arrays(tmp_path / "a.npz")
-    monkeypatch.setattr("streamgauge.tables.base.LINE_BYTES", 2 << 20)
+    monkeypatch.setattr("streamgauge.tables.base.LONGEST_LINE", 2 << 20)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"[" * (8 << 20)))
-    with pytest.raises(StreamgaugeError, match="a line has more than 2 MB"):
+    with pytest.raises(StreamgaugeError, match="a line of the table has more than 2 MB"):
         list(read_lines(open_bytes(tmp_path / "b.jsonl.gz")))
 
 

@@ -379,7 +379,7 @@ def test_an_interrupted_run_is_begun_and_not_complete(demo: Path, tmp_path: Path
     one = next(r for r in gather([demo]) if r.learner == "ncm" and r.seed == 0)
     shutil.copytree(one.path, tmp_path / "run")
     file = next(f for f in (tmp_path / "run").glob("*.json") if "done" in json.loads(f.read_text()))
-    file.write_text(json.dumps({**json.loads(file.read_text()), "done": False}))
+    write_sealed(file, {**json.loads(file.read_text()), "done": False})
     suite = load("demo", generated=True)
     rows = suite.choose(["NCM"])
     found = find(plan_rows(rows, [0, 1]), gather([tmp_path]))
