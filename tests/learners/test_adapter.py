@@ -60,6 +60,17 @@ def test_four_methods_are_enough() -> None:
     adapter.tell_facts()
 
 
+def test_labels_come_before_answers_in_our_bridges_only() -> None:
+    pytest.importorskip("river")
+    from streamgauge.bridges.river import Learner
+
+    class Peeking(Learner):
+        """Could answer with the labels that it is given."""
+
+    for kind, trusted in ((Learner, True), (Peeking, False)):
+        assert LearnerAdapter(object.__new__(kind)).takes_turns is trusted
+
+
 def test_members_of_a_network_are_its_own() -> None:
     learner, _ = build(small_stream(3), "er", memory=7)
     adapter = LearnerAdapter(learner)

@@ -95,7 +95,10 @@ class LearnerAdapter:
     @property
     def takes_turns(self) -> bool:
         """Whether `answer_and_learn` does what `predict` and `learn` do: not where these were
-        replaced, as by the standardisation of inputs."""
+        replaced, as by the standardisation of inputs. Only our own bridges are trusted with labels
+        before they answer."""
+        if not type(self.learner).__module__.startswith("streamgauge.bridges."):
+            return False
         replaced = {"predict", "learn"} & getattr(self.learner, "__dict__", {}).keys()
         return self.answer_and_learn is not None and not replaced
 
