@@ -109,9 +109,9 @@ class Cost(Protocol):
 
 
 class Turns(Protocol):
-    """Many steps of one sample in one call, for our bridges to models that take one sample per call,
-    where the loop would cost more than the model. Of other learners it is ignored: the labels come
-    together with the samples."""
+    """Many steps of one sample in one call, for our bridges to models that take one sample per
+    call, where the loop would cost more than the model. Of other learners it is ignored: the labels
+    come together with the samples."""
 
     def answer_and_learn(
         self, x: NDArray[Any], labels: NDArray[np.int64]
