@@ -165,7 +165,7 @@ def test_wandb_takes_a_run_offline(task_run: sg.Run, tmp_path: Path) -> None:
 def test_a_live_log_is_what_an_export_gives(tmp_path: Path) -> None:
     stream = sg.stream("blobs", batch=10)
     calls = []
-    with sg.LiveLog("csv", tmp_path / "live", window=70).beside(calls.append) as live:
+    with sg.LiveLog("csv", tmp_path / "live", window=70).combined_with(calls.append) as live:
         run = sg.run(stream, "ncm", out=tmp_path / "runs", progress=live)
         during = (tmp_path / "live" / f"{run.path.name}.curves.csv").read_text()
     assert "score/" not in during

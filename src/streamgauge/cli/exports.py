@@ -162,7 +162,7 @@ class LiveLogs:
         from streamgauge.exchange import LiveLog
 
         def watch(planned: Any, stream: Any) -> LiveLog:
-            log = LiveLog(str(self.to), self.out).beside(watcher.watch(planned, stream))
+            log = LiveLog(str(self.to), self.out).combined_with(watcher.watch(planned, stream))
             self._logs.append(log)
             return log
 

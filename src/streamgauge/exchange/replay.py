@@ -140,7 +140,7 @@ class LiveLog:
         self._sink: Sink | None = None
         self._also: Callable[[Any], None] | None = None
 
-    def beside(self, progress: Callable[[Any], None] | None) -> LiveLog:
+    def combined_with(self, progress: Callable[[Any], None] | None) -> LiveLog:
         """Call this, too, after every step."""
         self._also = progress
         return self

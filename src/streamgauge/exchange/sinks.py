@@ -129,8 +129,8 @@ class Mlflow:
         if known is not None:
             return str(known.experiment_id)
         folder = Path(uri.removeprefix("sqlite:///")).parent / "mlartifacts"
-        beside = folder.as_uri() if uri.startswith("sqlite:////") else None
-        return str(self._client.create_experiment(name, artifact_location=beside))
+        artifacts = folder.as_uri() if uri.startswith("sqlite:////") else None
+        return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     def scalar(self, name: str, value: float, step: int) -> None:
         self._waiting.append(self._metric(_name(name), value, int(time.time() * 1000), step))

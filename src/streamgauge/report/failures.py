@@ -106,9 +106,9 @@ def _confusions(answers: Sequence[Any], names: Sequence[str]) -> list[list[str]]
     total = np.bincount(label, minlength=classes)
     rows = []
     for at in np.argsort(-times, kind="stable")[:CONFUSED]:
-        true, said = divmod(int(pair[at]), classes)
+        true, answered = divmod(int(pair[at]), classes)
         share = times[at] / total[true]
-        rows.append([names[true], names[said], f"{times[at]:,}", f"{100 * share:.1f}"])
+        rows.append([names[true], names[answered], f"{times[at]:,}", f"{100 * share:.1f}"])
     return rows
 
 
@@ -137,7 +137,7 @@ def _reliability(rows: Sequence[Row]) -> Figure | None:
         "How often answers of a confidence are right; on the dashed diagonal they are right as "
         f"often as they say. Online answers in {LEVELS} levels of confidence, with {FEWEST} "
         "answers or more each.",
-        [*traces, level("as often as said", [0, 100], [0, 1])],
+        [*traces, level("accuracy = confidence", [0, 100], [0, 1])],
         "confidence, %",
         x_axis={"range": [0, 101]},
         y_axis={"range": [0, 101]},

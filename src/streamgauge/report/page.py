@@ -309,7 +309,7 @@ def _means(board: Board, name: str) -> dict[str, float]:
 
 
 def run_blocks(runs: Sequence[Run]) -> list[Block]:
-    """One table of all runs: what they share is said once, what differs for each of them."""
+    """One table of all runs: what they share stands once, what differs stands per run."""
     facts = [dict(_facts(run)) for run in runs]
     every = dict.fromkeys(name for fact in facts for name in fact)
     shared = {n: facts[0][n] for n in every if len({fact.get(n) for fact in facts}) == 1}
