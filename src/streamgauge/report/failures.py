@@ -46,7 +46,7 @@ def _online_rows(run: Run) -> NDArray[Any]:
 
 
 def failures(rows: Sequence[Row]) -> Failures:
-    """What can be said from the online answers in the logs of these rows."""
+    """Accuracy by class, confusions and reliability, from the online answers of these rows."""
     row = next((row for row in rows if row.sees_input), rows[0] if rows else None)
     if row is None:
         return Failures()

@@ -98,7 +98,7 @@ def _first(codes: Codes, keys: Sequence[Any]) -> list[int]:
 
 
 def coded_line(names: Sequence[str] | None) -> str:
-    """What is said about labels that are numbers and were coded, for the line that is shown."""
+    """The part of the printed line about labels that are numbers and were coded."""
     if names is None or not all(name.lstrip("-").isdigit() for name in names):
         return ""
     listed = [f"{name} is class {code}" for code, name in enumerate(names[:4])]
