@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 demo: .installed-demo
 	$(BIN)/streamgauge demo
 
-# Two cores: the browser is installed beside the packages, the core beside the linters.
+# Two cores: the browser is installed while the packages are, the core while the linters run.
 test:
 	$(MAKE) --no-print-directory -j2 .installed-test .installed-browser
 	$(MAKE) --no-print-directory -j2 lint .installed-core
@@ -23,13 +23,13 @@ test-all: test
 # Inputs made from valid ones by mutation; INPUTS=10000 is a short run.
 INPUTS ?= 1000000
 fuzz: .installed-test
-	$(BIN)/python tests/fuzz/driver.py --inputs $(INPUTS) --workers 2 --out build/findings
+	$(BIN)/python tests/fuzz/driver.py --inputs $(INPUTS) --workers 2 --state build/fuzz.json
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := $(VENV)/lowest
 test-lowest: .installed-test
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
-	$(BIN)/python tests/lowest.py > $(LOWEST)/requirements.txt
+	$(BIN)/python tests/house/lowest.py > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pip install -q -r $(LOWEST)/requirements.txt pytest hypothesis setuptools pandas==2.2.3
 	PYTHONPATH=src $(LOWEST)/bin/python -m pytest tests/tables tests/history tests/metrics tests/cost \
 	  tests/record tests/audit/test_audit_log.py tests/models/test_small.py tests/running/test_loop.py
@@ -41,7 +41,7 @@ coverage: .installed-test
 	$(BIN)/coverage report --skip-covered
 
 mutation: .installed-test
-	$(BIN)/python tests/mutation.py
+	$(BIN)/python tests/house/mutation.py
 
 lint: .installed-test
 	$(BIN)/ruff check .

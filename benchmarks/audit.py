@@ -72,11 +72,11 @@ def paper_grid() -> str:
 
 def growth() -> str:
     """Seconds for 1, 2, 4 and 8 million labels on the grid of the paper."""
-    found = []
+    times = []
     for n in (1, 2, 4, 8):
         labels = labels_of(n * 1_000_000)
-        found.append(timed(lambda labels=labels: blind_accuracy(labels, WINDOWS, SHIFTS)).strip())
-    return " ".join(found)
+        times.append(timed(lambda labels=labels: blind_accuracy(labels, WINDOWS, SHIFTS)).strip())
+    return " ".join(times)
 
 
 def one_selection() -> str:

@@ -98,13 +98,13 @@ def truth_of(family: Family, model: str, stream: Stream, start: int) -> float:
     return 0.0
 
 
-def answer_of(found: Any) -> int:
+def answer_of(explanation: Any) -> int:
     """The index in ANSWERS of what the audit's first sentence says."""
-    if found.remaining.value < 2 * TOLERANCE_BITS or found.blocks < 20:
+    if explanation.remaining.value < 2 * TOLERANCE_BITS or explanation.blocks < 20:
         return 2
-    if found.added.low > max(TOLERANCE_BITS, found.placebo.high):
+    if explanation.added.low > max(TOLERANCE_BITS, explanation.placebo.high):
         return 0
-    return 1 if found.added.high < TOLERANCE_BITS else 2
+    return 1 if explanation.added.high < TOLERANCE_BITS else 2
 
 
 def bits_of(family: Family, length: int, indices: Iterable[int]) -> dict[str, Floats]:
@@ -119,10 +119,12 @@ def bits_of(family: Family, length: int, indices: Iterable[int]) -> dict[str, Fl
         paired = index < PAIRED
         rate = float(entropy(stream.predictive[start:]).mean()) if paired else math.nan
         for model in models_of(family, index):
-            found = explain(stream.labels, answers_of(family, model, stream, rng), **stream.columns)
+            answers = answers_of(family, model, stream, rng)
+            explanation = explain(stream.labels, answers, **stream.columns)
             truth = truth_of(family, model, stream, start) if paired else math.nan
-            figures = [found.added.value, found.added.low, found.added.high, found.placebo.value]
-            row = [*figures, found.remaining.value, answer_of(found), truth, rate]
+            added = explanation.added
+            figures = [added.value, added.low, added.high, explanation.placebo.value]
+            row = [*figures, explanation.remaining.value, answer_of(explanation), truth, rate]
             rows.setdefault(model, []).append([float(figure) for figure in row])
     return {name: np.array(row) for name, row in rows.items()}
 
@@ -193,23 +195,23 @@ def first_below(curve: Mapping[int, float]) -> float:
     return float(min(later)) if later else math.inf
 
 
-def true_curve(family: Family, found: list[dict[str, Any]]) -> dict[int, float]:
+def true_curve(family: Family, results: list[dict[str, Any]]) -> dict[int, float]:
     """Excess at every shift: exact where there is a closed form, else the mean over streams, at
     shifts that most streams examine."""
     curves: dict[int, list[float]] = {}
-    for one in found:
+    for one in results:
         for shift, excess in one["curve"].items():
             curves.setdefault(int(shift), []).append(excess)
     if family.excess is not None:
         return {shift: family.excess(shift) for shift in range(max(curves, default=0) + 1)}
-    return {s: float(np.mean(c)) for s, c in curves.items() if 2 * len(c) > len(found)}
+    return {s: float(np.mean(c)) for s, c in curves.items() if 2 * len(c) > len(results)}
 
 
-def shift_summary(family: Family, found: list[dict[str, Any]]) -> dict[str, Any]:
+def shift_summary(family: Family, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Each half of the streams is judged by the truth, or by the mean curve of the other half."""
     hits = early = named = given = 0
     truth = math.inf
-    for part, other in ((found[::2], found[1::2]), (found[1::2], found[::2])):
+    for part, other in ((results[::2], results[1::2]), (results[1::2], results[::2])):
         curve = true_curve(family, other)
         truth, most = first_below(curve), max(curve, default=0)
         for one in part:
@@ -218,7 +220,7 @@ def shift_summary(family: Family, found: list[dict[str, Any]]) -> dict[str, Any]
             named += one["shift"] is not None
             early += one["shift"] is not None and one["shift"] < truth
     return {
-        "streams": len(found),
+        "streams": len(results),
         "truth": None if math.isinf(truth) else truth,
         "given": given,
         "covered": hits,
@@ -269,8 +271,8 @@ def summaries(done: Iterable[tuple[Task, Any]]) -> dict[str, Any]:
         order = [m for m in [*family.inside, *family.outside, *INPUTS] if m in models]
         made = {model: summary(np.array(models[model])) for model in order}
         stored[name]["bits"][str(length)] = made
-    for (name, length), found in shifts.items():
-        stored[name]["shift"][str(length)] = shift_summary(families()[name], found)
+    for (name, length), results in shifts.items():
+        stored[name]["shift"][str(length)] = shift_summary(families()[name], results)
     return {name: parts for name, parts in stored.items() if parts["bits"]}
 
 

@@ -75,11 +75,11 @@ def whole(parquet: bool) -> str:
         classes = classes_of(points, time=when)
         built = time.perf_counter() - start
         out = folder / ("labels.parquet" if parquet else "out.npy")
-        found = label_points(points, classes, out, time=when)
+        result = label_points(points, classes, out, time=when)
         total = time.perf_counter() - start
     return (
         f"{total:8.1f} s ({built:.1f} s to build {len(classes)} classes; "
-        f"{found.labelled / found.rows:.1%} of the points lie in one)"
+        f"{result.labelled / result.rows:.1%} of the points lie in one)"
     )
 
 

@@ -53,8 +53,9 @@ class Folder:
 def generate(folder: Folder) -> str:
     """Labels, users, times, coordinates, chunk by chunk: only a chunk is ever in memory."""
     n = folder.samples
-    place = np.random.default_rng(0)
-    centre = np.stack([place.uniform(-60, 70, CLASSES), place.uniform(-180, 180, CLASSES)])
+    of_centres = np.random.default_rng(0)
+    latitude = of_centres.uniform(-60, 70, CLASSES)
+    centre = np.stack([latitude, of_centres.uniform(-180, 180, CLASSES)])
     popular = np.cumsum(1 / np.arange(1, CLASSES + 1))
     kinds = {"label": np.int16, "user": np.int32, "time": np.int64,
              "latitude": np.float32, "longitude": np.float32}  # fmt: skip
@@ -307,17 +308,17 @@ def main() -> None:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(f"{part} failed")
-        found = json.loads(done.stdout.strip().splitlines()[-1])
+        figures = json.loads(done.stdout.strip().splitlines()[-1])
         print(
-            f"{part:10s} {found['seconds']:8.1f} {found['processor']:9.1f} {found['peak']:8.0f}  "
-            f"{found['said']}",
+            f"{part:10s} {figures['seconds']:8.1f} {figures['processor']:9.1f} "
+            f"{figures['peak']:8.0f}  {figures['text']}",
             flush=True,
         )
 
 
 def one(folder: Folder, part: str) -> None:
     start = time.perf_counter()
-    said = PARTS[part](folder)
+    text = PARTS[part](folder)
     seconds = time.perf_counter() - start
     peak = max(
         resource.getrusage(who).ru_maxrss / 1024
@@ -325,8 +326,8 @@ def one(folder: Folder, part: str) -> None:
     )
     uses = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     processor = sum(use.ru_utime + use.ru_stime for use in uses)
-    found = {"seconds": seconds, "processor": processor, "peak": peak, "said": said}
-    print(json.dumps(found))
+    figures = {"seconds": seconds, "processor": processor, "peak": peak, "text": text}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

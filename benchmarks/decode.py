@@ -1,4 +1,4 @@
-"""Decoding and augmenting 224-pixel JPEGs on two cores, beside a bare Pillow loop on one.
+"""Decoding and augmenting 224-pixel JPEGs on two cores, compared with a bare Pillow loop on one.
 
 python benchmarks/decode.py [SECONDS]
 
@@ -8,7 +8,7 @@ loop is Pillow on one core: open, decode, cut, mirror, to an array. Ours packs t
 them ahead of time in two worker processes, hands them over as batches of 20 and augments the batch.
 Figures are samples a second and core, measured in turns. On a machine that is busy with other
 things a loop of one process and three processes on two cores get unequal shares of it; the ratio by
-processor seconds, ours and the workers', does not suffer from that and is printed beside.
+processor seconds, ours and the workers', does not suffer from that and is printed as well.
 """
 
 from __future__ import annotations
@@ -129,17 +129,17 @@ def main(seconds: float) -> None:
             workers = [process.pid for process in source._workers.processes]
             theirs, mine = bare(files, how), ours(source, how)
             rate(theirs, seconds / 4), rate(mine, seconds / 4)
-            found = []
+            times = []
             for _ in range(ROUNDS):
                 os.sched_setaffinity(0, one)
                 slow = rate(theirs, seconds)
                 os.sched_setaffinity(0, two)
                 fast = rate(mine, seconds, workers)
-                found.append((slow[0], fast[0] / len(two), fast[1] / slow[1]))
+                times.append((slow[0], fast[0] / len(two), fast[1] / slow[1]))
             source.close()
             os.sched_setaffinity(0, here)
-            middle = sorted(found, key=lambda pair: pair[1] / pair[0])[ROUNDS // 2]
-            by_processor = sorted(each[2] for each in found)[ROUNDS // 2]
+            middle = sorted(times, key=lambda pair: pair[1] / pair[0])[ROUNDS // 2]
+            by_processor = sorted(each[2] for each in times)[ROUNDS // 2]
             print(
                 f"{how:18s} {middle[0]:12.0f} {middle[1]:13.0f} {middle[1] / middle[0]:6.2f} "
                 f"{by_processor:13.2f}   {os.getloadavg()[0]:.1f}"

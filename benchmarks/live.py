@@ -55,21 +55,21 @@ def calibrate(target: float, out: Path) -> float:
 def compare(rate: float, seconds: float, seed: int, out: Path) -> dict[str, float]:
     stream = long_enough(rate, seconds, seed)
     run = live(stream, "er", rate, seconds=seconds, shifts=(200,), out=out, log=_quiet)
-    found = summarise(run)
-    shown = beginning(stream, found.samples)  # less than was asked for where it was not held
-    protocol = sg.Protocol(cost=f"{found.cost:.3f}", evaluate="end", shifts=(200,))
+    summary = summarise(run)
+    shown = beginning(stream, summary.samples)  # less than was asked for where it was not held
+    protocol = sg.Protocol(cost=f"{summary.cost:.3f}", evaluate="end", shifts=(200,))
     torch.set_num_threads(1)
     simulated = sg.run(shown, "er", protocol=protocol, out=out, log=_quiet)
     scores = sg.score(simulated)
     return {
-        "held": found.rate_held / rate,
-        "cost": found.cost,
-        "p99_ms": 1e3 * found.latency_p99,
-        "trained_live": 100 * found.trained,
+        "held": summary.rate_held / rate,
+        "cost": summary.cost,
+        "p99_ms": 1e3 * summary.latency_p99,
+        "trained_live": 100 * summary.trained,
         "trained_simulated": 100 * len(simulated.jobs["step"]) / len(shown),
-        "accuracy_live": 100 * found.accuracy,
+        "accuracy_live": 100 * summary.accuracy,
         "accuracy_simulated": 100 * scores["online_accuracy"],
-        "near_live": 100 * found.near_future[0].accuracy,
+        "near_live": 100 * summary.near_future[0].accuracy,
         "near_simulated": 100 * scores["near_future_accuracy@200"],
     }
 
@@ -94,25 +94,26 @@ def against_simulated(seconds: float, runs: int, out: Path) -> bool:
 
 
 def holds_what_it_found(seconds: float, trial: float, out: Path) -> bool:
-    found = find_rate(long_enough(2000, 10), "er", trial=trial)
-    print(rates_text(found))
+    limits = find_rate(long_enough(2000, 10), "er", trial=trial)
+    print(rates_text(limits))
     good = True
-    for what, rate in (("answers", found.predicting), ("training", found.training)):
+    for what, rate in (("answers", limits.predicting), ("training", limits.training)):
         if math.isnan(rate):
             good = False
             continue
         run = live(long_enough(rate, seconds), "er", rate, seconds=seconds, out=out, log=_quiet)
         print(summary_text(run))
         told = summarise(run)
-        held = told.rate_held >= 0.99 * rate and told.latency_p99 <= max(
-            found.patience, BATCH / rate
+        kept_up = told.rate_held >= 0.99 * rate and told.latency_p99 <= max(
+            limits.patience, BATCH / rate
         )
         if what == "training":
-            held = held and told.trained >= 0.99
+            kept_up = kept_up and told.trained >= 0.99
         print(
-            f"{what} at {rate:,.0f} samples/s for {seconds:g} s: {'held' if held else 'NOT held'}"
+            f"{what} at {rate:,.0f} samples/s for {seconds:g} s: "
+            f"{'kept up' if kept_up else 'NOT kept up'}"
         )
-        good = good and held
+        good = good and kept_up
     return good
 
 

@@ -28,13 +28,13 @@ def filled(policy: str, size: int) -> memory.Memory:
 
 def best(works: list[Callable[[], object]]) -> list[float]:
     """The fastest of many rounds of each, in microseconds, in turns."""
-    found = [np.inf] * len(works)
+    times = [np.inf] * len(works)
     for _ in range(ROUNDS):
         for number, work in enumerate(works):
             start = time.perf_counter()
             work()
-            found[number] = min(found[number], time.perf_counter() - start)
-    return [1e6 * each for each in found]
+            times[number] = min(times[number], time.perf_counter() - start)
+    return [1e6 * each for each in times]
 
 
 def main() -> None:
@@ -45,10 +45,12 @@ def main() -> None:
         made = [filled(policy, size) for size in SIZES]
         recall = best([lambda m=m: m.index[m.recall(20)] for m in made])  # type: ignore[misc]
         store = best([lambda m=m: m.add(np.arange(10), batch) for m in made])  # type: ignore[misc]
-        held = sum(v.nbytes for v in vars(made[-1]).values() if isinstance(v, np.ndarray)) / 1e6
-        for what, found in (("recall 20", recall), ("store 10", store)):
-            line = "".join(f"{each:11.1f}" for each in found)
-            print(f"{policy:16s} {what:9s}{line} {found[-1] / found[0]:8.2f} {held:5.0f}")
+        megabytes = (
+            sum(v.nbytes for v in vars(made[-1]).values() if isinstance(v, np.ndarray)) / 1e6
+        )
+        for what, times in (("recall 20", recall), ("store 10", store)):
+            line = "".join(f"{each:11.1f}" for each in times)
+            print(f"{policy:16s} {what:9s}{line} {times[-1] / times[0]:8.2f} {megabytes:5.0f}")
 
 
 if __name__ == "__main__":

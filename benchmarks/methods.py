@@ -1,4 +1,4 @@
-"""What each method costs beside the bare passes it makes, on this machine.
+"""What each method costs compared with the bare passes it makes, on this machine.
 
     OMP_NUM_THREADS=2 python benchmarks/methods.py            # all of the survey and real-time ones
     OMP_NUM_THREADS=2 python benchmarks/methods.py er mir     # some

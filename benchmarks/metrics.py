@@ -126,7 +126,7 @@ def time_metrics() -> dict[str, Any]:
     taken = []
     for _ in range(3):
         start = time.perf_counter()
-        found = everything(logs)
+        scalars = everything(logs)
         taken.append(time.perf_counter() - start)
     return {
         "seconds": round(min(taken), 3),
@@ -134,7 +134,7 @@ def time_metrics() -> dict[str, Any]:
         "evaluations": TASKS * EVALUATIONS_A_TASK,
         "evaluation_rows": len(logs[0].evaluations["step"]),
         "seeds": SEEDS,
-        "scalars": len(found),
+        "scalars": len(scalars),
     }
 
 

@@ -3,6 +3,7 @@
     python benchmarks/realtime_plain.py rwalk --folder DATA --lr 0.005 --seed 1
     python benchmarks/realtime_plain.py polrs --folder DATA --lr 0.001 --cost 3
     python benchmarks/realtime_plain.py er --folder DATA --lr 0.001 --steps 6 --to 1000
+    python benchmarks/realtime_plain.py er --folder DATA --lr 0.001 --seed 123 --as-drawn
 
 One run on CIFAR-100 (or `--data cifar10`), by one thread; every 500 batches the online accuracy so
 far, in %. DATA is where `streamgauge data` has packed them. It follows what the code does as
@@ -10,6 +11,9 @@ released, quirks included but for one: that code trains on CIFAR-100 normalised 
 the published numbers do not show. The first public commit of that code cannot build MIR, so the
 tables were made by an earlier state of it. Nothing is Streamgauge's: not the network, the memory,
 the loop or the clock. A run of ER takes ten minutes.
+
+With `--as-drawn` a seed is what it is in that code: the first weights are drawn, then the split,
+and four loaders in turn draw flips and recalled samples, in another order within a batch.
 """
 
 from __future__ import annotations
@@ -44,14 +48,14 @@ class Block(nn.Module):
         self.one = nn.Conv2d(before, after, 3, stride, 1, bias=False)
         self.two = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.norm_one, self.norm_two = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
-        self.beside: nn.Module = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if before != after:
             short = nn.Conv2d(before, after, 1, stride, bias=False)
-            self.beside = nn.Sequential(short, nn.BatchNorm2d(after))
+            self.shortcut = nn.Sequential(short, nn.BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         inner = F.relu(self.norm_one(self.one(x)))
-        return F.relu(self.norm_two(self.two(inner)) + self.beside(x))
+        return F.relu(self.norm_two(self.two(inner)) + self.shortcut(x))
 
 
 def slim_resnet18(classes: int) -> nn.Module:
@@ -64,20 +68,30 @@ def slim_resnet18(classes: int) -> nn.Module:
 class Data:
     """The stream: 49,000 of the 50,000 training images in random order."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        images, labels = np.load(folder / name / "x.npy"), np.load(folder / name / "label.npy")
+    def __init__(self, folder: Path, name: str, device: str) -> None:
+        self.images, self.labels = (np.load(folder / name / f"{n}.npy") for n in ("x", "label"))
+        self.mean, self.std = (
+            torch.tensor(part, device=device).view(3, 1, 1) for part in NORMAL[name]
+        )
+        self.classes, self.device = int(self.labels.max()) + 1, device
+        self.generator: torch.Generator | None = None  # of the loader whose turn it is
+
+    def shuffle(self) -> None:
         order = torch.randperm(50_000)[: BATCH * STEPS].numpy()
-        self.x, self.y = torch.from_numpy(images[order]), torch.from_numpy(labels[order]).long()
-        self.mean, self.std = (torch.tensor(part).view(3, 1, 1) for part in NORMAL[name])
-        self.classes = int(labels.max()) + 1
+        self.x = torch.from_numpy(self.images[order]).to(self.device)
+        self.y = torch.from_numpy(self.labels[order]).long().to(self.device)
 
     def plain(self, index: Tensor) -> Tensor:
         return (self.x[index].float() / 255 - self.mean) / self.std
 
     def loaded(self, index: Tensor) -> Tensor:
         """As a loader gives them: each mirrored or not."""
-        x, mirrored = self.plain(index), torch.rand(len(index)) < 0.5
-        return torch.where(mirrored[:, None, None, None], x.flip(3), x)
+        x, mirrored = self.plain(index), torch.rand(len(index), generator=self.generator) < 0.5
+        return torch.where(mirrored[:, None, None, None].to(self.device), x.flip(3), x)
+
+    def recalled(self, memory: Tensor) -> Tensor:
+        """Indices from these, with replacement."""
+        return memory[torch.randint(0, len(memory), (BATCH,), generator=self.generator)]
 
 
 def turned(x: Tensor) -> Tensor:
@@ -91,11 +105,12 @@ def sgd(model: nn.Module, lr: float) -> torch.optim.SGD:
 
 class ER:
     """The last 100 samples trained on, recalled with replacement; several steps (ER++) take the new
-    ones as they were loaded, each beside freshly recalled ones."""
+    ones as they were loaded, each with freshly recalled ones."""
 
     def __init__(self, data: Data, args: argparse.Namespace) -> None:
         self.data, self.args = data, args
         self.model = slim_resnet18(data.classes).to(memory_format=torch.channels_last)
+        self.model.to(data.device)
         self.optimizer = sgd(self.model, args.lr)
         self.memory = torch.zeros(0, dtype=torch.long)
         self.answering: list[nn.Module] = [self.model]
@@ -124,7 +139,7 @@ class ER:
         for _ in range(steps):
             x, y = new, labels
             if len(self.memory):
-                old = self.memory[torch.randint(0, len(self.memory), (BATCH,))]
+                old = self.data.recalled(self.memory)
                 x, y = torch.cat([new, self.data.loaded(old)]), torch.cat([y, self.data.y[old]])
             made.append((turned(x), y))
         self.memory = torch.cat([self.memory, index])[-MEMORY:]
@@ -272,7 +287,8 @@ class MIR(ER):
 
     def __init__(self, data: Data, args: argparse.Namespace) -> None:
         super().__init__(data, args)
-        self.images, self.labels = torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.long)
+        self.images = torch.zeros(0, 3, 32, 32, device=data.device)
+        self.labels = torch.zeros(0, dtype=torch.long, device=data.device)
         self.keys = torch.zeros(0)
         self.chosen: tuple[Tensor, Tensor] | None = None
 
@@ -333,7 +349,8 @@ class GSS(ER):
 
     def __init__(self, data: Data, args: argparse.Namespace) -> None:
         super().__init__(data, args)
-        self.images, self.labels = torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.long)
+        self.images = torch.zeros(0, 3, 32, 32, device=data.device)
+        self.labels = torch.zeros(0, dtype=torch.long, device=data.device)
         self.scores = torch.zeros(0)
 
     def batches(self, index: Tensor, steps: int) -> list[tuple[Tensor, Tensor]]:
@@ -364,7 +381,7 @@ class GSS(ER):
             if room <= 0 and (directions @ self.gradient(x, self.new)).max() >= 0:
                 return
             each = [self.gradient(x[i : i + 1], self.new[i : i + 1]) for i in range(BATCH)]
-            score = torch.stack([(directions @ own).max() for own in each])
+            score = torch.stack([(directions @ own).max() for own in each]).cpu()
         if room > 0:
             self.images = torch.cat([self.images, self.loaded[:room]])
             self.labels = torch.cat([self.labels, self.new[:room]])
@@ -383,7 +400,7 @@ METHODS = {
 }  # fmt: skip
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("--data", choices=NORMAL, default="cifar100")
@@ -393,14 +410,26 @@ def main() -> None:
     parser.add_argument("--cost", choices=TRAINS, default="1", help="batches that one takes")
     parser.add_argument("--strength", type=float, default=2.0, help="of RWalk's penalty")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--as-drawn", action="store_true", help="a seed is what it is in that code")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--to", type=int, default=STEPS, help="batches of the stream to go through")
-    args = parser.parse_args()
-    if args.steps != "1" and args.method != "er":
-        parser.error("--steps is for er")
+    return parser
+
+
+def online_accuracy(args: argparse.Namespace) -> float:
+    """Of one run, in %."""
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    method, right = METHODS[args.method](Data(args.folder, args.data), args), 0
+    data, loaders = Data(args.folder, args.data, args.device), [None]
+    if not args.as_drawn:
+        data.shuffle()
+    method, right = METHODS[args.method](data, args), 0
+    if args.as_drawn:
+        data.shuffle()
+        base = int(torch.empty((), dtype=torch.int64).random_())
+        loaders = [torch.Generator().manual_seed(base + number) for number in range(4)]
     for number in range(args.to):
+        data.generator = loaders[number % len(loaders)]
         index = torch.arange(number * BATCH, (number + 1) * BATCH)
         trains = TRAINS[args.cost](number)
         if trains and args.cost != "1":
@@ -413,7 +442,11 @@ def main() -> None:
         method.after(number)
         if (number + 1) % 500 == 0 or number + 1 == args.to:
             print(f"{number + 1:>6}  {100 * right / (number + 1) / BATCH:.2f}", flush=True)
+    return 100 * right / args.to / BATCH
 
 
 if __name__ == "__main__":
-    main()
+    given = parser().parse_args()
+    if given.steps != "1" and given.method != "er":
+        parser().error("--steps is for er")
+    online_accuracy(given)

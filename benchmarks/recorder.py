@@ -1,9 +1,11 @@
-"""Rows per second and memory of `sg.Recorder`: `python benchmarks/recorder.py [--rows 1000000]`.
+"""Rows per second and memory of `sg.Recorder`.
+
+    python benchmarks/recorder.py [--rows 2000000] [--calls 500000] [--ids numbers]
 
 Two loops: batches of 1,000 rows, and one row per call; each answers and labels every row, so a row
-below is a row of `predictions` or of `labels`. Memory is that of the process, when a quarter of
-the loop is done and at its end: labels of every tenth answer never come. CPU rates are those of a
-machine that does nothing else.
+below is a row of `predictions` or of `labels`. Labels of every tenth answer never come. Memory is
+that of the process (resident) after each tenth of the loop, and the largest so far. CPU rates are
+those of a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -47,31 +49,36 @@ def loop(rec: sg.Recorder, rows: int, batch: int, ids: str) -> Iterator[int]:
         yield start + batch
 
 
-def measure(rows: int, batch: int, ids: str) -> str:
+def measure(answers: int, batch: int, ids: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rec = sg.Recorder(Path(folder) / "mine", stream="s", learner="l", classes=CLASSES)
-        early = 0.0
+        memory, tenth = list[float](), max(answers // 10, 1)
         start, cpu = time.perf_counter(), time.process_time()
-        for done in loop(rec, rows, batch, ids):
-            early = early or (resident() if done >= rows // 4 else 0.0)
+        for done in loop(rec, answers, batch, ids):
+            if done // tenth > len(memory):
+                memory.append(resident())
         rec.flush()
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        late = resident()
         rec.close()
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-    calls = rows // batch * 2 if batch > 1 else int(rows * 1.9)
-    return (
-        f"batch {batch:5d}, ids {ids:7s}: {1.9 * rows / seconds:9,.0f} rows/s "
-        f"({1.9 * rows / cpu:9,.0f} by CPU time), {calls / seconds:7,.0f} calls/s "
-        f"({calls / cpu:7,.0f}), {early:4.0f} and {late:4.0f} MB, "
-        f"{size / rows:3.0f} bytes per answer on disk"
+    rows, calls = 1.9 * answers, answers * (2 / batch if batch > 1 else 1.9)
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    print(
+        f"batch {batch:5d}, ids {ids:7s}: {rows:,.0f} rows in {calls:,.0f} calls,"
+        f" {rows / seconds:,.0f} rows/s ({rows / cpu:,.0f} by CPU time), {calls / seconds:,.0f}"
+        f" calls/s ({calls / cpu:,.0f}), {size / answers:.0f} bytes per answer on disk\n"
+        f"    MB after each tenth: {' '.join(f'{m:.0f}' for m in memory)}; largest {largest:.0f}",
+        flush=True,
     )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    rows = parser.parse_args().rows
-    for batch, count in ((1000, rows), (1, rows // 4)):
-        for ids in ("numbers", "text"):
-            print(measure(count, batch, ids), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="in batches; 0: none")
+    parser.add_argument("--calls", type=int, default=500_000, help="one by one; 0: none")
+    parser.add_argument("--ids", choices=("numbers", "text"), help="default: both, in turn")
+    given = parser.parse_args()
+    for batch, answers in ((1000, int(given.rows / 1.9)), (1, int(given.calls / 1.9))):
+        for ids in (given.ids,) if given.ids else ("numbers", "text"):
+            if answers:
+                measure(answers // batch * batch, batch, ids)

@@ -258,9 +258,9 @@ def theirs(work: Work, options: argparse.Namespace) -> Iterator[float]:
 
     task = stream.splits["held_out"].task
     assert task is not None
-    held = [dataset(stream.splits["held_out"].index[task == t]) for t in range(work.task)]
+    splits = [dataset(stream.splits["held_out"].index[task == t]) for t in range(work.task)]
     benchmark = benchmark_from_datasets(
-        train=[dataset(stream.order)], test=[d.eval() for d in held]
+        train=[dataset(stream.order)], test=[d.eval() for d in splits]
     )
     benchmark = with_classes_timeline(benchmark)
     policy = ClassBalancedBuffer(2000, adaptive_size=True)
@@ -373,7 +373,7 @@ def prepare_imports(packages: str) -> list[str]:
     try:
         import torchvision  # noqa: F401
     except (RuntimeError, ImportError):
-        # Made for a torch with CUDA, beside one without: the operators' names are enough.
+        # Made for a torch with CUDA, compared with one without: the operators' names are enough.
         for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
         prepare_imports.library = library = torch.library.Library("torchvision", "DEF")  # type: ignore[attr-defined]
@@ -445,11 +445,11 @@ def measure(work: Work, options: argparse.Namespace) -> dict[str, Any]:
     for turn in range(options.turns + 1):
         for side, pipe in pipes.items():
             pipe.send("go")
-            said = pipe.recv()
-            if isinstance(said, str):
-                sys.exit(said)
+            seconds = pipe.recv()
+            if isinstance(seconds, str):
+                sys.exit(seconds)
             if turn > 0:  # the first is the warm-up
-                took[side].append(said)
+                took[side].append(seconds)
     for process in processes:
         process.terminate()
         process.join()

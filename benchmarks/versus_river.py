@@ -1,4 +1,4 @@
-"""Our learners beside river's models on real tables: online, and 100 samples ahead.
+"""Our learners and river's models on real tables: online, and 100 samples ahead.
 
     git clone https://github.com/vlosing/driftDatasets      # at commit 01d08de
     python benchmarks/versus_river.py --drift driftDatasets --out versus_river
@@ -322,10 +322,10 @@ def measure(drift: Path | None, out: Path, most: int, seed: int, only: str) -> N
             if result.exists() or only not in ("", side):
                 continue
             if side == "ours":
-                found = ours(model, file, out / "runs", seed)
+                shares = ours(model, file, out / "runs", seed)
             else:
-                found = rivers(model, rows, seed)
-            figures = dict(zip(("online", "ahead"), found, strict=True))
+                shares = rivers(model, rows, seed)
+            figures = dict(zip(("online", "ahead"), shares, strict=True))
             about = {"stream": name, "model": model, "rows": len(rows[0]), **figures}
             result.write_text(json.dumps(about))
             print(about, flush=True)
@@ -350,17 +350,17 @@ def table_text(out: Path) -> Iterator[str]:
         yield f"| {title} | rows | {' | '.join(heads)} | difference |"
         yield "|---" * (len(heads) + 3) + "|"
         for name in TABLES:
-            found = results.get(name, {})
-            if len(found) < len(OURS) + len(RIVER):
+            measured = results.get(name, {})
+            if len(measured) < len(OURS) + len(RIVER):
                 continue
-            cells = {model: 100 * one[question] for model, one in found.items()}
+            cells = {model: 100 * one[question] for model, one in measured.items()}
             back = 1 if question == "online" else SHIFT + 1
             cells["last label"] = 100 * _last_label(out, name, back)
             for side, models in (("ours", OURS), ("river", RIVER)):
                 cells[f"best of {side}"] = max(cells[model] for model in models)
             shown = [f"{cells[head]:.1f}" for head in heads]
             difference = cells["best of ours"] - cells["best of river"]
-            rows = next(iter(found.values()))["rows"]
+            rows = next(iter(measured.values()))["rows"]
             yield f"| {name} | {rows:,} | {' | '.join(shown)} | {difference:+.1f} |"
         yield ""
     yield "| stream | from | file | SHA-256 |"

@@ -38,7 +38,7 @@ def build(config: Config) -> Stream:
     past = range((config.task - 1) * IN_TASK)
     now = range((config.task - 1) * IN_TASK, config.task * IN_TASK)
     share = config.memory // max(1, len(past)) + 1
-    held = np.concatenate([members[c][:HELD_OUT] for c in (*past, *now)])
+    tested = np.concatenate([members[c][:HELD_OUT] for c in (*past, *now)])
     earlier = [members[c][HELD_OUT : HELD_OUT + share] for c in past]
     rng = np.random.default_rng(config.seed)
     coming = rng.permutation(np.concatenate([members[c][HELD_OUT:] for c in now]))
@@ -51,7 +51,7 @@ def build(config: Config) -> Stream:
         starts=np.arange(steps + 1) * config.batch,
         size=config.batch,
         task=np.full(steps, config.task - 1),
-        splits={"held_out": Split(held, np.zeros(len(held), np.int64), y[held] // IN_TASK)},
+        splits={"held_out": Split(tested, np.zeros(len(tested), np.int64), y[tested] // IN_TASK)},
         preparation=np.concatenate(earlier) if earlier else np.empty(0, np.int64),
         settings=vars(config),
     )

@@ -91,17 +91,30 @@ class Browser:
             case "Log.entryAdded":
                 self.errors.append(params["entry"]["text"])
             case "Network.requestWillBeSent":
-                self.requests.append(params["request"]["url"])
+                # A blob is made by the page itself.
+                self.requests += [u for u in [params["request"]["url"]] if u[:5] != "blob:"]
         return event
 
-    def open(self, page: Path, fragment: str = "", ready: str = "pageReady") -> float:
-        """Open a file and wait until its script is done; seconds until then, as the page says."""
-        self.errors, self.requests = [], []
+    def open(
+        self,
+        page: Path | str,
+        fragment: str = "",
+        ready: str = "pageReady",
+        whole: bool = True,
+    ) -> float:
+        """Open a file or an address and wait until its script is done; seconds until then, as the
+        page says. Then draw figures that are not in view, too, if `whole`."""
+        url = page if isinstance(page, str) else page.resolve().as_uri()
         # A new fragment alone would not load the file again.
         self.send("Page.navigate", url="about:blank")
-        self.send("Page.navigate", url=page.resolve().as_uri() + fragment)
+        self.run("1")  # what the last page still had to say has come
+        self.errors, self.requests = [], []
+        self.send("Page.navigate", url=url + fragment)
         self.wait(f"document.readyState === 'complete' && window.{ready} === true")
-        return float(self.run("performance.now()")) / 1000
+        seconds = float(self.run("performance.now()")) / 1000
+        if whole:
+            self.run("window.drawEverything && drawEverything()")
+        return seconds
 
     def run(self, script: str) -> Any:
         """The value of an expression; promises are awaited."""

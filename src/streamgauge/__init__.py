@@ -14,7 +14,7 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from streamgauge.errors import packages_for
+from streamgauge.errors import nearest, packages_for, with_keywords
 from streamgauge.versions import VERSION, install
 
 __version__ = VERSION
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from streamgauge.streams import arrange as arrange
 
 
+@with_keywords
 def stream(data: Any, y: Any = None, /, **settings: Any) -> Stream:
     """A stream of one's own data, or a built-in one by name.
 
@@ -105,7 +106,8 @@ def __getattr__(name: str) -> Any:
     if name == "bridges":
         return import_module("streamgauge.bridges")
     if name not in _LAZY:
-        raise AttributeError(f"module 'streamgauge' has no attribute '{name}'")
+        hint = "" if name.startswith("_") else f"; {nearest(name, __all__)}"
+        raise AttributeError(f"module 'streamgauge' has no attribute '{name}'{hint}")
     with packages_for(f"streamgauge.{name}"):
         return getattr(import_module(_LAZY[name]), name)
 

@@ -52,7 +52,7 @@ _FOLDERS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a learner: its class, its settings, and the name it was found by."""
+    """How to make a learner: its class, its settings, and the name it was requested by."""
 
     name: str
     where: str  # a built-in name or FILE.py:Class, for resuming a run
@@ -269,6 +269,10 @@ def own_data(where: str) -> tuple[str, dict[str, Any]]:
                 f"There is no file or folder '{where}'. If it is a data set on the Hugging Face"
                 f" hub: --stream huggingface --stream.path {where}"
             )
+        if "://" in where:
+            raise StreamgaugeError(
+                f"'{where}' is an address, not a file: download the file and give its path."
+            )
         if "/" in where or path.suffix:
             hint = nearest(path.name, [file.name for file in path.parent.glob("*")])
             hint = f"; {hint}" if hint.startswith("did") else "."
@@ -414,8 +418,8 @@ def foreign_summary(where: str) -> dict[str, Any]:
 
 def _documented(text: str, name: str) -> str:
     """The first sentence about a parameter in a docstring of NumPy's form; "" if there is none."""
-    found = re.search(rf"^{name}\b[^\n]*\n((?:    [^\n]*\n|\n)+)", text, re.MULTILINE)
-    sentence = " ".join(found[1].split()) if found else ""
+    entry = re.search(rf"^{name}\b[^\n]*\n((?:    [^\n]*\n|\n)+)", text, re.MULTILINE)
+    sentence = " ".join(entry[1].split()) if entry else ""
     return re.split(r"(?<=[a-z)`])\. |\.?<br/>", sentence)[0].strip()
 
 

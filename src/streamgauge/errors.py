@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class StreamgaugeError(Exception):
@@ -48,6 +53,8 @@ PACKAGES = {
     "sqlalchemy": ("SQLAlchemy", "streamgauge[mlflow]"),
     "alembic": ("Alembic", "streamgauge[mlflow]"),
     "wandb": ("wandb", "streamgauge[wandb]"),
+    "starlette": ("Starlette", "streamgauge[view]"),
+    "uvicorn": ("Uvicorn", "streamgauge[view]"),
     "pandas": ("pandas", "pandas"),
     "polars": ("polars", "polars"),
     "duckdb": ("DuckDB", "duckdb"),
@@ -157,6 +164,53 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+_FLAGS = {"force", "sort", "profile", "deterministic", "trust_pickle"}
+_VALUES = "none|online|cpu|cuda|after|task|first|percent|share"
+_OPTION = re.compile(rf"--(?!stream |learner )(?:[A-Za-z_]+\.)?([a-z][a-z_-]*)(?: ({_VALUES}))?\b")
+# Names that other libraries have for our settings.
+ALSO_CALLED = {
+    "backbone": "model",
+    "batch_size": "batch",
+    "buffer": "memory",
+    "buffer_size": "memory",
+    "epochs": "passes",
+    "eta": "lr",
+    "learning_rate": "lr",
+    "memory_size": "memory",
+    "network": "model",
+    "step_size": "lr",
+}
+
+
+def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of the Python interface: its errors name keywords, not options."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return function(*args, **named)
+        except StreamgaugeError as error:
+            error.args = (as_keywords(str(error)),)
+            raise
+
+    return call
+
+
+def as_keywords(sentence: str) -> str:
+    """A sentence with options of the command line as keywords of Python.
+
+    >>> as_keywords("name it with --label-time, pass --sort, or keep --stream.time none")
+    "name it with label_time, pass sort=True, or keep time='none'"
+    """
+
+    def keyword(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        value = "=True" if name in _FLAGS else f"={option[2]!r}" if option[2] else ""
+        return f"{name}{value}"
+
+    return _OPTION.sub(keyword, sentence)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint: the closest of the known names, or a list of all.
 
@@ -164,7 +218,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'learning_rate'?"
     """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    owner, _, word = name.rpartition(".")
+    # Of er.lrr only what belongs to er counts, and only by what comes after the dot.
+    words = {k.rpartition(".")[2]: k for k in known if k.rpartition(".")[0] == owner}
+    also = ALSO_CALLED.get(word)
+    if also in words:
+        return f"did you mean '{words[also]}'?"
+    wanted, among = (word, list(words)) if words else (name, known)
+    close = difflib.get_close_matches(wanted, among, 1, 0.5)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return f"did you mean '{words.get(close[0], close[0])}'?"
     return "there is " + (", ".join(known) if known else "none") + "."

@@ -69,6 +69,19 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def write_unsynced(path: Path, text: str) -> None:
+    """Replace a small file that need not survive a crash of the machine. A reader sees the old file
+    or the new one."""
+    temporary = temporary_path(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
@@ -99,11 +112,11 @@ def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
     except (ValueError, RecursionError, MemoryError) as error:
         problem = str(error) or type(error).__name__
     if not problem:
-        found = value.get("format", 1)
-        if isinstance(found, int) and found > FORMAT:
+        file_format = value.get("format", 1)
+        if isinstance(file_format, int) and file_format > FORMAT:
             raise StreamgaugeError(
-                f"{file} has format {found}, and this streamgauge reads formats up to {FORMAT}:"
-                " install a newer streamgauge to read it."
+                f"{file} has format {file_format}, and this streamgauge reads formats up to"
+                f" {FORMAT}: install a newer streamgauge to read it."
             )
         sum_of = value.pop(OWN, None)
         if (sum_of is not None or "format" in value) and sum_of != _checksum_of(value):
@@ -166,6 +179,11 @@ def checksum(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+def json_hash(value: Any, size: int = 16, **how: Any) -> str:
+    """A hash of that many bytes of a value as JSON; `how` is for `json.dumps`."""
+    return hashlib.blake2b(json.dumps(value, **how).encode(), digest_size=size).hexdigest()
+
+
 def file_checksum(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
@@ -194,6 +212,8 @@ def check_file(file: Path, expected: Sequence[Any], remedy: str) -> None:
 def writing(path: Path) -> Iterator[None]:
     """Create the folder of a file that the user asked for, and turn errors of writing it into one
     sentence."""
+    if not path.name:  # "", "." or "/"
+        raise StreamgaugeError(f"Cannot write {path}: it is a folder; give the name of a file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -298,6 +318,19 @@ def acquire_lock(folder: Path, busy: str) -> BaseFileLock:
     except Timeout:
         raise Busy(busy) from None
     return lock
+
+
+@contextlib.contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder for the duration of a block; wait until it is free."""
+    from filelock import FileLock
+
+    lock = FileLock(folder / LOCK, mode=0o644, thread_local=False)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        release_lock(lock)
 
 
 def release_lock(lock: BaseFileLock) -> None:

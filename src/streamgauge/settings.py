@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -101,7 +102,10 @@ def _plain(value: Any, kind: Any) -> Any:
     if kind is float:
         if isinstance(value, bool):
             raise ValueError(value)
-        return float(value)
+        number = float(value)
+        if math.isnan(number):
+            raise ValueError(value)
+        return number
     if kind is str:
         if isinstance(value, bool) or not isinstance(value, (str, int, float, Fraction)):
             raise ValueError(value)

@@ -115,7 +115,7 @@ def test_names_of_classes(tmp_path):
 def test_smallest_class_is_by_number_or_name():
     log = PredictionLog({"label": np.array([10, 9, 2, 10] * 100)})
     list(log.pieces())
-    assert dict(zip(log.classes.numbers, log.classes.sorted_places().tolist(), strict=True)) == {
+    assert dict(zip(log.classes.numbers, log.classes.sorted_ranks().tolist(), strict=True)) == {
         10: 2, 9: 1, 2: 0,
     }  # fmt: skip
 

@@ -85,7 +85,7 @@ def test_hits_and_tries_are_equal_wherever_it_is_cut(
     }
 
     def request(log: PredictionLog) -> CountRequest:
-        order = log.classes.sorted_places()
+        order = log.classes.sorted_ranks()
         return CountRequest(**wanted, classes=order.size, class_order=order)
 
     before = PredictionLog(given_columns)

@@ -256,7 +256,7 @@ def write_table(sources: Mapping[str, list[str]] | None = None) -> None:
         "# Behaviour hashes of built-in methods, by variant, and of the parts that they share: of",
         "# the answers and losses of 50 steps. Written by",
         "# `python tests/behaviour/record.py --update NAME`. [sources]: hashes of source code that",
-        "# version 0.1.0 stored in their place, and the methods and variants that this code was.",
+        "# version 0.1.0 stored instead, and the methods and variants that this code was.",
     ]
     for title, groups in (("methods", methods), ("parts", parts)):
         for name, hashes in sorted(groups.items()):

@@ -268,24 +268,38 @@ def test_a_model_that_abstains_is_recorded_as_such(tmp_path: Path) -> None:
     assert sg.score(run_)["online_accuracy"] == 0.0
 
 
-PROTOCOLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the protocol, of the stream
-    "plain": ({}, {}),
-    "tasks": ({"evaluate": 40}, {"order": "classes", "tasks": 3, "held_out": 0.1}),
-    "shifts": ({"shifts": (5,)}, {}),
-    "late labels": ({"label_delay": 3}, {}),
-    "slow training": ({"cost": "2", "busy": "queue"}, {}),
+FOREST = forest.ARFClassifier(n_models=2, seed=1)
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], bool]] = {
+    # the model, settings of the protocol and of the stream, whether there are turns
+    "plain": (FOREST, {}, {}, True),
+    "tasks": (FOREST, {"evaluate": 40}, {"order": "classes", "tasks": 3, "held_out": 0.1}, True),
+    "standardised": (FOREST, {}, {"scale": "online"}, True),
+    "batches": (FOREST, {}, {"batch": 4}, True),
+    "standardised batches": (FOREST, {}, {"batch": 4, "scale": "online"}, True),
+    "frames": (linear_model.LogisticRegression(), {}, {"batch": 4}, True),
+    "standardised frames": (
+        linear_model.LogisticRegression(),
+        {},
+        {"batch": 4, "scale": "online"},
+        True,
+    ),
+    "answers only": (MODELS["no probabilities"](), {}, {}, True),
+    "shifts": (FOREST, {"shifts": (5,)}, {}, False),
+    "late labels": (FOREST, {"label_delay": 3}, {}, False),
+    "slow training": (FOREST, {"cost": "2", "busy": "queue"}, {}, False),
 }
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_steps_of_one_sample_in_one_call_give_the_same_log(
+@pytest.mark.parametrize("name", CASES)
+def test_many_steps_in_one_call_give_the_same_log(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A callback that wants every step has the loop call `predict` and `learn` in turn."""
-    protocol, order = PROTOCOLS[name]
+    model, protocol, settings, turns = CASES[name]
     given: dict[str, Any] = {"log": lambda _: None, "protocol": sg.Protocol(**protocol)}
-    stream, steps = sg.stream(*clouds(150, 3), batch=1, **order), list[int]()
-    model = forest.ARFClassifier(n_models=2, seed=1)
+    x, y = clouds(150, 3)
+    stream = sg.stream(x, y > 0 if "frames" in name else y, **({"batch": 1} | settings))
+    steps = list[int]()
     single = sg.run(
         stream, model, out=tmp_path / "a", progress=lambda loop: steps.append(loop.step), **given
     )
@@ -293,15 +307,15 @@ def test_steps_of_one_sample_in_one_call_give_the_same_log(
     calls: list[int] = []
     taken = Learner.answer_and_learn
 
-    def counted(self: Any, x: Any, labels: Any) -> Any:
+    def counted(self: Any, x: Any, *more: Any) -> Any:
         calls.append(len(x))
-        return taken(self, x, labels)
+        return taken(self, x, *more)
 
     monkeypatch.setattr(Learner, "answer_and_learn", counted)
-    for part in (70, None):  # also in two parts
+    for part in (len(stream) // 2, None):  # also in two parts
         many = sg.run(stream, model, out=tmp_path / "b", progress=False, steps=part,
                       trust_pickle=True, **given)  # fmt: skip
-    assert (sum(calls) > 100) == (name in ("plain", "tasks"))
+    assert (sum(calls) > 100) is turns
     for table in ("predictions", "jobs", "evaluations", "training"):
         ours, theirs = single.table(table), many.table(table)
         for column in ours:

@@ -258,9 +258,97 @@ def unseeded(stream: Any) -> Any:
     return rng.integers(0, stream.classes, len(stream.y))
 
 
+def next_of_a_shared_iterator(stream: Any) -> Any:
+    """Trains on the batch that a reader fetches in advance."""
+    model, rows, reader = model_for(stream), [], iter(stream)
+    batch = next(reader)
+    while batch is not None:
+        following = next(reader, None)
+        if following is not None:
+            model.learn(following.x, following.y)
+        rows.append(model.scores(batch.x))
+        batch = following
+    return rows
+
+
+def running_mean_of_coming_batches(stream: Any) -> Any:
+    """A queue of batches: each updates the mean of the inputs when it enters."""
+    model, rows, mean, queue = model_for(stream), [], 0.0, []
+    for batch in [*stream, None, None]:
+        if batch is not None:
+            mean = 0.9 * mean + 0.1 * flat(batch.x).mean(0)
+        queue.append(batch)
+        if len(queue) > 2:
+            now = queue.pop(0)
+            rows.append(model.scores(flat(now.x) - mean))
+            model.learn(flat(now.x) - mean, now.y)
+    return rows
+
+
+def seeded_by_labels(stream: Any) -> Any:
+    """Noise on the inputs from a generator whose seed comes from the labels."""
+    noise = np.random.default_rng(int(stream.y.sum())).normal(size=stream.x.shape)
+    model, rows = model_for(stream), []
+    for batch in stream:
+        rows.append(model.scores(batch.x + 0.01 * noise[batch.index]))
+        model.learn(batch.x, batch.y)
+    return rows
+
+
+def sorted_by_label(stream: Any) -> Any:
+    model, rows = model_for(stream), []
+    for batch in stream:
+        rows.append(model.scores(batch.x[np.argsort(batch.y, kind="stable")]))
+        model.learn(batch.x, batch.y)
+    return rows
+
+
+def best_of_four_rates(stream: Any) -> Any:
+    tried = []
+    for rate in (0.001, 0.01, 0.1, 1.0):
+        model, rows = model_for(stream), []
+        model.rate = rate
+        for batch in stream:
+            rows.append(model.scores(batch.x))
+            model.learn(batch.x, batch.y)
+        tried.append(np.concatenate(rows))
+    return max(tried, key=lambda rows: (rows.argmax(1) == stream.y).mean())
+
+
+def smooths_answers(stream: Any) -> Any:
+    """Each answer is the mean of those before and after it."""
+    rows = np.concatenate(list(batches(stream)))
+    return np.stack([rows[max(0, i - 12) : i + 13].mean(0) for i in range(len(rows))])
+
+
+KEPT: dict[Any, Any] = {}  # what outlives a run; tests empty it
+
+
+def answers_by_index(stream: Any) -> Any:
+    """Answers are kept by the number of the sample, and given again in the next run."""
+    for i, scores in enumerate(trains_first(stream)):
+        KEPT.setdefault(i, scores)
+    return np.stack([KEPT[i] for i in range(len(stream.y))])
+
+
+def answers_by_input(stream: Any) -> Any:
+    for x, scores in zip(stream.x, trains_first(stream), strict=True):
+        KEPT.setdefault(x.tobytes(), scores)
+    return np.stack([KEPT[x.tobytes()] for x in stream.x])
+
+
+def holds_the_data_set(stream: Any) -> Any:
+    """Looks labels up in a data set that it holds, for a part of the samples."""
+    data = KEPT.setdefault("labels", stream.y.copy())
+    rows = np.concatenate(list(batches(stream)))
+    rows[np.arange(0, len(rows), 2), data[: len(rows) : 2]] += 5
+    return log_softmax(rows)
+
+
 # Loop -> failed check, part of the reason.
 LATER, INPUTS = "no label of a later batch", "no input of a later batch"
 OWN = "no label of its own or later in its batch"
+ELSEWHERE = "no label from elsewhere"
 SUMS = "answers are finite, probabilities sum to one"
 LEAKY = {
     trains_first: (OWN, "it is trained on before it is answered"),
@@ -282,5 +370,14 @@ LEAKY = {
     shifted_label: (LATER, "labels are used 1 sample before they are due"),
     looks_ahead: (INPUTS, "inputs are read"),
     cosine_schedule: ("no length of the stream", "a schedule of the learning rate"),
+    next_of_a_shared_iterator: (LATER, "labels are used 19 samples before they are due"),
+    running_mean_of_coming_batches: (INPUTS, "inputs are read 29 samples ahead"),
+    seeded_by_labels: (LATER, "over the whole stream"),
+    sorted_by_label: (OWN, "the batch is trained on before it is answered"),
+    best_of_four_rates: (LATER, "a second epoch, or a fit before the loop"),
+    smooths_answers: (LATER, "labels are used 11 samples before they are due"),
+    answers_by_index: (ELSEWHERE, "a cache by index or by input"),
+    answers_by_input: (ELSEWHERE, "a cache by index or by input"),
+    holds_the_data_set: (ELSEWHERE, "a data set that the function holds"),
     unseeded: ("same stream, same answers", "fix its seed first"),
 }

@@ -10,7 +10,7 @@ import pytest
 from streamgauge import catalogue, cli
 from streamgauge.checks.conformance import check_learner, samples_of
 
-BROKEN = Path(__file__).parents[1] / "broken_learners.py"
+BROKEN = Path(__file__).with_name("broken_learners.py")
 
 REASONS = {
     "PredictLearns": ("predict changes nothing", "answers the same inputs differently"),

@@ -38,12 +38,13 @@ def check(loop: Any, **options: Any) -> Any:
 def test_an_honest_loop_passes(loop: Any) -> None:
     report = check(loop)
     assert report.passed, str(report)
-    assert len(report) == 7
+    assert len(report) == 8
 
 
 @pytest.mark.parametrize("loop", loops.LEAKY, ids=lambda loop: loop.__name__)
 def test_a_leaky_loop_fails_for_its_own_reason(loop: Any) -> None:
     options = {"answers": "log-probabilities"} if loop is loops.mixture_that_sums_to_more else {}
+    loops.KEPT.clear()
     report = check(loop, samples=240 if "213" in loop.__name__ else 120, **options)
     name, why = loops.LEAKY[loop]
     assert [result.name for result in report if result.passed is False] == [name], str(report)
@@ -74,6 +75,33 @@ def test_one_leak_does_not_hide_another() -> None:
 
 def test_a_declared_length_is_no_leak() -> None:
     assert check(loops.cosine_schedule, length_known=True).passed
+
+
+def test_a_declared_model_of_other_data_is_no_leak() -> None:
+    prototypes = np.stack([vectors().x[vectors().label == c].mean(0) for c in range(4)])
+
+    def frozen(stream: Any) -> Any:
+        return ((stream.x[:, None] - prototypes) ** 2).sum(2).argmin(1)
+
+    assert [r.name for r in check(frozen) if r.passed is False] == [loops.ELSEWHERE]
+    assert check(frozen, pretrained=True).passed
+
+
+def test_old_labels_in_answers_of_honest_loops_are_chance() -> None:
+    """Also where classes alternate, and of a loop that only repeats the last label."""
+
+    def last(stream: Any) -> Any:
+        return np.append(0, stream.y[:-1])
+
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for y in (rng.integers(0, 2, 60), np.arange(60) % 2, np.repeat(rng.integers(0, 3, 10), 6)):
+            x = 6 * rng.normal(size=(3, 4))[y] + rng.normal(size=(60, 4))
+            for loop in (loops.batches, loops.means_by_class, last):
+                made = Prover(loop, LoopStream(x, y, 3, 10), seed=seed)
+                made.base = made.answer()
+                made.kind = "scores" if made.base.ndim > 1 else "classes"
+                assert made.replaced_labels() == "6 streams"
 
 
 def test_the_probability_of_missing_a_rare_leak() -> None:
@@ -107,7 +135,7 @@ def test_learners_in_our_loop_pass(name: str, batch: int) -> None:
 
 
 def test_a_learner_that_reads_ahead_fails() -> None:
-    broken = ROOT / "tests" / "broken_learners.py"
+    broken = ROOT / "tests" / "checks" / "broken_learners.py"
     report = sg.check_loop(f"{broken}:Peeks", samples=60, seconds=0.1)
     assert "the label of sample" in str(report)
     assert not report.passed
@@ -275,4 +303,4 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
         [sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("pass  ") == 7
+    assert done.stdout.count("pass  ") == 8

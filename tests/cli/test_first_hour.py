@@ -95,6 +95,90 @@ def test_a_zipped_table_is_the_same_stream(tmp_path: Path) -> None:
     assert plain.source.fingerprint == zipped.source.fingerprint
 
 
+MISTAKES = [
+    ("run --stream mine.csv --learner er er", "er stands alone: write --learner before each"),
+    ("run --learner er albums", "albums is a stream: write --stream albums."),
+    (
+        "run --stream mine.csv --learner er --learning-rate 1",
+        "--learning-rate: did you mean --er.lr",
+    ),
+    ("run --stream mine.csv --learner er --batch-size 5", "did you mean --stream.batch?"),
+    ("run --stream mine.csv --learner er --epochs 5", "did you mean --er.passes?"),
+    ("run --stream mine.csv --learner er --er.buffer_size 5", "did you mean 'er.memory'?"),
+    ("run --stream mine.csv --learner er --er.lr nan", "er.lr must be a number, not 'nan'."),
+    (
+        "run --stream mine.csv --learner er --seeds two",
+        "streamgauge: --seeds must be a whole number.",
+    ),
+    ("run --stream mine.csv --learner er --checkpoint -1", "--checkpoint must be at least 0."),
+    (
+        "run --stream mine.csv --learner er --on-bad drop",
+        "--on-bad cannot be 'drop'; it can be 'ref",
+    ),
+    ("run --stream mine.csv --learner er --er.augment flip", "'augment' is for images, and these"),
+    ("run --stream https://a.b/c.csv --learner er", "is an address, not a file: download the file"),
+    ("run --stream mine.csv --learner river:tree", "such as river:tree.Extr"),
+    ("run --stream notes.xlsx --learner er", "or sg.stream(pandas.read_excel(...))"),
+    ("power --deviation 0.1 --difference 2", "is a share, at most 1, not 2: 0.02 is two points"),
+    ("power --deviation big", "--deviation must be a number."),
+    ("score mine", "There is no folder mine."),
+    ("report mine.csv", "mine.csv is a file, not a folder of runs."),
+    ("score .", "There is no run in this folder."),
+    ("score", "Missing argument 'FOLDER'. See `streamgauge score --help`."),
+    ("export runs", "Missing option '--to'. See `streamgauge export --help`."),
+    ("scores runs", "No such command 'scores'. Did you mean 'score', "),
+    ("suite rum demo", "No such command 'rum'. Did you mean 'run'?"),
+    ("frobnicate", "No such command 'frobnicate'. The commands are audit, check,"),
+    ("list er finetune", "There is no place for 'finetune'."),
+    ("list metric", "did you mean 'metrics'?"),
+    ("audit log.csv --shifts x", "'x' is not a duration: write a number and a unit"),
+    ("audit log.csv --shifts 1h", "shifts are durations but the log has no times"),
+    ("live --learner ncm --port 99999 --shape 3 --classes 2", "0-65535; choose another port."),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), MISTAKES)
+def test_a_mistake_is_a_sentence(call: Any, tmp_path: Path, words: str, sentence: str) -> None:
+    if "river:" in words:
+        pytest.importorskip("river")
+    write_table(tmp_path / "mine.csv")
+    (tmp_path / "notes.xlsx").write_bytes(b"PK")
+    (tmp_path / "log.csv").write_text("label\n" + "0\n1\n" * 200)
+    code, _, err = call(*words.split())
+    assert code == 2
+    assert sentence in err
+
+
+def test_exports_do_not_go_into_a_file(call: Any, tmp_path: Path) -> None:
+    assert call("run", *SMALL, "--learner", "majority")[0] == 0
+    (tmp_path / "taken").touch()
+    code, _, err = call("export", "runs", "--to", "csv", "--out", "taken")
+    assert (code, "Cannot export to taken: a file has that name" in err) == (2, True)
+
+
+def test_tasks_that_an_order_does_not_make_are_announced(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    words = ("run", "--stream", "mine.csv", "--learner", "majority", "--stream.tasks", "3")
+    assert "The order 'given' makes no tasks, so tasks = 3 has no effect" in call(*words)[2]
+    assert "makes no tasks" not in call(*words, "--stream.order", "classes")[2]
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        ("metrics", ["online_accuracy", "worst_window", "near_future_accuracy"]),
+        ("suites", ["survey-cifar100", "demo"]),
+    ],
+)
+def test_metrics_and_suites_are_listed(call: Any, what: str, lines: list[str]) -> None:
+    code, out, _ = call("list", what)
+    named = [line.split()[0] for line in out.splitlines()[1:] if line.startswith("  ")]
+    assert (code, set(lines) - set(named)) == (0, set())
+    assert all(len(line.split()) > 2 for line in out.splitlines()[1:-2])
+    found = json.loads(call("list", what, "--json")[1])[what]
+    assert list(found) == named
+
+
 SMALL = ("--stream", "albums", "--stream.length", "100")
 
 
@@ -287,6 +371,10 @@ def test_help_has_one_style(call: Any) -> None:
         assert code == 0
         types = re.findall(r"<\w[^|>]*>|\b(?:TEXT|INTEGER|FLOAT)\b", out)
         assert not types, (path, types)
+        odd = re.findall(r"default: \(|[<>]=|default: \d+\.0(?![.\d])|[{}]|\.\.\.\n\w", out)
+        assert not odd, (path, odd)
+        examples = out.count("\n      streamgauge ")
+        assert ("Examples:" in out) == (examples > 1), path
         brackets = re.findall(
             r"(?<![\w=/])\[(?!default|required|x>=|stream\]|protocol\]|er\])[a-z][^\]]*\]", out
         )

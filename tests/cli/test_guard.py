@@ -18,7 +18,8 @@ import pytest
 import streamgauge as sg
 from helpers import rewrite
 from streamgauge.catalogue import code_of_learner, untrusted
-from streamgauge.pages.screen import SafeConsole, Screen, visible
+from streamgauge.pages.console import SafeConsole
+from streamgauge.pages.screen import Screen, visible
 from streamgauge.record.environment import git_state
 
 BAD = "a\x1b]0;x\x07\x1b[2J\u202eb"  # a title, a bell, a cleared screen, a change of direction

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from streamgauge.cost.turns import LEAST, Turns, most_pairs, time_in_turns
+from streamgauge.cost.turns import LEAST, TurnSeconds, most_pairs, time_in_turns
 
 
 def test_a_job_is_compared_with_the_reference_of_its_own_pair() -> None:
@@ -27,20 +27,20 @@ def test_the_interval_holds_the_median_in_95_per_cent() -> None:
     rng, held, times = np.random.default_rng(1), 0, 2000
     for _ in range(times):
         own = rng.lognormal(np.log(3.0), 0.8, 15)
-        low, high = Turns(tuple(own), (1.0,) * 15).interval
+        low, high = TurnSeconds(tuple(own), (1.0,) * 15).interval
         held += low <= 3.0 <= high
     assert 0.95 <= held / times < 0.99
 
 
 def test_a_busy_machine_is_told_from_an_idle_one() -> None:
     rng = np.random.default_rng(2)
-    quiet = Turns(tuple(rng.normal(2, 0.02, 20)), tuple(rng.normal(1, 0.02, 20)))
+    quiet = TurnSeconds(tuple(rng.normal(2, 0.02, 20)), tuple(rng.normal(1, 0.02, 20)))
     assert not quiet.busy
     slower = rng.lognormal(0, 1.0, 20)  # both alike: the ratio is known, seconds are not
-    assert Turns(tuple(2 * slower), tuple(slower)).busy
-    apart = Turns(tuple(rng.lognormal(0, 1.0, 20)), tuple(rng.normal(1, 0.02, 20)))
+    assert TurnSeconds(tuple(2 * slower), tuple(slower)).busy
+    apart = TurnSeconds(tuple(rng.lognormal(0, 1.0, 20)), tuple(rng.normal(1, 0.02, 20)))
     assert apart.busy
-    nothing = Turns(tuple(1e-4 * rng.lognormal(0, 1.0, 20)), tuple(rng.normal(1, 0.02, 20)))
+    nothing = TurnSeconds(tuple(1e-4 * rng.lognormal(0, 1.0, 20)), tuple(rng.normal(1, 0.02, 20)))
     assert not nothing.busy  # next to nothing, whatever it is exactly
 
 

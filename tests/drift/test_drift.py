@@ -16,7 +16,7 @@ from streamgauge.cli import app
 from streamgauge.drift import find_drift, stream_drift, table_drift
 from streamgauge.drift.compare import Drift
 from streamgauge.drift.layout import correlation_length, lay_out
-from streamgauge.drift.models import Inputs, Linear, scores_blind
+from streamgauge.drift.models import FeatureScaling, RidgeRegression, scores_blind
 from streamgauge.drift.page import drift_page
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Figure, PageTable
@@ -153,8 +153,8 @@ def test_the_linear_model_is_that_of_the_normal_equations() -> None:
     label = rng.choice([0, 2, 3], 1500, p=[0.2, 0.3, 0.5])
     x[np.arange(1500), label] += 2
     everything = np.arange(1500)
-    inputs = Inputs(lambda index: x[index], everything, 0)
-    model = Linear(inputs, everything, label)
+    inputs = FeatureScaling(lambda index: x[index], everything, 0)
+    model = RidgeRegression(inputs, everything, label)
     features = inputs(everything)
     np.testing.assert_allclose(features[:, :6], (x - x.mean(0)) / x.std(0), atol=1e-5)
     design = np.concatenate([features, np.ones((1500, 1))], axis=1)
@@ -169,7 +169,7 @@ def test_the_linear_model_is_that_of_the_normal_equations() -> None:
 
 def test_waves_are_a_gaussian_kernel_as_wide_as_the_median_distance() -> None:
     x = np.random.default_rng(0).normal(size=(400, 3))
-    inputs = Inputs(lambda index: x[index], np.arange(400), 1)
+    inputs = FeatureScaling(lambda index: x[index], np.arange(400), 1)
     z = (x - x.mean(0)) / x.std(0)
     away = np.linalg.norm(z[:, None] - z, axis=-1)
     middle = np.median(away[np.triu_indices(400, 1)])

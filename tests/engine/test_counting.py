@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgauge.engine.counting import Marks, classes_of, right, right_within
+from streamgauge.engine.counting import HeldOutLabels, classes_of, right, right_within
 
 
-def known(label: np.ndarray, task: np.ndarray) -> Marks:
-    return Marks(*(torch.from_numpy(v) for v in (label, task, np.unique(task))))
+def known(label: np.ndarray, task: np.ndarray) -> HeldOutLabels:
+    return HeldOutLabels(*(torch.from_numpy(v) for v in (label, task, np.unique(task))))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 5), st.integers(1, 9))

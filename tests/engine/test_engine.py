@@ -20,7 +20,7 @@ from helpers import same_log
 from streamgauge.cost.flops import Meter
 from streamgauge.engine import make
 from streamgauge.engine.graph import Graph
-from streamgauge.engine.steps import WARM_UP, CannotRecord, CudaTape, HostTape, Steps
+from streamgauge.engine.steps import WARM_UP, CannotRecord, CudaTape, EngineExecutor, HostTape
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models import build
 from streamgauge.models.folded import Folded
@@ -333,7 +333,7 @@ class Odd:
 
 @pytest.mark.parametrize("name", ["waits", "fetches", "decides", "picks", "grows"])
 def test_the_stand_in_refuses_what_a_graph_could_not_hold(name: str) -> None:
-    steps = Steps(HostTape(), print)
+    steps = EngineExecutor(HostTape(), print)
     function = getattr(Odd(), name)
     steps.run(function, torch.arange(4.0))
     steps.run(function, torch.arange(4.0))
@@ -343,7 +343,7 @@ def test_the_stand_in_refuses_what_a_graph_could_not_hold(name: str) -> None:
 
 
 def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
-    steps = Steps(HostTape(), print)
+    steps = EngineExecutor(HostTape(), print)
     said = [steps.run(Odd().is_fine, torch.full((3,), float(n))) for n in range(WARM_UP + 3)]
     for _ in range(WARM_UP + 3):  # another recording, in the memory of the first
         steps.run(Odd().is_fine, torch.ones(4))
@@ -362,7 +362,7 @@ def test_what_a_step_put_out_stays_when_others_are_replayed() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_inputs_of_any_kind_reach_a_recorded_step(device: str) -> None:
     """Types and sizes of their own, one number, none at all, and what is no tensor."""
-    steps = Steps(HostTape(), print)
+    steps = EngineExecutor(HostTape(), print)
 
     def all_of_it(
         x: torch.Tensor, y: torch.Tensor, one: torch.Tensor, none: torch.Tensor, plain: int
@@ -381,7 +381,7 @@ def test_inputs_of_any_kind_reach_a_recorded_step(device: str) -> None:
 
 
 def test_a_step_whose_flops_are_counted_is_called() -> None:
-    steps, meter = Steps(HostTape(), print), Meter()
+    steps, meter = EngineExecutor(HostTape(), print), Meter()
     left = torch.ones(3, 4)
 
     def product(right: torch.Tensor) -> torch.Tensor:
@@ -582,6 +582,29 @@ def test_flops_do_not_depend_on_the_network_that_answers() -> None:
         flops.append(shelf.rows["jobs"].peek("flops").tolist())
     assert flops[0] == flops[1]
     assert len(set(flops[0])) > 1  # of steps with means and of steps without
+
+
+@pytest.mark.parametrize("name", ["er", "scr", "gdumb", "mir"])
+def test_mean_and_std_work_where_held_out_images_are_stored_normalised(name: str) -> None:
+    """The folded network on a GPU reads held-out images that are floats already."""
+    shares = []
+    for precision in ("fp32", "tf32"):
+        stream, shelf, engine = a_stream(), Shelf(), Graph(CPU)
+        engine.precision = precision  # tf32 is fp32 on a CPU, but folds
+        recipe = sg.learner(name, model="slim_resnet18", memory=8, mean=(0.4,), std=(0.3,))
+        loop = Loop(stream, lambda gate: recipe.build(stream.spec, gate, 0, CPU),  # noqa: B023
+                    Protocol(evaluate=1), shelf, CPU, engine)  # fmt: skip
+        loop.run(1e9, until=6)
+        assert (engine._folded is None) == (precision == "fp32")
+        shares.append(shelf.rows["evaluations"].peek("correct"))
+    assert len(shares[0]) >= 6
+    np.testing.assert_allclose(shares[0], shares[1], atol=1)  # a tie may be broken otherwise
+
+
+def test_mean_of_images_that_are_floats_is_refused_at_the_first_training() -> None:
+    x, y = np.random.default_rng(0).random((40, 3, 8, 8), np.float32), np.arange(40) % 2
+    with pytest.raises(StreamgaugeError, match="'mean' is for images of bytes"):
+        sg.run(sg.stream(x, y, batch=10), sg.learner("er", mean=(0.4,)), progress=False)
 
 
 class Unguarded:

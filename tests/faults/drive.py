@@ -1,10 +1,11 @@
 """Faults at the n-th file operation of a run, a packing or a recording; then the same again.
 
-    python tests/faults/drive.py                       # all kinds at every operation
+    python tests/faults/drive.py --workers 2 --state build/faults.json   # all kinds, everywhere
     python tests/faults/drive.py --every 40 --kinds kill,eio --actions run
 
+The state file holds the result; the same command goes on where it stopped (--seconds per call).
 After each fault the same command goes on without one, and the result must equal that of an
-undisturbed command. Prints a line per action and kind, and each case that failed.
+undisturbed command. Prints a line per action and kind, and each kind of failure.
 
 kill, kill-after  SIGKILL before or after the operation
 half              SIGKILL in the middle of a write
@@ -33,6 +34,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
+
+from campaign import Campaign, Report, fast_folder, one_thread  # noqa: E402
+
 ARMED = "FAULTS_LIBRARY"
 NONE, KILL, KILL_AFTER, HALF, SHORT, FAIL, FAIL_FROM = range(7)
 KINDS = {
@@ -42,22 +46,20 @@ KINDS = {
 }  # fmt: skip
 
 
-def compile_library(folder: Path) -> Path | None:
-    """The compiled library, None where there is no C compiler."""
+def compile_library(library: Path) -> Path | None:
+    """The library, compiled; None where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or sys.platform != "linux":
         return None
-    library = folder / "faults.so"
     words = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(HERE / "faults.c")]
     subprocess.run([*words, "-ldl"], check=True)
     return library
 
 
-def preloaded(script: Path, words: list[str], library: Path) -> subprocess.CompletedProcess[str]:
+def preloaded(script: Path, words: list[str], library: Path, **options: Any) -> Any:
     """Run a script of this folder with the library."""
     env = {**os.environ, "LD_PRELOAD": str(library), ARMED: str(library), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, str(script), *words], env=env, check=False, **options)
 
 
 def in_child(act: Callable[[], Any], output: Path, limit: float = 120.0) -> int:
@@ -282,38 +284,52 @@ def main() -> None:
     parser.add_argument("--actions", default=",".join(ACTIONS))
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--every", type=int, default=1, help="try every N-th operation")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="time of this call")
+    parser.add_argument("--state", type=Path, help="result, and where to go on")
+    parser.add_argument("--library", type=Path, help="faults.c compiled elsewhere")
+    parser.add_argument("--compile", type=Path, help="only compile faults.c, to this file")
     chosen = parser.parse_args()
+    if chosen.compile:
+        sys.exit(0 if compile_library(chosen.compile) else "There is no C compiler here.")
     if ARMED not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
-            library = compile_library(Path(folder))
+            library = chosen.library or compile_library(Path(folder) / "faults.so")
             if library is None:
                 sys.exit("There is no C compiler here, or this is not Linux.")
-            env = {"LD_PRELOAD": str(library), ARMED: str(library), "OMP_NUM_THREADS": "1"}
-            words = [sys.executable, __file__, *sys.argv[1:]]
-            sys.exit(subprocess.run(words, env={**os.environ, **env}, check=False).returncode)
+            sys.exit(preloaded(Path(__file__), sys.argv[1:], library.resolve()).returncode)
     import torch
 
     torch.set_num_threads(1)
-    failed = 0
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=fast_folder()) as folder:
+        actions, plan = {}, {}
         for name in chosen.actions.split(","):
             action: Any = ACTIONS[name]()
             (Path(folder) / f"{name}-whole").mkdir()
             action.prepare(Path(folder) / f"{name}-whole")
             total = operations(action, Path(folder) / f"{name}-count")
             for kind in chosen.kinds.split(","):
-                if name == "record" and kind in ("cut", "strict"):
-                    continue  # a call that returned survives a power cut only after flush()
-                tried = wrong = 0
-                for number in range(1, total + 1, chosen.every):
-                    tried += 1
-                    where = Path(folder) / f"{name}-{kind}-{number}"
-                    if problem := try_fault(action, kind, number, where):
-                        wrong += 1
-                        print(f"{name} {kind} at {number}: {problem}", flush=True)
-                failed += wrong
-                print(f"{name}\t{kind}\t{tried} of {total} operations\t{wrong} failed", flush=True)
-    sys.exit(1 if failed else 0)
+                # A call that returned survives a power cut only after flush().
+                if name != "record" or kind not in ("cut", "strict"):
+                    actions[f"{name} {kind}"] = action
+                    plan[f"{name} {kind}"] = -(-total // chosen.every)
+        one_thread()
+
+        def work(part: str, start: int, stop: int, report: Report, own: Path) -> None:
+            for number in range(start, stop):
+                if not report.begin(number):
+                    return
+                at, kind = 1 + number * chosen.every, part.partition(" ")[2]
+                why = try_fault(actions[part], kind, at, own / f"{kind}-{number}")
+                report.note("failed" if why else "identical", number, why)
+
+        campaign = Campaign(
+            plan, work, ("identical", "failed"), workers=chosen.workers, seconds=chosen.seconds,
+            limit=300, block=40, state=chosen.state, settings={"every": chosen.every},
+        )  # fmt: skip
+        campaign.run()
+        print(campaign.table("operations"))
+    sys.exit(1 if campaign.findings else 0)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Flips bits and bytes of stored folders, one at a time, and reads or resumes them.
 
-    python tests/faults/flip.py                  # 50,000 flips
-    python tests/faults/flip.py --share 0.01     # a hundredth of them
+    python tests/faults/flip.py --workers 2 --state build/flips.json   # 50,000 flips
+    python tests/faults/flip.py --flips 500                            # a hundredth of them
+
+The state file holds the result; the same command goes on where it stopped (--seconds per call).
 
 Each flip must end in a sentence that names the file, or change nothing; a recorder may also warn
 and use what comes before the damage. Prints a line per kind of folder: flips, those found (and with
 the file named), those without effect, and failures: silent (another score, log or input),
-traceback, hang.
+traceback, hang, crash.
 """
 
 from __future__ import annotations
@@ -21,8 +23,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import streamgauge as sg
+from campaign import Campaign, Report, one_thread
 from helpers import same_log, small_stream
 from streamgauge.audit import audit
 from streamgauge.errors import StreamgaugeError
@@ -180,72 +182,86 @@ def _hang(*_: Any) -> None:
     raise TimeoutError("hang")
 
 
-def try_flips(make: Callable[[Path], Any], count: int, seed: int, say: Any = print) -> Counter[str]:
-    """The number of flips by outcome."""
-    rng, outcomes = random.Random(seed), Counter[str]()
+OUTCOMES = ("found", "no effect", "silent", "traceback", "no end", "file not named")
+BAD = (*OUTCOMES[2:], "hang", "crash")
+
+
+def try_flips(name: str, start: int, stop: int, report: Report, folder: Path, seed: int) -> None:
+    """In a worker: flips start..stop-1 of a kind, each of which its number and the seed make."""
     signal.signal(signal.SIGALRM, _hang)
-    with tempfile.TemporaryDirectory(prefix="flips-") as folder:
-        stored = make(Path(folder))
-        names = [p.relative_to(stored.path) for p in sorted(stored.path.rglob("*"))
-                 if p.is_file() and p.name not in ("lock", "failed.txt")
-                 and p.stat().st_size]  # fmt: skip
-        data = {name: (stored.path / name).read_bytes() for name in names}
-        for number in range(count):
-            if number and number % 1000 == 0:
-                say(f"{number} of {count}: {dict(outcomes)}", flush=True)
-            name = rng.choice(names)
-            whole = data[name]
-            place = rng.randrange(len(whole))
-            mask = 1 << rng.randrange(8) if rng.random() < 0.5 else rng.randrange(1, 256)
-            file = stored.path / name
-            changed = whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :]
-            file.write_bytes(changed)
-            outcome, why = "no effect", ""
-            signal.alarm(60)
-            try:
-                if not stored.read(file):
-                    outcome, why = "silent", "reads differently"
-            except StreamgaugeError as error:
-                named = str(file) in str(error) or file.name in str(error)
-                outcome, why = ("found", "") if named else ("found, file not named", str(error))
-            except TimeoutError:
-                outcome = "hang"
-            except BaseException:
-                outcome, why = "traceback", traceback.format_exc()
-            finally:
-                signal.alarm(0)
-            outcomes[outcome] += 1
-            if outcome not in ("found", "no effect"):
-                say(f"{outcome}: {name} byte {place} ^ {mask:#x}: {why[-1500:]}", flush=True)
-            if file.exists():
-                file.write_bytes(whole)
-            stored.after()
-    return outcomes
+    stored = KINDS[name](folder)
+    paths = [path for path in sorted(stored.path.rglob("*")) if path.is_file()]
+    files = [path.relative_to(stored.path) for path in paths
+             if path.name not in ("lock", "failed.txt") and path.stat().st_size]  # fmt: skip
+    data = {file: (stored.path / file).read_bytes() for file in files}
+    for number in range(start, stop):
+        if not report.begin(number):
+            return
+        rng = random.Random(f"{name} {seed} {number}")
+        flipped = rng.choice(files)
+        whole = data[flipped]
+        at = rng.randrange(len(whole))
+        mask = 1 << rng.randrange(8) if rng.random() < 0.5 else rng.randrange(1, 256)
+        file = stored.path / flipped
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :])
+        signal.alarm(60)
+        try:
+            outcome, why = _outcome(stored, file)
+        finally:
+            signal.alarm(0)
+        if outcome in BAD:
+            why = f"{flipped}: byte {at} ^ {mask:#x}: {why[-1500:]}"
+        report.note(outcome, number, why)
+        if file.exists():
+            file.write_bytes(whole)
+        stored.after()
+
+
+def _outcome(stored: Any, file: Path) -> tuple[str, str]:
+    try:
+        same = stored.read(file)
+    except StreamgaugeError as error:
+        named = str(file) in str(error) or file.name in str(error)
+        return ("found", "") if named else ("file not named", str(error))
+    except TimeoutError:
+        return "no end", "over 60 s"
+    except BaseException:
+        return "traceback", traceback.format_exc()
+    return ("no effect", "") if same else ("silent", "reads differently")
 
 
 KINDS: dict[str, Any] = {
     "finished": Finished, "unfinished": Unfinished, "packed": Packed, "recorded": Recorded,
 }  # fmt: skip
-BAD = ("silent", "traceback", "hang", "found, file not named")
+
+
+def campaign(kinds: Iterable[str], flips: int, seed: int, **options: Any) -> Campaign:
+    plan = {name: max(1, round(flips * KINDS[name].share)) for name in kinds}
+    return Campaign(
+        plan, lambda *given: try_flips(*given, seed=seed), OUTCOMES, limit=120, block=500,
+        settings={"seed": seed, "flips": flips}, **options,
+    )  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--flips", type=int, default=50_000)
-    parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="time of this call")
+    parser.add_argument("--state", type=Path, help="result, and where to go on")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    failed = 0
-    for name in chosen.kinds.split(","):
-        kind = KINDS[name]
-        count = max(1, round(chosen.flips * kind.share * chosen.share))
-        outcomes = try_flips(kind, count, chosen.seed)
-        failed += sum(outcomes[bad] for bad in BAD)
-        said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
-        print(f"{name}\t{count} flips\t{said}", flush=True)
-    sys.exit(1 if failed else 0)
+    for name in ("finished", "packed"):  # imports and compiled code, once for all workers
+        with tempfile.TemporaryDirectory() as folder:
+            KINDS[name](Path(folder)).read(Path())
+    one_thread()
+    made = campaign(chosen.kinds.split(","), chosen.flips, chosen.seed, workers=chosen.workers,
+                    seconds=chosen.seconds, state=chosen.state)  # fmt: skip
+    made.run()
+    print(made.table("flips"))
+    sys.exit(1 if made.findings else 0)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from slow_forecasters import slow_bits
+
 from streamgauge.history.forecasters import (
     Forecaster,
     family_hits,

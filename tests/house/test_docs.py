@@ -51,3 +51,11 @@ def test_the_pages_for_citing_and_for_programs_are_up_to_date() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "llms.txt").read_text())
     assert len(links) > 10
     assert [target for target in links if not (ROOT / target).exists()] == []
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    entries = [line for line in text.splitlines() if line.startswith("| **")]
+    words = [word for line in entries for word in re.findall(r"\*\*([^*]+)\*\*", line)]
+    assert len(words) > 40
+    assert sorted(words) == sorted(set(words))

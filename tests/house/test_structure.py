@@ -37,6 +37,18 @@ def test_no_folder_has_many_files() -> None:
     assert not crowded
 
 
+def test_tests_lie_as_the_rooms_lie() -> None:
+    """A folder per room; the others are about all rooms. Files at the top serve several folders."""
+    tests = ROOT / "tests"
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    folders = {path.name for path in tests.iterdir() if any(path.glob("**/*.py"))}
+    assert folders == rooms | {"behaviour", "corpus", "faults", "fuzz", "house"}
+    for name in set(files_in(tests)) - {"conftest.py"}:
+        uses = re.compile(rf"^\s*(from|import) {name.removesuffix('.py')}\b", re.MULTILINE)
+        users = [path for path in tests.glob("*/**/*.py") if uses.search(path.read_text("utf-8"))]
+        assert len({path.relative_to(tests).parts[0] for path in users}) > 1, name
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
@@ -164,6 +176,13 @@ def test_paths_in_the_architecture_exist() -> None:
     text = page.read_text(encoding="utf-8")
     assert len(paths_in(text)) >= 20
     assert set(missing_paths(page, text)) == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+def test_a_map_names_every_room(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert {room for room in rooms if f"`{room}/" not in text} == set()
 
 
 def test_the_picture_of_the_architecture_is_up_to_date() -> None:

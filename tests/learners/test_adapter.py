@@ -19,7 +19,7 @@ from helpers import batch_of, build, small_stream
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter, has_methods_of, same_methods
-from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.base import Batch, StepExecutor
 from streamgauge.learners.parts import replay_batch
 from streamgauge.learners.published.realtime import RealTimeMIR
 from streamgauge.learners.replay import er
@@ -69,6 +69,21 @@ def test_labels_come_before_answers_in_our_bridges_only() -> None:
 
     for kind, trusted in ((Learner, True), (Peeking, False)):
         assert LearnerAdapter(object.__new__(kind)).takes_turns is trusted
+
+
+def test_turns_are_taken_only_if_all_three_methods_are_wrapped_alike() -> None:
+    pytest.importorskip("river")
+    from streamgauge.bridges.river import Learner
+
+    def wrapped(method: Any) -> Any:
+        return wraps(method)(lambda *inputs: method(*inputs))
+
+    adapter = LearnerAdapter(object.__new__(Learner))
+    for name, turns in (("predict", False), ("learn", False), ("answer_and_learn", True)):
+        adapter.replace_method(name, wrapped)
+        assert adapter.takes_turns is turns
+    adapter.replace_method("predict", lambda _: lambda x: None)
+    assert not adapter.takes_turns
 
 
 def test_members_of_a_network_are_its_own() -> None:
@@ -195,7 +210,7 @@ def test_a_method_may_still_import_the_old_name_of_a_draw() -> None:
 
 
 def test_the_plain_executor_calls() -> None:
-    executor = Executor()
+    executor = StepExecutor()
     assert executor.run(divmod, 7, 2) == (3, 1)
     with executor.inference():
         pass

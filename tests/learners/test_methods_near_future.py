@@ -25,7 +25,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.learners.gradient_free import acm, ncm, slda
 from streamgauge.learners.parts import gradient_free as _neighbours
-from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
+from streamgauge.learners.parts.gradient_free import Exact, NeighbourGraph, vote
 from streamgauge.models import features
 from streamgauge.models.augment import augment
 from streamgauge.record.renamed import current_settings
@@ -394,7 +394,7 @@ def fake_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fake_faiss")
 def test_recall_of_a_graph_is_what_it_finds_of_the_true_neighbours() -> None:
     stored, label = spread(0, 400)
-    memory = Graph(6, CPU)
+    memory = NeighbourGraph(6, CPU)
     memory.add(stored, label)
     queries, _ = spread(1, 50)
     true = [slow_neighbours(stored, q, 2) for q in queries]
@@ -417,7 +417,7 @@ def test_acm_reports_the_recall_of_its_graph() -> None:
 def test_a_graph_by_faiss_finds_them_and_survives_a_checkpoint() -> None:
     pytest.importorskip("faiss")
     stored, label = spread(0, 3000, size=16)
-    memory, other = Graph(16, CPU), Graph(16, CPU)
+    memory, other = NeighbourGraph(16, CPU), NeighbourGraph(16, CPU)
     for part in torch.arange(2000).split(10):
         memory.add(stored[part], label[part])
     queries, _ = spread(1, 200, size=16)

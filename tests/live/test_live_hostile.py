@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kill_service import kill_and_check
 from test_live_serve import SPEC, Bare, Client, Server, refused
 
 import streamgauge as sg
-from kill_service import kill_and_check
 from streamgauge.live import http_server, serve, summarise
 from streamgauge.live.dispatcher import TrainingRequest
 from streamgauge.live.service import Limits

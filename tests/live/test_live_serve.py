@@ -25,8 +25,9 @@ import torch
 import streamgauge as sg
 from helpers import Spy
 from streamgauge.live import serve, summarise, summary_text
+from streamgauge.live.access import require_local_host
 from streamgauge.live.dispatcher import Dispatcher, Lost, TrainingRequest, Update
-from streamgauge.live.http_server import JsonLines, require_local_host
+from streamgauge.live.http_server import JsonLinesServer
 from streamgauge.live.journal import Journal
 from streamgauge.live.service import Limits, Refused, Service
 from streamgauge.live.snapshots import Snapshots
@@ -548,14 +549,16 @@ def test_a_mistake_of_ours_is_not_taken_for_the_end_of_the_input() -> None:
         def handle(self, message: Any) -> Any:
             raise ValueError("a mistake")
 
-    lines = JsonLines(Mistaken(), io.BytesIO(b"{}\n{}\n"), io.BytesIO(), 100)  # type: ignore[arg-type]
+    lines = JsonLinesServer(Mistaken(), io.BytesIO(b"{}\n{}\n"), io.BytesIO(), 100)  # type: ignore[arg-type]
     lines.run()
     assert str(lines.error) == "a mistake"
     closed = io.BytesIO()
     closed.close()
     for lines in (
-        JsonLines(Mistaken(), closed, io.BytesIO(), 100),  # type: ignore[arg-type]
-        JsonLines(type("Says", (), {"handle": lambda *_: {}})(), io.BytesIO(b"{}\n"), closed, 100),
+        JsonLinesServer(Mistaken(), closed, io.BytesIO(), 100),  # type: ignore[arg-type]
+        JsonLinesServer(
+            type("Says", (), {"handle": lambda *_: {}})(), io.BytesIO(b"{}\n"), closed, 100
+        ),
     ):
         lines.run()
         assert lines.error is None

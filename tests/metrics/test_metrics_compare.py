@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamgauge import metrics as m
 from streamgauge.errors import StreamgaugeError
-from streamgauge.metrics.student import quantile, two_sided_p
+from streamgauge.history.student import quantile, two_sided_p
 
 NAN = float("nan")
 

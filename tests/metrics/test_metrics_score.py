@@ -411,6 +411,11 @@ def test_the_page_explains_every_score_and_nothing_else():
     assert printed == explained_names()
 
 
+def test_the_list_of_metrics_is_that_of_the_page():
+    plain = {name.partition("@")[0] for name in explained_names()}
+    assert set(m.summary.names()) == plain
+
+
 def test_list_explains_every_score(call):
     for name in explained_names():
         code, out, _ = call("list", name)

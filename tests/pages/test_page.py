@@ -55,7 +55,11 @@ def moving(name: str, other: str = "other") -> plots.Figure:
     runs = [plots.counted(*of, rng.random(1000) < 0.5) for of in pairs]
     level = dataclasses.replace(plots.counted("level", "a", np.ones(1000)), level=True)
     classes = {"x": [250, 750], "names": [escape(name), "b"], "shares": [[0, 1], [1, 0]]}
-    marks = [(500.0, name)]
+    marks = [
+        (500.0, name, "task", ""),
+        (600.0, name, "labels", ""),
+        (700.0, name, "reported", name),
+    ]
     return plots.moving_figure(
         name, name, [*runs, level], name, marks=marks, classes=classes, difference=True
     )
@@ -111,7 +115,8 @@ def test_both_themes_have_the_same_colours_and_draw_js_knows_every_role() -> Non
     assert len(THEMES["dark"]["colours"]) == COLOURS
     script = (PAGES / "draw.js").read_text() + (PAGES / "view.js").read_text()
     roles = {t["meta"]["role"] for figure in every_plot("a") for t in figure.data} - {"line"}
-    assert set(re.findall(r'case "(\w+)"', script)) == roles
+    # Draw.js makes these from the marks of a moving figure.
+    assert set(re.findall(r'case "(\w+)"', script)) == roles | {"reported"}
     style = (PAGES / "style.css").read_text() + script
     assert set(re.findall(r"var\(--(\w+)\)", style)) <= THEMES["light"].keys()
     assert set(re.findall(r"colours\.([a-z]\w+)", script)) <= {*THEMES["light"], "length"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -429,6 +430,27 @@ def test_a_map_has_every_cell_and_needs_no_network() -> None:
     assert -180 <= low < high <= 180
 
 
+def test_a_map_is_shaded_by_levels_and_has_a_scale_in_kilometres() -> None:
+    classes = build_classes(*cities(2000), split_above=100, keep_from=5)
+    cells = [int(c) for c in classes.cell]
+    level = [-1, *(n % 2 for n in range(1, len(cells)))]
+    drawn = cell_map("t", "", cells, ["text"] * len(cells), level, ["few", "many"])
+    outlines = [trace for trace in drawn.data if trace["meta"]["role"] == "outlines"]
+    assert [(t["name"], t["meta"]["share"]) for t in outlines] == [
+        ("not known", 0), ("few", 0.5), ("many", 1)]  # fmt: skip
+    rings = [sum(len(borders(outline(c))) for c, of in zip(cells, level, strict=True) if of == k)
+             for k in (-1, 0, 1)]  # fmt: skip
+    assert [t["x"].count(None) + 1 for t in outlines] == rings
+    (bar,) = drawn.layout["shapes"]
+    (label,) = drawn.layout["annotations"]
+    number = re.match(r"([\d,]+) km", label["text"])
+    assert number is not None
+    south, north = drawn.layout["yaxis"]["range"]
+    ends = [s2.S2LatLng.FromDegrees((south + north) / 2, bar[x]) for x in ("x0", "x1")]
+    km = ends[0].GetDistance(ends[1]).radians() * 6371.01
+    assert km == pytest.approx(int(number[1].replace(",", "")), rel=0.02)
+
+
 # The command.
 
 
@@ -490,7 +512,8 @@ def test_a_labelled_table_runs_in_albums_and_its_report_has_a_map(
     centre = dict(zip(classes.names, classes.centre.tolist(), strict=True))
     assert class_centres(names).tolist() == [centre[name] for name in names]
     page = write_report(runs, "report.html").read_text()
-    assert "Where the classes are" in page
+    assert re.search(r"Where \w+ is right", page)
+    assert "no coasts and borders" in page
     assert page.count("majority: ") > 3  # what the pointer shows
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "s2geometry", None)

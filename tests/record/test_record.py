@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kill_runs import kill_and_resume
 from PIL import Image
 
 import streamgauge as sg
 from helpers import Spy, rewrite, same_log, small_stream
-from kill_runs import kill_and_resume
 from streamgauge.errors import StreamgaugeError
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import RunWriter, writer

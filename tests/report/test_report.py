@@ -38,6 +38,7 @@ from streamgauge.metrics.log import known_in_loop
 from streamgauge.pages.figures import POINTS
 from streamgauge.record import Run
 from streamgauge.record.diff import differences
+from streamgauge.report import failures as failures_module
 from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import LEVEL, blind_level, choose
 from streamgauge.report.compute import compute
@@ -50,7 +51,7 @@ from streamgauge.report.terminal import (
     leaderboard_text,
     scores_text,
 )
-from streamgauge.report.watching import EVERY, PARTS, Watcher, blind_hits, sparkline
+from streamgauge.report.watching import EVERY, PARTS, Watcher, _RunProgress, blind_hits, sparkline
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import run_all
 from streamgauge.settings import as_plain
@@ -760,7 +761,7 @@ def test_a_plain_line_every_30_seconds_where_there_is_no_terminal(
     )
     # quick takes 64 s; slow has begun: 4 s per step, and both once more.
     second = next(line for line in between if line.startswith("run 2 of 4: slow, seed 0: step 8 "))
-    assert second.endswith(f"{round((56 * 4 + 64 + 256) / 60)} min left for all")
+    assert second.endswith(f"{(56 * 4 + 64 + 256) / 60:.1f} min left for all")
 
 
 def test_a_line_per_learner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -771,9 +772,25 @@ def test_a_line_per_learner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     lines = [line.rstrip() for part in drawn for line in part.splitlines()]
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("run 4 of 4: slow, seed 1") for line in lines)
-    learners = [line for line in lines if re.match(r"(quick|slow) {20,}online", line)]
-    assert f"slow{' ' * 26}  online  50.0 %   +50.0 against blind  {'▅' * 10}" in learners
+    learners = [line for line in lines if re.match(r"(quick|slow) +online", line)]
+    assert f"slow      online  50.0 %   +50.0 against blind  {'▅' * 10}" in learners
+    assert f"quick     online  50.0 %   +50.0 against blind  {'▅' * PARTS}" in learners
     assert "92 s left for all" in lines
+
+
+def test_a_long_name_leaves_room_for_its_sparkline() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    watcher = Watcher(console=screen)
+    parts = [(n + 1, n + 1) for n in range(PARTS)]
+    run = _RunProgress("a learner with a very long name indeed", 0, right=16, asked=16, parts=parts)
+    watcher._runs.append(run)
+    with screen.capture() as drawn:
+        screen.print(watcher._view(run, 1.0))
+    (line,) = [text for text in drawn.get().splitlines() if text.startswith("a learner")
+               and "%" in text and "steps/s" not in text]  # fmt: skip
+    assert line.startswith("a learner with a very l...")
+    assert line.rstrip().endswith("█" * PARTS)
+    assert len(line.rstrip()) <= 80
 
 
 def test_the_blind_level_of_progress_is_that_of_the_blind_learner(tmp_path: Path) -> None:
@@ -993,7 +1010,7 @@ def test_the_blind_level_is_drawn_like_the_learners(runs: list[Run], task_runs: 
     assert str(SHIFT) in found.ahead.layout["xaxis"]["ticktext"]
     tasks = figures(leaderboard(task_runs)[0])
     assert tasks.stream is not None
-    assert [text for _, text in tasks.stream.moving["marks"]] == ["task 2", "task 3", "task 4"]  # type: ignore[index]
+    assert [text for _, text, *_ in tasks.stream.moving["marks"]] == ["task 2", "task 3", "task 4"]  # type: ignore[index]
     (after,) = [f for f in tasks.stays if f.title.startswith("Average")]
     assert [t["name"] for t in after.data if t["meta"]["role"] == "level"] == [LEVEL]
 
@@ -1017,7 +1034,7 @@ def test_the_right_answers_of_bins_are_those_of_the_log(runs: list[Run]) -> None
 
 def test_confusions_and_the_cost_of_training_are_counted(runs: list[Run]) -> None:
     (board,) = leaderboard(runs)
-    found = figures(board).fails
+    (found,) = figures(board).fails.learners
     assert found.learner == "Guess"  # the only one that looks
     label, answer = (
         np.concatenate([r.predictions[name][r.predictions["shift"] == 0] for r in runs[2::3]])
@@ -1034,6 +1051,46 @@ def test_confusions_and_the_cost_of_training_are_counted(runs: list[Run]) -> Non
     titles = ["Verdict", "Leaderboard", "Along the stream", "How far ahead", "What stays",
               "What it costs", "Where it fails", "Training", "Runs"]  # fmt: skip
     assert re.findall(r"<h2>(.*?)</h2>", page) == titles
+
+
+def test_accuracy_per_class_and_reliability_are_those_of_the_log(tmp_path: Path) -> None:
+    """Against loops over the rows of the log, of two learners that look at inputs."""
+    stream = sg.stream("albums", length=1500, classes=6, seed=3)
+    runs = [
+        sg.run(stream, catalogue.learner(name), out=tmp_path, log=_quiet)
+        for name in ("ncm", "slda", "majority")
+    ]
+    (board,) = leaderboard(runs)
+    found = figures(board).fails
+    assert {each.learner for each in found.learners} == {"ncm", "slda"}
+    stretches = failures_module.STRETCHES
+    for each in found.learners:
+        run = next(run for run in runs if run.learner == each.learner)
+        names = ("label", "prediction", "confidence")
+        rows = list(zip(*(run.predictions[name].tolist() for name in names), strict=True))
+        (heat,) = each.classes.data
+        for name, shares in zip(heat["y"], heat["z"], strict=True):
+            for stretch, share in enumerate(shares):
+                cell = [a == y for n, (y, a, _) in enumerate(rows)
+                        if y == int(name) and n * stretches // len(rows) == stretch]  # fmt: skip
+                expected = round(100 * sum(cell) / len(cell)) if cell else None
+                assert share == pytest.approx(expected, abs=0.51) if cell else share is None
+        levels = [[(c, a == y) for y, a, c in rows if min(9, int(10 * c)) == k] for k in range(10)]
+        levels = [level for level in levels if len(level) >= failures_module.FEWEST]
+        assert found.reliability is not None
+        lines = [t for t in found.reliability.data if t["name"] == each.learner]
+        if len(levels) < 2:  # nothing varies
+            assert not lines
+            continue
+        (line,) = lines
+        expected_x = [100 * statistics.fmean(c for c, _ in level) for level in levels]
+        expected_y = [100 * statistics.fmean(right for _, right in level) for level in levels]
+        assert line["x"] == pytest.approx(expected_x, rel=1e-3)
+        assert line["y"] == pytest.approx(expected_y, rel=1e-3)
+    first, second = (each.learner for each in found.learners)
+    page = report_page(runs).render()
+    assert f"What {first} mistakes most often" in page
+    assert f"<summary>{second}</summary>" in page
 
 
 def test_runs_are_listed_once_and_numbers_sort_as_numbers(runs: list[Run]) -> None:
@@ -1140,8 +1197,10 @@ def test_the_page_in_a_browser(runs: list[Run], task_runs: list[Run], tmp_path: 
         # Sections that are opened are drawn then.
         browser.run("document.querySelectorAll('section:not([hidden]) details')"
                     ".forEach((d) => { d.open = true; })")  # fmt: skip
-        browser.wait("[...document.querySelectorAll('[data-board]:not([hidden]) .plot')]"
-                     ".every((p) => p.data)")  # fmt: skip
+        last = "[...document.querySelectorAll('[data-board]:not([hidden]) details .plot')].at(-1)"
+        assert browser.run(f"{last}.data === undefined")
+        browser.run(f"{last}.scrollIntoView()")
+        browser.wait(f"{last}.data !== undefined")
         levels = browser.run(
             "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => +h.tagName[1])"
         )

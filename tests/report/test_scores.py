@@ -193,7 +193,7 @@ def test_power_from_a_baseline_is_twice_its_variance(folder: Path) -> None:
         ({"baseline": folder}, "several learners"),
         ({"baseline": blind[0], "metric": "kappa"}, "one number per seed"),
         ({"deviation": 0.1, "difference": 0.0}, "must not be 0"),
-        ({"block_deviation": 0.1}, "needs --samples"),
+        ({"block_deviation": 0.1}, "block deviation needs samples"),
         ({}, "Give one of these"),
         ({"baseline": blind, "correlation": 1.0}, "below 1"),
     ]:

@@ -213,7 +213,7 @@ def test_options_of_a_cluster_need_a_cluster() -> None:
     assert cluster_of("ray", "a:1", 0.5, 2) == Cluster("a:1", 0.5, 2)
     with pytest.raises(StreamgaugeError, match="--gpus has a meaning with --on ray only"):
         cluster_of("local", None, 0.5, None)
-    with pytest.raises(StreamgaugeError, match="no place 'rays' to run on; did you mean 'ray'"):
+    with pytest.raises(StreamgaugeError, match="no executor 'rays'; did you mean 'ray'"):
         cluster_of("rays", None, None, None)
 
 

@@ -181,7 +181,9 @@ def test_times_are_those_of_turns_and_unknown_flops_are_said(
 
     monkeypatch.setattr(cost.JobBenchmark, "time_job", seconds)
     monkeypatch.setattr(cost.JobBenchmark, "repeat_job", lambda self: None)
-    sound = catalogue.learner(f"{Path(__file__).parents[1] / 'broken_learners.py'}:Sound")
+    sound = catalogue.learner(
+        f"{Path(__file__).parents[1] / 'checks' / 'broken_learners.py'}:Sound"
+    )
     recipes = [catalogue.learner("er", model="mlp", memory=20, recall=10), sound]
     er, twice = cost.measure(recipes, input_shape=(3, 8, 8), jobs=1)
     assert (er.relative_seconds, er.relative_seconds_low, er.relative_seconds_high) == (1, 1, 1)

@@ -232,10 +232,10 @@ def test_an_active_run_from_its_folder_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("threads", 0, "--threads must be at least 1, not 0"),
-        ("side_by_side", 0, "--side-by-side must be at least 1, not 0"),
-        ("workers", -1, "--workers must be at least 0, not -1"),
-        ("checkpoint", -1.0, "--checkpoint must be at least 0, not -1.0"),
+        ("threads", 0, "threads must be at least 1, not 0"),
+        ("side_by_side", 0, "side.by.side must be at least 1, not 0"),
+        ("workers", -1, "workers must be at least 0, not -1"),
+        ("checkpoint", -1.0, "checkpoint must be at least 0, not -1.0"),
         ("engine", "fast", "There is no engine 'fast'"),
         ("precision", "fp8", "There is no precision 'fp8'"),
     ],

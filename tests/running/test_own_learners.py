@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,56 @@ def test_a_state_that_becomes_unreadable_is_refused_at_the_first_checkpoint(
     with pytest.raises(StreamgaugeError, match="Estimator"):
         run(Late, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("load", "sentence"),
+    [
+        ("self.weight = state['weights']", "mine.py, line 10, in load_state_dict: KeyError"),
+        ("self.weight.copy_(state['learnt'][:2])", "size"),
+    ],
+)
+def test_a_state_that_its_learner_does_not_take_is_refused_after_the_first_training(
+    load: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch, numpy, random\n"
+        "class Mine:\n"
+        "    def __init__(self, spec, source, seed, device):\n"
+        "        self.weight = torch.rand(3, spec.classes)\n"
+        "    def predict(self, x):\n"
+        "        return torch.rand(len(x), 2) + numpy.random.rand() + random.random()\n"
+        "    def learn(self, batch, predicted): ...\n"
+        "    def state_dict(self): return {'learnt': self.weight}\n"
+        "    def load_state_dict(self, state):\n"
+        f"        {load}\n"
+    )
+    with pytest.raises(StreamgaugeError, match="does not take what its state_dict ret") as refused:
+        run(f"{tmp_path / 'mine.py'}:Mine", tmp_path / "runs")
+    assert sentence in str(refused.value)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_the_second_learner_that_is_tried_changes_no_random_number(tmp_path: Path) -> None:
+    """Its constructor draws from global generators, which the run draws from, too."""
+
+    class Drawing(Constant):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            torch.rand(3), np.random.rand(), random.random()  # noqa: NPY002
+
+        def predict(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.rand(len(x), 2) + np.random.rand() + random.random()  # noqa: NPY002
+
+    def rows(out: str) -> list[float]:
+        torch.manual_seed(0), np.random.seed(0), random.seed(0)  # noqa: NPY002
+        stored = run(Drawing, tmp_path / out)
+        return list(stored.predictions["confidence"])
+
+    tried = rows("a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamgauge.running.active_run._QUICK_BUILD", -1.0)
+        assert rows("b") == tried
 
 
 @pytest.mark.parametrize("value", [pickle.dumps(Estimator()), {1, 2}, (1, 2), np.float32(1), None])
@@ -235,6 +286,36 @@ def test_a_file_that_imports_by_a_computed_name_is_not_reused(tmp_path: Path) ->
     run(text, tmp_path / "runs")
     run(text, tmp_path / "runs", said)
     assert "'helper.py' loads code by name in line 3" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "where"),
+    [
+        ("def answer(row): return int(open('value.txt').read())", "open in 'answer'"),
+        ("import os\ndef answer(row): return int(os.environ['VALUE'])", "environ in 'answer'"),
+        ("def answer(row): return 0", ""),
+    ],
+)
+def test_a_learner_that_reads_files_is_announced_when_its_run_is_used(
+    cell: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VALUE", "1")
+    (tmp_path / "value.txt").write_text("1")
+    said: list[str] = []
+    for _ in range(2):
+        run(notebook(f"{cell}\n{CELL}")["Mine"], tmp_path, said)
+    assert "complete already" in said[-1]
+    assert said[-1].endswith("nothing to do.") == (not where)
+    assert where in said[-1]
+
+
+def test_a_file_that_reads_files_is_announced_with_its_line(tmp_path: Path) -> None:
+    helper = "import os\n\ndef answer(): return len(os.getenv('PATH', '')) * 0\n"
+    said: list[str] = []
+    for _ in range(2):
+        run(mine(tmp_path, helper), tmp_path / "runs", said)
+    assert "Mine reads a file or the environment (getenv in line 3 of 'helper.py')" in said[-1]
 
 
 def test_force_runs_again_and_keeps_the_stored_run(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from streamgauge.running.lookahead import LookAhead
 from streamgauge.running.loop import Loop
 from streamgauge.running.prefetch import PrefetchPlan
 from streamgauge.running.protocol import Protocol
-from streamgauge.running.schedule import Schedule
+from streamgauge.running.schedule import PLAIN, Schedule
 
 CPU = torch.device("cpu")
 BATCH = 3
@@ -166,6 +166,28 @@ def simulated(shape: Shape, protocol: Protocol) -> list[tuple[str, int, int]]:
 @settings(max_examples=600, deadline=None)
 def test_a_schedule_equals_the_simulation_of_time(shape: Shape, protocol: Protocol) -> None:
     assert played(schedule_of(shape, protocol), shape.steps) == simulated(shape, protocol)
+
+
+ALWAYS_FREE = [Protocol(evaluate=n, cost=cost) for n in (2, 5, 9) for cost in ("1", "2/3")]
+
+
+@given(shapes(), st.one_of(protocols, st.sampled_from(ALWAYS_FREE)), st.integers(1, 5))
+@settings(max_examples=400, deadline=None)
+def test_plain_steps_are_passed_as_if_they_were_played(
+    shape: Shape, protocol: Protocol, most: int
+) -> None:
+    passing, playing = schedule_of(shape, protocol), schedule_of(shape, protocol)
+    while passing.step < shape.steps:
+        first, count = passing.step, passing.plain_steps(min(passing.step + most, shape.steps))
+        assert count <= most
+        passing.pass_steps(count) if count else played(passing, 1)
+        plain = [(kind, step, 0) for step in range(first, first + max(count, 1)) for kind in PLAIN]
+        events = played(playing, max(count, 1))
+        if count:
+            assert events == plain
+        elif protocol in ALWAYS_FREE and not shape.is_remainder(first):
+            assert events != plain
+        assert passing.state_dict() == playing.state_dict()
 
 
 @given(shapes(), protocols, st.integers(0, 24))

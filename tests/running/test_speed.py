@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 from fractions import Fraction
 from itertools import pairwise
@@ -248,7 +249,7 @@ def test_what_recalls_nothing_is_measured_beside_an_er_that_does() -> None:
 def test_a_cost_in_flops_that_cannot_be_counted_is_refused_and_of_no_training_is_0() -> None:
     settings = {"protocol.cost": "measured"}
     with pytest.raises(StreamgaugeError, match=r"FLOPs of Sound are unknown.*--Sound\.cost"):
-        plan(experiment(f"{Path(__file__).parents[1] / 'broken_learners.py'}:Sound",
+        plan(experiment(f"{Path(__file__).parents[1] / 'checks' / 'broken_learners.py'}:Sound",
                         settings=settings))  # fmt: skip
     (one,) = plan(experiment("blind", settings=settings))
     assert one.relative is not None
@@ -542,6 +543,8 @@ def test_the_pictures_of_the_paper(
     page = (tmp_path / "realtime.html").read_text()
     assert "Fast stream" in page
     assert "<script src" not in page
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert len({str(figure["layout"]["yaxis"]["range"]) for figure in figures}) == 1
     runs = sorted(tmp_path.glob("*/run.json"))
     # MIR is late on the fast stream only, and has ER++ and ER-- there; the rest is shared.
     assert len(runs) == 3 + 1 + 2
@@ -595,10 +598,10 @@ def test_a_picture_pairs_runs_by_seed_and_knows_a_late_er(tmp_path: Path) -> Non
 def test_every_exception_is_stated() -> None:
     from streamgauge.metrics import compare, spread
 
-    def line(method: str, own: list[list[int]], plus: list[list[int]]) -> realtime.Line:
+    def line(method: str, own: list[list[int]], plus: list[list[int]]) -> realtime.SpeedRow:
         level = spread([float(np.mean(one)) for one in own])
         gap = compare(own, plus, blocks=2)
-        return realtime.Line(method, Fraction(2), "1", level, level, level, gap, gap, None)
+        return realtime.SpeedRow(method, Fraction(2), "1", level, level, level, gap, gap, None)
 
     good, bad = [[1, 1, 1, 1]] * 3, [[0, 0, 1, 0]] * 3
     said = realtime._sentences([line("a", good, bad), line("b", bad, good)], -1.0, delayed=False)

@@ -1002,7 +1002,7 @@ def test_a_table_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ({"path": str(tmp_path / "no.csv")}, "There is no file"),
         ({"path": path, "label": "klass"}, "no column 'klass' for the label"),
         ({"path": path, "drop": "c"}, "no column 'c'"),
-        ({"path": path, "time": "when"}, "go backwards at 1 place, first at line 3,"),
+        ({"path": path, "time": "when"}, "go backwards at 1 row, first at line 3,"),
     ):
         with pytest.raises(StreamgaugeError, match=sentence):
             catalogue.stream("tabular", **settings)
@@ -1099,3 +1099,10 @@ def test_paths_are_kept_as_they_are(tmp_path: Path) -> None:
     for one in (items, pickle.loads(pickle.dumps(items))):
         assert [one.name(i) for i in range(len(one))] == names
     assert len(pickle.dumps(items)) < 1000  # names are not sent to workers
+
+
+def test_an_idx_file_without_values_is_one_sentence() -> None:
+    """NumPy cannot make an empty array whose other axes are too long."""
+    raw = bytes([0, 0, 8, 3]) + np.array([0, 2**32 - 1, 2**32 - 1], ">u4").tobytes()
+    with pytest.raises(StreamgaugeError, match="has no values"):
+        _idx.read_idx(raw, "train-images")

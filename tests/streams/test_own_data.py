@@ -103,7 +103,7 @@ def test_folder_by_domain(tmp_path: Path) -> None:
 
 
 def test_folder_errors(tmp_path: Path) -> None:
-    with pytest.raises(StreamgaugeError, match="Name the data: --stream folder"):
+    with pytest.raises(StreamgaugeError, match="The stream folder needs its data: path PATH"):
         sg.stream("folder")
     with pytest.raises(StreamgaugeError, match="There is nothing at"):
         sg.stream("folder", path=str(tmp_path / "no"))
@@ -202,9 +202,7 @@ def test_a_column_can_be_named_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(StreamgaugeError, match=r"no column 'specie'.*did you mean 'species'"):
         sg.stream("manifest", path=path, label="specie")
     both = csv(tmp_path, TABLE.replace("weather", "class"))
-    with pytest.raises(
-        StreamgaugeError, match=r"It may be 'species' or 'class': set --stream.label"
-    ):
+    with pytest.raises(StreamgaugeError, match=r"It may be 'species' or 'class': set label"):
         sg.stream("manifest", path=both)
     none = csv(tmp_path, TABLE.replace("species", "what"))
     with pytest.raises(StreamgaugeError, match=r"No column of 'photos.csv' looks like the label"):
@@ -236,7 +234,7 @@ def test_bad_rows_are_fatal_or_counted(
     with pytest.raises(StreamgaugeError, match=sentence) as caught:
         sg.stream("manifest", path=path)
     assert "Line 3 of 'photos.csv'" in str(caught.value)
-    assert "--stream.on_bad skip" in str(caught.value)
+    assert "on_bad skip" in str(caught.value)
     stream = sg.stream("manifest", path=path, on_bad="skip", size=6)
     assert stream.notes["left_out"] == {kind: 1}
     assert stream.source.label.tolist() == [0, 1]
@@ -333,7 +331,7 @@ def test_times_in_many_forms_and_backwards(tmp_path: Path) -> None:
         times("3/4/2020", "4/4/2020")
     with pytest.raises(StreamgaugeError, match="has no time"):
         times("1", "", "3")
-    with pytest.raises(StreamgaugeError, match="go backwards at 1 place, first at line 4,"):
+    with pytest.raises(StreamgaugeError, match="go backwards at 1 row, first at line 4,"):
         times("1", "5", "3", "4")
     stream = times("1", "5", "3", "4", order="time")
     assert stream.order.tolist() == [0, 2, 3, 1]
@@ -405,7 +403,7 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path) -> None:
 
 def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
     for text, sentence in [
-        ("path,label\na,b,c,d\n", "cannot be read"),
+        ("path,label\na,b,c,d\n", "has 2 cells and the next lines have 4"),
         ("path,label\n", "has no rows"),
         ("path,label,label\na,1,2\n", "comes twice"),
     ]:
@@ -451,7 +449,7 @@ def test_arrays_in_the_form_of_keras(tmp_path: Path, capsys: pytest.CaptureFixtu
     np.savez(tmp_path / "g.npz", x=x[..., 0], y=y[:, 0])
     assert sg.stream("arrays", path=str(tmp_path / "g.npz")).spec.input_shape == (1, 6, 6)
     np.savez(tmp_path / "u.npz", x=x[:, :3], y=y[:, 0])
-    with pytest.raises(StreamgaugeError, match=r"--stream.channels to first or last"):
+    with pytest.raises(StreamgaugeError, match=r"set channels to first or last"):
         sg.stream("arrays", path=str(tmp_path / "u.npz"))
 
 

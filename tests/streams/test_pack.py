@@ -360,7 +360,7 @@ def test_changed_bytes_are_found(tmp_path: Path) -> None:
         (lambda d: pack(sg.stream("blobs").source, d, Packing(form="kept")), "no image files"),
         (lambda d: pack(sg.stream("markov").source, d, Packing(size=8)), "Only images"),
         (lambda d: PackedSource(d), "not a packed folder"),
-        (lambda d: sg.stream("packed"), "--stream.path"),
+        (lambda d: sg.stream("packed"), "path"),
         (lambda d: (d.mkdir(), (d / "x").touch(), pack(photos(), d)), "not empty"),
         (
             lambda d: (d.parent.mkdir(exist_ok=True), d.touch(), pack(photos(), d)),

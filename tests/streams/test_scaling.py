@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,26 @@ def test_a_live_run_answers_with_the_statistics_of_its_trainer(tmp_path: Path) -
 def test_images_are_not_scaled() -> None:
     with pytest.raises(StreamgaugeError, match="no vectors"):
         VectorSource(np.zeros((4, 3, 8, 8), np.float32), np.arange(4), 3)
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_many_steps_at_once_are_standardised_as_one_after_the_other(size: int) -> None:
+    rng = np.random.default_rng(size)
+    x = (rng.normal(size=(2300, 3)) * [1, 10, 1e4]).astype(np.float32)
+    x[rng.random(x.shape) < 0.02] = np.nan
+    ends = np.unique(np.r_[rng.integers(1, len(x), len(x) // size), len(x)])
+    ends = np.arange(1, len(x) + 1) if size == 1 else ends
+    one, many = OnlineScaler(3, 2), OnlineScaler(3, 2)
+    answered, learnt = [], []
+    for begin, end in pairwise([0, *ends.tolist()]):
+        answered.append(one(x[begin:end]))
+        one.update(x[begin:end])
+        learnt.append(one(x[begin:end]))
+    at = 0
+    for turn in np.array_split(ends, 7):  # turns of several steps
+        begin, at = at, int(turn[-1])
+        ours = many.in_turns(x[begin:at], turn - begin)
+        for mine, theirs in zip(ours, (answered, learnt), strict=True):
+            np.testing.assert_array_equal(mine, np.concatenate(theirs)[begin:at])
+    for name, value in one.state_dict().items():
+        np.testing.assert_array_equal(value, many.state_dict()[name])

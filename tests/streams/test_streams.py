@@ -588,7 +588,10 @@ def nothing_left(held_out_by: Any) -> Stream:
         (lambda: ArraySource(x4, y4 - 1, classes=3), "Label -1 of sample 0 lies outside"),
         (lambda: ArraySource(x4, y4 + 7, class_names=["7", "8"]), "label '9' is not among"),
         (lambda: ArraySource(x4, y4 / 2), "targets are floats: regression is not supported"),
-        (lambda: ArraySource(x4, np.array(["a", None, "b", "a"], object)), "not object"),
+        (
+            lambda: ArraySource(x4, np.array(["a", None, "b", "a"], object)),
+            "1 of 4 labels are missing",
+        ),
         (lambda: ArraySource(x4, y4.astype("M8[s]")), "whole numbers or text, not datetime64"),
         (lambda: ArraySource(x4, ["a", "b", "x", "a"], class_names=["a", "b"]), "label 'x'"),
         (lambda: ArraySource(nan4, y4), "Input 2 holds a NaN"),

@@ -16,6 +16,8 @@ from streamgauge.record import Run
 from streamgauge.suites import drawing, load, published
 from streamgauge.suites.running import plan_rows
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 
 def test_cloc_supervised_reference() -> None:
     """Cai et al. 2021, section 5.1: initial rate 0.025, weight decay 1e-4, cosine; online 0.05."""
@@ -24,6 +26,7 @@ def test_cloc_supervised_reference() -> None:
         assert (given["lr"], given["weight_decay"], given["schedule"]) == (0.025, 1e-4, "cosine")
     assert catalogue.learner("er@cloc").config.lr == 0.05
     assert published.table("cloc").table == "section 4"
+    assert "an initial rate of .025" in (DOCS / "methods" / "offline.md").read_text()
 
 
 def test_cloc_memories_have_the_cosine_schedule() -> None:
@@ -77,6 +80,17 @@ def test_realtime_costs_of_two_steps() -> None:
         assert number is not None
         assert number.value == cost
         assert Fraction(given[row.lower()]["paper_two_steps"]) == cost
+    assert "2, 2, 5/2, 4, 7/2, 6, 7 (Table 4" in (DOCS / "time.md").read_text()
+
+
+def test_realtime_delays() -> None:
+    """Ghunaim et al. 2023, Table 1 and appendix, Table 3: a cost less 1, but LwF 3/2 for 5/3."""
+    costs = published.table("realtime-table1").numbers
+    for row in ("ER", "ACE", "LwF", "RWalk", "PoLRS", "MIR", "GSS"):
+        for column in ("fast", "twice as fast"):
+            late = costs[row, f"delay, {column}"].value
+            rounded = row == "LwF" and column == "twice as fast"
+            assert late == (1.5 if rounded else pytest.approx(costs[row, column].value - 1))
 
 
 def test_near_future_margins_are_in_the_ledger() -> None:
@@ -103,13 +117,30 @@ def test_realtime_gaps_are_in_the_ledger() -> None:
     }  # fmt: skip
 
 
+def test_facts_of_cloc_are_in_the_ledger() -> None:
+    """Cai et al. 2021, section 4: 39 million photos, 2 million to prepare, 392 thousand held out,
+    712 classes of 50 to 10,000; section 5.1: 1.157 per album, 34 million; section 5.5: 1/712."""
+    facts = [number.value for number in published.table("cloc-data").numbers.values()]
+    assert facts == [39, 2, 0.392, 712, 50, 10_000, 1.157, 34, 0.14]
+    assert round(39 / 1.157) == 34
+    assert round(100 / 712, 2) == 0.14
+
+
+def test_plateaus_of_rescaled_accuracy_are_in_the_ledger() -> None:
+    """Michel et al. 2023, section 5.3: task 25 for GDumb and 65 for ER, on Tiny ImageNet."""
+    plateaus = published.table("rescaled-given").numbers
+    assert {row: number.value for (row, _), number in plateaus.items()} == {"GDumb": 25, "ER": 65}
+
+
 def test_what_is_only_drawn_is_listed() -> None:
-    """Cai et al. 2021, Figures 1b, 1c and 7; Hammoud et al. 2023, Figures 1 and 3."""
+    """Cai et al. 2021, Figures 1, 2 and 7; Hammoud et al. 2023, Figures 1 and 3; Michel et al.
+    2023, Figure 2."""
     drawn = {(p.paper, p.where) for t in published.tables().values() for p in t.plotted}
-    for where in ("Figure 1, b and c", "Figure 7"):
+    for where in ("Figure 1, a", "Figure 1, b and c", "Figure 1, d", "Figure 2", "Figure 7"):
         assert ("Cai et al. 2021", where) in drawn
     for where in ("Figure 1", "Figure 3"):
         assert ("Hammoud et al. 2023", where) in drawn
+    assert ("Michel et al. 2023", "Figure 2") in drawn
 
 
 def test_blind_is_answered_photo_by_photo_in_both_suites() -> None:
@@ -131,10 +162,11 @@ def test_rwalk_is_run_as_published(suite: str) -> None:
 
 
 def test_the_surveys_figures_are_drawn_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soutif-Cormerais et al. 2023. Figure 3, left: cumulative forgetting against the first
-    accuracy, below 0 where accuracy rose. Figure 2: accuracy times the share of tasks seen, rolling
-    mean of 10."""
+    """Soutif-Cormerais et al. 2023. Figure 3, left: forgetting of all tasks so far and cumulative
+    forgetting, both against the first accuracy, so below 0 where accuracy rose. Figure 2: accuracy
+    times the share of tasks seen, rolling mean of 10."""
     b = np.array([[0.5, np.nan], [0.7, 0.4]])
+    a = np.array([[0.5, np.nan, np.nan], [0.7, 0.4, np.nan], [0.4, 0.6, 0.2]])
     assert metrics.cumulative_forgetting(b, "first")[1] == pytest.approx(-0.2)
     shown = {}
 
@@ -145,8 +177,10 @@ def test_the_surveys_figures_are_drawn_as_there(monkeypatch: pytest.MonkeyPatch)
     part = Part("", [])
     list(drawing.forgetting(part))
     list(drawing.continual(part))
-    monkeypatch.setattr(drawing, "_by_task", lambda run, value: value(b, b))
+    monkeypatch.setattr(drawing, "_by_task", lambda run, value: value(a, b))
     assert shown["Forgetting"][1](None)[1] == pytest.approx(-0.2)
+    # Of three tasks, that of the last one is 0; against the largest, the first would have lost 0.3.
+    assert shown["Forgetting"][0](None)[2] == pytest.approx(((0.5 - 0.4) + (0.4 - 0.6) + 0) / 3)
     accuracy = np.linspace(0, 1, 30)[:, None] * np.ones((1, 4))
     task = np.repeat([0, 1, 2], 10)
     monkeypatch.setattr(drawing, "_continual", lambda run: (accuracy, task, np.arange(30)))

@@ -136,7 +136,7 @@ def test_many_categories_of_numbers() -> None:
 
 def test_two_columns_with_names_of_labels_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "x,y,class\n1,2,0\n2,3,1\n")
-    with pytest.raises(StreamgaugeError, match=r"may be 'y' or 'class': set --stream\.label"):
+    with pytest.raises(StreamgaugeError, match=r"may be 'y' or 'class': set label"):
         sg.stream("tabular", path=path)
     source = sg.stream("tabular", path=path, label="class").source
     assert (source.label.tolist(), source.read(np.arange(2)).shape) == ([0, 1], (2, 2))

@@ -20,11 +20,12 @@ import pytest
 import torch
 
 from streamgauge import catalogue
-from streamgauge.errors import StreamgaugeError
-from streamgauge.files import locked
+from streamgauge.errors import Busy, StreamgaugeError
+from streamgauge.files import release_lock
 from streamgauge.metrics import score
+from streamgauge.pages.units import scaled
 from streamgauge.record import Run, find_runs
-from streamgauge.report.compute import scaled
+from streamgauge.running.active_run import run_to_completion
 from streamgauge.running.execution import Execution
 from streamgauge.running.plan import Experiment
 from streamgauge.running.runner import resume
@@ -32,7 +33,7 @@ from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import Ask, attempt, load, tune
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.chosen import into, summary_text
-from streamgauge.tuning.study import LocalTrial, Study, plan
+from streamgauge.tuning.study import LocalTrial, Study, Worker, plan
 from streamgauge.tuning.trial import Task, marks, measure
 
 STREAM = {"stream.per_class": "40", "stream.size": "4", "stream.held_out": "0.2"}
@@ -371,11 +372,52 @@ def test_storages_by_url(tmp_path: Path) -> None:
         assert "\n" not in str(told.value)
 
 
-def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    sentence = "worked on by another process"
-    with locked(tmp_path / "s", "busy"), pytest.raises(StreamgaugeError, match=sentence):
-        tune(ASK, out=tmp_path / "s", log=quiet)
+def worker_of(folder: Path, ask: Ask) -> tuple[Worker, Study]:
+    """As another process would work on the folder."""
+    folder.mkdir(exist_ok=True)
+    worker = Worker(folder).__enter__()
+    return worker, Study(plan(ask), folder, None, "shared", "cpu", Execution(log=quiet), worker)
+
+
+def test_workers_share_a_folder_and_take_over_what_a_dead_one_left(tmp_path: Path) -> None:
+    search = ("lr=0.01,0.05,0.1",)
+    ask = Ask("blobs", "er", search, SMALL, prefix="1 task", sampler="grid", prune="none")
+    first, one = worker_of(tmp_path / "s", ask)
+    second, other = worker_of(tmp_path / "s", ask)
+    begun, taken = one.ask(0), other.ask(0)
+    assert begun is not None
+    assert taken is not None
+    assert begun.chosen != taken.chosen
+    assert one.waits()
+    assert other.todo() == 3
+    release_lock(first._lock)  # as by SIGKILL: its folder stays
+    assert not other.worker.works(first.name)
+    rest = [other.ask(number) for number in (1, 2, 3)]
+    assert [None if one is None else one.trial.number for one in rest] == [0, 2, None]
+    assert rest[0] is not None
+    assert rest[0].chosen == begun.chosen
+    assert not other.waits()
+    second.__exit__()
+    assert not (tmp_path / "s" / "workers").exists()
+
+
+def test_equal_values_are_left_until_the_other_worker_has_ended(tmp_path: Path) -> None:
+    ask = Ask("blobs", "er", ("lr=0.01",), SMALL, prefix="1 task", sampler="random", trials=3)
+    first, one = worker_of(tmp_path / "s", ask)
+    second, other = worker_of(tmp_path / "s", ask)
+    trial = LocalTrial(one, 0)
+    run_to_completion(trial)
+    theirs = LocalTrial(other, 0)
+    with pytest.raises(Busy):
+        theirs.open()  # all values there are belong to a run that the other makes
+    one.end(0)
+    run_to_completion(theirs)
+    other.end(0)
+    results = [t.user_attrs.get("result") for t in one.trials("COMPLETE")]
+    assert [result.get("repeats") for result in results] == [None, 0]
+    assert len(find_runs([tmp_path / "s" / "trials"])) == 1
+    first.__exit__()
+    second.__exit__()
 
 
 def test_trials_side_by_side_are_those_that_go_one_by_one(tmp_path: Path) -> None:
@@ -450,6 +492,32 @@ def states(folder: Path) -> list[str]:
             return [row[0] for row in db.execute("SELECT state FROM trials")]
     except sqlite3.OperationalError:  # its tables are not there yet
         return []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_commands_share_a_study(tmp_path: Path, killed: bool) -> None:
+    """Every trial once, none lost or mixed, also where one of them is killed."""
+    out = tmp_path / "study"
+    processes = [start(out), start(out)]
+    if killed:
+        while states(out).count("COMPLETE") < 1:
+            time.sleep(0.005)
+        processes[1].send_signal(signal.SIGKILL)
+    outputs = [process.communicate() for process in processes]
+    assert processes[0].returncode == 0, outputs
+    assert processes[1].returncode == (-signal.SIGKILL if killed else 0), outputs
+    trials = stored(out).get_trials()
+    assert [t.state.name for t in trials] == ["COMPLETE"] * 4
+    runs = {run.header["config"]["trial"]["number"]: run for run in find_runs([out / "trials"])}
+    assert sorted(runs) == [0, 1, 2, 3]
+    for trial in trials:
+        run = runs[trial.number]
+        assert run.done
+        assert run.path.name == trial.user_attrs["result"]["run"]
+        assert run.header["config"]["learner"]["settings"]["lr"] == trial.params["lr"]
+    assert json.loads((out / "study.json").read_text())["trials"] == 4
+    assert not (out / "workers").exists()
 
 
 @pytest.mark.long

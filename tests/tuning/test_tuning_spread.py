@@ -30,7 +30,7 @@ from streamgauge.running.executors.on_ray import Workspace
 from streamgauge.tuning import Ask, Task, attempt, load, tune
 from streamgauge.tuning.spread import TrialQueue, attempt_in, drive
 from streamgauge.tuning.study import Study, plan
-from streamgauge.tuning.trial import Standing
+from streamgauge.tuning.trial import TrialStanding
 
 RANDOM = Ask(
     "blobs", "er", ("er.lr=log:0.001:1",), SMALL, prefix="3 tasks", trials=6, sampler="random",
@@ -74,7 +74,7 @@ class Threads:
             if (number, part) in self.lose:
                 self.lose.remove((number, part))
                 raise Lost
-            self.said.put((number, Standing(part, value)))
+            self.said.put((number, TrialStanding(part, value)))
             return self.going[number].get()
 
         self.going[number].get()
@@ -93,7 +93,7 @@ class Threads:
         if turn is not None:
             self.going[turn].put(False)
         number, said = self.said.get(timeout=60)
-        if not isinstance(said, Standing):
+        if not isinstance(said, TrialStanding):
             del self.going[number]
             self.order.append(number)
         return number, said
@@ -270,7 +270,7 @@ def test_a_worker_that_was_believed_lost_is_told_to_stop(here: Path, tmp_path: P
     class Haunted(Threads):
         def receive(self) -> tuple[int, Any]:
             if self.order == [0, 1] and not answers:
-                return 0, Standing(2, 0.5)
+                return 0, TrialStanding(2, 0.5)
             return super().receive()
 
         def answer(self, number: int, part: int, give_up: bool) -> None:
@@ -291,12 +291,12 @@ def test_a_queue_hands_answers_to_whoever_asked_last() -> None:
     async def scene() -> None:
         trials = TrialQueue()
         first = asyncio.create_task(trials.report(4, 1, 0.5))
-        assert await trials.receive() == (4, Standing(1, 0.5))
+        assert await trials.receive() == (4, TrialStanding(1, 0.5))
         other = asyncio.create_task(trials.report(5, 1, 0.25))
-        assert await trials.receive() == (5, Standing(1, 0.25))
+        assert await trials.receive() == (5, TrialStanding(1, 0.25))
         first.cancel()  # its worker is lost before the answer, and another says the same
         again = asyncio.create_task(trials.report(4, 1, 0.5))
-        assert await trials.receive() == (4, Standing(1, 0.5))
+        assert await trials.receive() == (4, TrialStanding(1, 0.5))
         await trials.answer(4, 1, True)
         await trials.answer(4, 1, False)  # the answer to the first
         await trials.answer(5, 1, False)
@@ -320,7 +320,7 @@ def test_how_many_trials_there_is_room_for() -> None:
 def test_options(call: Any) -> None:
     words = ("tune", "--stream", "blobs", "--learner", "er")
     assert "--gpus has a meaning with --on ray only" in call(*words, "--gpus", "0.5")[2]
-    assert "no place 'rai'" in call(*words, "--on", "rai")[2]
+    assert "no executor 'rai'" in call(*words, "--on", "rai")[2]
     code, _, err = call(*words, "--on", "ray", "--side-by-side", "4")
     assert code == 2
     assert "--gpus 0.25" in err

@@ -113,14 +113,23 @@ class Audit:
         """The results in paragraphs; the first answers the question of the audit."""
         return list(paragraphs(self).values())
 
+    def _sentences(self) -> list[str]:
+        from streamgauge.audit.terminal import columns_line
+
+        return [columns_line(self), *self.words, *(f"Note: {note}" for note in self.notes)]
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"Audit of {self.name}", *self._sentences()])
+
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
-        from streamgauge.audit.terminal import columns_line, tables
+        from streamgauge.audit.terminal import tables
         from streamgauge.pages import notebook_table, notebook_text
 
-        sentences = [columns_line(self), *self.words, *(f"Note: {note}" for note in self.notes)]
         return "".join(
             [
-                notebook_text(f"Audit of {self.name}", sentences),
+                notebook_text(f"Audit of {self.name}", self._sentences()),
                 *(notebook_table(table.title, table.head, table.rows) for table in tables(self)),
             ]
         )
@@ -180,7 +189,9 @@ class Audit:
             "shift": self.choice.to_dict(),
             "bits": None if self.bits is None else self.bits.to_dict(),
             "permuted": None if self.permuted is None else self.permuted.to_dict(),
-            "bits_at": [{"shift": shift} | found.to_dict() for shift, found in self.bits_at],
+            "bits_at": [
+                {"shift": shift} | explanation.to_dict() for shift, explanation in self.bits_at
+            ],
         }
 
 

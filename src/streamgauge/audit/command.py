@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
+from streamgauge.errors import StreamgaugeError, nearest, with_keywords
 
 
-def audit_log(log: Any, *, placebo: str | Path | None = None, **options: Any) -> Audit:
+@with_keywords
+def audit_log(
+    log: Any, predictions: Any = None, *, placebo: str | Path | None = None, **options: Any
+) -> Audit:
     """Audit a log from Python, as `streamgauge audit` does: the result has `values` and `words`.
 
     `log` is a run, a file, a run folder, columns by name, or a data frame (pandas, polars, Arrow);
-    `options` are those of :func:`audit`. `placebo` is the folder of the same run with permuted
-    inputs (`streamgauge.running.runner.placebo`).
+    or an array of labels, with `predictions` an array, too. `options` are those of
+    `streamgauge audit --help` as keywords: `label="truth"`, `time="when"`, `step=32`,
+    `label_delay="3d"`, ... (:func:`streamgauge.audit.audit` has all). `placebo` is the folder of
+    the same run with permuted inputs (`streamgauge.running.runner.placebo`).
     """
+    if predictions is not None:
+        log = {"label": log, "prediction": predictions}
+    known = [*inspect.signature(audit).parameters, "margin"]  # the old name of tolerance
+    for name in options:
+        if name not in known:
+            raise StreamgaugeError(f"audit_log has no option '{name}'; {nearest(name, known)}")
+    return _audited(log, placebo, options)
+
+
+def _audited(log: Any, placebo: str | Path | None, options: Mapping[str, Any]) -> Audit:
     if hasattr(log, "header") and hasattr(log, "path"):  # a run
         log = log.path
     result = audit(log, **options)
@@ -45,7 +62,7 @@ def run_audit(
     page; ``as_json`` prints JSON instead of sentences. ``options`` are those of :func:`audit_log`.
     """
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
-    result = audit_log(path, **options)
+    result = _audited(path, options.pop("placebo", None), options)
     gates = [(condition, holds(condition, result.values)) for condition in conditions]
     page = None
     if report is not None:
@@ -68,7 +85,7 @@ def _print(
     from rich.text import Text
 
     from streamgauge.audit.terminal import render
-    from streamgauge.pages.screen import SafeConsole
+    from streamgauge.pages.console import SafeConsole
 
     screen = console or SafeConsole()
     screen.print(render(result))

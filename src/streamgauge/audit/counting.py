@@ -111,12 +111,14 @@ class BlindCounts:
         the most frequent label so far."""
         order = np.argsort(-self.windows, kind="stable")  # unlimited first
         names = [window_name(w) for w in self.windows[order]]
-        found = []
+        families = []
         for s, shift in enumerate(self.shifts):
             hits, tries = (x[:, order, s] for x in (self.hits, self.tries))
             hits = np.where(tries == tries[:, :1], hits, hits[:, :1])
-            found.append(FamilyHits(names, hits, tries[:, 0], self.block, float(shift) + self.size))
-        return found
+            families.append(
+                FamilyHits(names, hits, tries[:, 0], self.block, float(shift) + self.size)
+            )
+        return families
 
 
 def window_name(window: float) -> str:

@@ -76,23 +76,23 @@ def _table(table: Table) -> PageTable:
 
 
 def _bits_figures(audit: Audit) -> list[Block]:
-    found = audit.bits
-    if found is None:
+    bits = audit.bits
+    if bits is None:
         return []
-    figures: list[Block] = [_bits(found, audit.permuted)]
-    if len(found.over_time["position"]) > 1:
-        figures += [_weights(audit, found), _bits_over_time(found)]
+    figures: list[Block] = [_bits(bits, audit.permuted)]
+    if len(bits.over_time["position"]) > 1:
+        figures += [_weights(audit, bits), _bits_over_time(bits)]
     return figures
 
 
-def _bits(found: Explanation, permuted: Explanation | None) -> Figure:
+def _bits(bits: Explanation, permuted: Explanation | None) -> Figure:
     """Rows of one bar chart; the first is stacked: base = history + remaining."""
-    base = f"the labels ({found.base.value:.2f} bits)"
+    base = f"the labels ({bits.base.value:.2f} bits)"
     rows = [
-        ("predicted by past labels", base, found.history),
-        ("not predicted by past labels", base, found.remaining),
-        ("added by the answers", "the answers add", found.added),
-        ("added by the placebo", "the placebo adds", found.placebo),
+        ("predicted by past labels", base, bits.history),
+        ("not predicted by past labels", base, bits.remaining),
+        ("added by the answers", "the answers add", bits.added),
+        ("added by the placebo", "the placebo adds", bits.placebo),
         (
             "added with permuted inputs",
             "permuted inputs add",
@@ -118,8 +118,8 @@ def _bits(found: Explanation, permuted: Explanation | None) -> Figure:
     )
 
 
-def _bits_over_time(found: Explanation) -> Figure:
-    curves = found.over_time
+def _bits_over_time(bits: Explanation) -> Figure:
+    curves = bits.over_time
     names = {"base": "class frequencies", "remaining": "left by past labels",
              "added": "added by the answers", "placebo": "added by the placebo"}  # fmt: skip
     return figure(
@@ -135,8 +135,8 @@ def _bits_over_time(found: Explanation) -> Figure:
     )
 
 
-def _weights(audit: Audit, found: Explanation) -> Figure:
-    position, experts = found.over_time["position"], carriers(audit)
+def _weights(audit: Audit, bits: Explanation) -> Figure:
+    position, experts = bits.over_time["position"], carriers(audit)
     shown, rest = experts[:SHOWN_EXPERTS], experts[SHOWN_EXPERTS:]
     traces = [layer(e.name, position, e.weights) for e in shown]
     if rest:

@@ -26,7 +26,7 @@ from streamgauge.audit.repeats import (
 from streamgauge.audit.shift import LabelStream
 from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin, read_again
 from streamgauge.errors import StreamgaugeError
-from streamgauge.history.bits import Part, explain, explain_parts
+from streamgauge.history.bits import StreamPart, explain, explain_parts
 from streamgauge.history.family import FamilyHits, RightBits
 from streamgauge.history.forecasters import groups_of
 from streamgauge.history.intervals import influence, interval, run_error
@@ -101,10 +101,10 @@ class Pipeline:
         scanned, rows = self.scanned, self.scanned.in_memory
         self.rows, self.length, self.complete = rows, scanned.length, scanned.complete
         no_clock = (
-            "the log is too long for memory:" if rows.time is not None else "it has no times:"
+            "the log is too long for memory:" if rows.time is not None else "the log has no times:"
         )
         whole = self.complete
-        order = self.log.classes.sorted_places()
+        order = self.log.classes.sorted_ranks()
         self.stream = LabelStream(
             rows.label if self.ties == "recent" else order[rows.label],
             len(self.log.classes.numbers),
@@ -161,7 +161,7 @@ class Pipeline:
             block=block_size(self.length),
             length=self.length,
             classes=stream.classes,
-            class_order=self.log.classes.sorted_places(),
+            class_order=self.log.classes.sorted_ranks(),
             shift=self.scanned.shift,
         )
         self.tally = count(self.log, self.scanned, request)
@@ -307,14 +307,14 @@ class Pipeline:
         labels, answers = (
             self.tally.classes / np.maximum(self.tally.classes.sum(axis=1), 1)[:, None]
         )
-        found = Kappas(
+        kappas = Kappas(
             self.result["online_scored"],
             float(labels @ answers),
             self.result["last_label"],
             self.result["levels"].majority,
         )
         for name in ("kappa", "kappa_t", "kappa_m", "kappa_combined"):
-            self.result[name] = getattr(found, name)
+            self.result[name] = getattr(kappas, name)
 
     def _where_blind_fails(self) -> None:
         """Accuracy of the model, and of the majority, on samples where the family is wrong."""
@@ -424,16 +424,16 @@ class Pipeline:
             if by_age:
                 of_age = age_bin(np.asarray(rows.age)) == future.shift
                 answers = np.where(of_age, np.asarray(rows.prediction), -1)
-                found = explain(rows.label, answers, shift=shift, **own_columns, **known)
+                explanation = explain(rows.label, answers, shift=shift, **own_columns, **known)
             elif future.shift == own:
-                found = result
+                explanation = result
             else:
                 columns = {n: self._at_shift(future.shift, n, math.nan) for n in own_columns}
                 answers = self._at_shift(future.shift, "prediction", -1)
                 if answers is None:
                     continue
-                found = explain(rows.label, answers, shift=future.shift, **columns, **known)
-            at.append((future.shift, found))
+                explanation = explain(rows.label, answers, shift=future.shift, **columns, **known)
+            at.append((future.shift, explanation))
         self.result |= {"bits": result, "bits_at": at}
         if stream.label_times is not None or stream.delay:
             punctual = replace(stream, label_times=None, delay=0).known(shift)
@@ -454,7 +454,7 @@ class Pipeline:
         at = [(f.shift, result) for f in self.result.get("futures", []) if f.shift == known.shift]
         self.result |= {"bits": result, "bits_at": at}
 
-    def _parts(self, count: int) -> Iterator[Part]:
+    def _parts(self, count: int) -> Iterator[StreamPart]:
         """The first ``count`` rows of the stream."""
         for whole_piece, _ in read_again(self.log, self.scanned):
             piece = take(whole_piece, slice(0, count))
@@ -465,7 +465,7 @@ class Pipeline:
             own = (
                 None if c is None else c.astype(np.float64) for c in (piece.logp, piece.confidence)
             )
-            yield Part(piece.label, piece.prediction, groups, *own)
+            yield StreamPart(piece.label, piece.prediction, groups, *own)
             if count == 0:
                 return
 

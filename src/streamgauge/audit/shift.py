@@ -31,12 +31,13 @@ from streamgauge.audit.verdict import TOLERANCE, ShiftChoice, choose_shift
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.durations import all_durations, in_words, seconds
 from streamgauge.history.family import LEAST_BLOCKS, PREFIX, FamilyHits, RightBits
-from streamgauge.history.forecasters import Groups, family_right, forecast, groups_of
+from streamgauge.history.forecasters import GroupColumns, family_right, forecast, groups_of
 from streamgauge.history.known import (
     Floats,
     Ints,
     Known,
     Regular,
+    as_seconds,
     check_shifts,
     check_step,
     encode,
@@ -278,7 +279,7 @@ class LabelStream:
         )
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> GroupColumns:
         """Users, albums and times, for the forecasters that count by them."""
         return groups_of(self.codes.size, times=self.clock, users=self.users, albums=self.albums)
 
@@ -431,7 +432,7 @@ def check_times(times: ArrayLike, length: int) -> Ints:
             f"there are {given.size} times for {length} labels: give one time per label"
         )
     if given.dtype.kind == "M":
-        given = given.astype("datetime64[s]").astype(np.int64)
+        given = as_seconds(given)
     if given.dtype.kind == "f" and not np.isfinite(given).all():
         raise StreamgaugeError("some times are missing: drop those samples or leave the times out")
     clock: Ints = np.floor(given).astype(np.int64)

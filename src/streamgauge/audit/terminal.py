@@ -103,11 +103,11 @@ def _experts(audit: Audit) -> list[tuple[str, str]]:
 def _bits_by_shift(audit: Audit) -> Table:
     head = (audit.by or "shift", "base", "history", "added", "95 % interval", "placebo")
     rows = []
-    for shift, found in audit.bits_at:
-        ends = f"{bit_number(found.added.low)} to {bit_number(found.added.high)}"
-        numbers = (found.base, found.history, found.added)
+    for shift, bits in audit.bits_at:
+        ends = f"{bit_number(bits.added.low)} to {bit_number(bits.added.high)}"
+        numbers = (bits.base, bits.history, bits.added)
         first = [f"{shift:,}", *(bit_number(figure.value) for figure in numbers)]
-        placebo = bit_number(found.placebo.value)
+        placebo = bit_number(bits.placebo.value)
         rows.append([*first, NO_ENDS if "nan" in ends else ends, placebo])
     return Table(BITS_BY_SHIFT, head, rows)
 

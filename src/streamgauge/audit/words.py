@@ -157,7 +157,7 @@ SENTENCES = (
         "is {last_excess_shift:d} ({last_excess:pt}); at {shift_largest:d}, the largest of all, up "
         "to {excess_high:pt} are not excluded."),
     Sentence("shift", "shift", "not shown to be small", "known(excess_high)",
-        "No shift can be shown to remove the label correlation, although none was found: at "
+        "No shift can be shown to remove the label correlation, although none was detected: at "
         "{shift_largest:d}, the largest that was examined, an advantage of past labels of up to "
         "{excess_high:pt} is not excluded; the tolerance is {tolerance:pt}."),
     Sentence("shift", "shift", "too short for a shift", "",
@@ -285,7 +285,7 @@ def findings(audit: Audit) -> Findings:
 
 def paragraphs(audit: Audit) -> dict[str, str]:
     """The result in paragraphs, by section; the first answers the question of the audit."""
-    found = findings(audit)
+    sentences = findings(audit)
     inputs = [s for s in SENTENCES if s.section == "inputs"]
     texts: list[str] = []
     for name, neighbours in audit.neighbours.items():
@@ -294,7 +294,7 @@ def paragraphs(audit: Audit) -> dict[str, str]:
             ends = {"": level.value, "_low": level.low, "_high": level.high}
             values |= {f"neighbour_{part}{end}": value for end, value in ends.items()}
         texts += Findings(values, {"neighbour": name}).paragraphs(inputs).values()
-    return found.paragraphs() | ({"inputs": " ".join(texts)} if texts else {})
+    return sentences.paragraphs() | ({"inputs": " ".join(texts)} if texts else {})
 
 
 def plain_name(name: str, periods: Sequence[Any] = ()) -> str:

@@ -168,7 +168,7 @@ class Samples:
         self._x: dict[int, Tensor] = {}
         self._label: dict[int, int] = {}
         self._next, self._limit = 0, 1000
-        self._all = _dataset(self, _Column(self._label, _ENDLESS), _ENDLESS)
+        self._all = _dataset(self, _LabelList(self._label, _ENDLESS), _ENDLESS)
 
     def __len__(self) -> int:
         return _ENDLESS
@@ -203,7 +203,7 @@ class Samples:
         self._limit = 2 * len(self._x) + 1000
 
 
-class _Column:
+class _LabelList:
     """Labels by number, as a data set of Avalanche's."""
 
     def __init__(self, values: Any, length: int) -> None:
@@ -216,7 +216,7 @@ class _Column:
         return 0 if self._values is None else int(self._values[number])
 
 
-def _dataset(pairs: Any, labels: _Column, length: int) -> Any:
+def _dataset(pairs: Any, labels: _LabelList, length: int) -> Any:
     """A data set of Avalanche's; the task label of every sample is 0."""
     from avalanche.benchmarks.utils.classification_dataset import (
         TaskAwareSupervisedClassificationDataset,
@@ -225,7 +225,7 @@ def _dataset(pairs: Any, labels: _Column, length: int) -> Any:
 
     columns = [
         DataAttribute(labels, "targets"),
-        DataAttribute(_Column(None, length), "targets_task_labels", use_in_getitem=True),
+        DataAttribute(_LabelList(None, length), "targets_task_labels", use_in_getitem=True),
     ]
     return TaskAwareSupervisedClassificationDataset([pairs], data_attributes=columns)
 
@@ -423,7 +423,7 @@ def benchmark(stream: Stream, *, boundaries: bool = False) -> Any:
     from avalanche.benchmarks.scenarios.generic_scenario import CLScenario, EagerCLStream
 
     source = stream.source
-    data = _dataset(_Addressed(source), _Column(source.label, len(source)), len(source))
+    data = _dataset(_Addressed(source), _LabelList(source.label, len(source)), len(source))
     streams = [_steps(stream, data, boundaries)]
     for name, split in stream.splits.items():
         parts = _parts(split, stream.tasks)

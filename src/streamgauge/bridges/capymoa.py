@@ -72,9 +72,9 @@ class Learner(ForeignLearner):
         answer = np.zeros(len(rows), int)
         for row, values in enumerate(rows):
             instance = Instance.from_array(self.model.schema, values)
-            found, own = probabilities(self.model, instance)
+            scores, own = probabilities(self.model, instance)
             if own is not None:
-                probability[row, : len(found)] = found[: self.spec.classes]
+                probability[row, : len(scores)] = scores[: self.spec.classes]
                 answer[row] = own
         return log_scores(probability, answer)
 
@@ -100,16 +100,18 @@ def probabilities(model: Any, instance: Any) -> tuple[NDArray[Any], int | None]:
     most do before the first label."""
     from capymoa.base import Classifier
 
-    found = model.predict_proba(instance)
+    scores = model.predict_proba(instance)
     if type(model).predict is Classifier.predict:  # the class with the highest probability
-        return (np.empty(0), None) if found is None else (np.asarray(found), int(np.argmax(found)))
+        return (
+            (np.empty(0), None) if scores is None else (np.asarray(scores), int(np.argmax(scores)))
+        )
     answer = model.predict(instance)
     if answer is None:
         return np.empty(0), None
-    if found is None:
-        found = np.zeros(int(answer) + 1)
-        found[answer] = 1.0
-    return np.asarray(found), int(answer)
+    if scores is None:
+        scores = np.zeros(int(answer) + 1)
+        scores[answer] = 1.0
+    return np.asarray(scores), int(answer)
 
 
 def schema(width: int, classes: list[str], name: str = "streamgauge") -> Any:
@@ -125,11 +127,11 @@ def _takes_batches(model: Any) -> bool:
 
 
 def _refuse_schema(own: Any, width: int, classes: int) -> None:
-    found = own.get_num_attributes(), own.get_num_classes()
-    if found != (width, classes):
+    declared = own.get_num_attributes(), own.get_num_classes()
+    if declared != (width, classes):
         raise StreamgaugeError(
-            f"The schema of this classifier has {found[0]} attributes and {found[1]} classes, and"
-            f" the stream has {width} and {classes}: make the classifier with"
+            f"The schema of this classifier has {declared[0]} attributes and {declared[1]} classes,"
+            f" and the stream has {width} and {classes}: make the classifier with"
             " sg.bridges.capymoa.stream(stream).get_schema()."
         )
 
@@ -291,10 +293,10 @@ def recording(
             return classifier.predict_proba(instance)
 
         def predict(self, instance: Any) -> Any:
-            found, answer = probabilities(classifier, instance)
+            votes, answer = probabilities(classifier, instance)
             scores = np.zeros((1, own.get_num_classes()))
             if answer is not None:
-                scores[0, : len(found)] = found[: scores.shape[1]]
+                scores[0, : len(votes)] = votes[: scores.shape[1]]
             ids = hook.answer(log_scores(scores, np.array([answer or 0])))
             self._asked = instance, ids
             return answer

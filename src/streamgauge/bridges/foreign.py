@@ -188,7 +188,7 @@ def log_scores(probability: NDArray[Any], answer: NDArray[Any] | None = None) ->
     without any is uniform. `answer` is what the model itself answers: see `let_win`."""
     with np.errstate(divide="ignore"):
         scores: Floats = np.log(probability).astype(np.float32)
-    scores[~((probability > 0) | np.isnan(probability)).any(axis=1)] = 0.0
+    scores[scores.max(axis=1) == -np.inf] = 0.0
     return scores if answer is None else let_win(scores, answer)
 
 

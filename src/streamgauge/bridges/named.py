@@ -16,9 +16,7 @@ A bridge is a module with
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
-import json
 import pkgutil
 import re
 import sys
@@ -31,6 +29,7 @@ from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 
 from streamgauge.bridges.foreign import ForeignLearner, library_version, load
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.files import json_hash
 from streamgauge.learners import behaviour
 from streamgauge.learners.mistakes import METHODS
 from streamgauge.learners.user_code import Closure
@@ -44,8 +43,8 @@ _PLAIN = (bool, int, float, str, type(None))
 _SCALAR = bool | int | float | str | None
 
 
-class Found(NamedTuple):
-    """A learner class for a model, the name it is shown under, where it is found again, and its
+class NamedModel(NamedTuple):
+    """A learner class for a model, the name it is shown under, its import path, and its
     settings."""
 
     kind: type[ForeignLearner]
@@ -64,7 +63,7 @@ def prefix_of(text: str) -> str:
     return prefix if colon and prefix in NAMES else ""
 
 
-def find(what: Any, settings: Mapping[str, Any]) -> Found | None:
+def find(what: Any, settings: Mapping[str, Any]) -> NamedModel | None:
     """The learner for a name such as `river:forest.ARFClassifier` or `river:ARFClassifier`, for a
     model class, or around a model object; None for anything else."""
     prefix = prefix_of(what) if isinstance(what, str) else _library_of(what)
@@ -86,7 +85,7 @@ def find(what: Any, settings: Mapping[str, Any]) -> Found | None:
     if isinstance(what, type):
         if path and are_plain(settings):
             kind = _by_class(prefix, path, what)
-            return Found(kind, what.__name__, f"{prefix}:{path}", dict(settings))
+            return NamedModel(kind, what.__name__, f"{prefix}:{path}", dict(settings))
         what, settings = what(**settings), {}
     model = bridge.copy(what, settings)
     return _by_parameters(bridge, prefix, model) or _around(bridge, prefix, model)
@@ -110,25 +109,25 @@ def _find_class(bridge: ModuleType, prefix: str, path: str) -> tuple[type, str]:
         path = _full_path(bridge, prefix, name)
         module, _, name = path.rpartition(".")
     try:
-        found = getattr(import_module(f"{bridge.PACKAGE}.{module}"), name, None)
+        model_class = getattr(import_module(f"{bridge.PACKAGE}.{module}"), name, None)
     except ImportError:
         known = [info.name for info in pkgutil.iter_modules(import_module(bridge.PACKAGE).__path__)]
         hint = nearest(module, known)
         raise StreamgaugeError(f"{bridge.PACKAGE} has no module '{module}'; {hint}") from None
-    if not isinstance(found, type):
+    if not isinstance(model_class, type):
         owner = import_module(f"{bridge.PACKAGE}.{module}")
         known = [n for n, value in vars(owner).items() if isinstance(value, type)]
         raise StreamgaugeError(
             f"There is no class '{name}' in {bridge.PACKAGE}.{module}; {nearest(name, known)}"
         )
-    return found, path
+    return model_class, path
 
 
 @cache
 def _full_path(bridge: ModuleType, prefix: str, name: str) -> str:
     """The path of a class that is given without its module."""
     package = import_module(bridge.PACKAGE)
-    found: dict[type, str] = {}
+    path_of: dict[type, str] = {}
     known = set()
     for info in pkgutil.iter_modules(package.__path__):
         if info.name.startswith("_") or info.name in ("tests", "conftest"):
@@ -139,20 +138,27 @@ def _full_path(bridge: ModuleType, prefix: str, name: str) -> str:
             continue
         known |= {n for n, value in members.items() if isinstance(value, type)}
         if isinstance(members.get(name), type):
-            found.setdefault(members[name], f"{info.name}.{name}")
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
-        paths = " or ".join(f"{prefix}:{path}" for path in sorted(found.values()))
+            path_of.setdefault(members[name], f"{info.name}.{name}")
+    if len(path_of) == 1:
+        return next(iter(path_of.values()))
+    if path_of:
+        paths = " or ".join(f"{prefix}:{path}" for path in sorted(path_of.values()))
         raise StreamgaugeError(
-            f"{bridge.PACKAGE} has {len(found)} classes '{name}': write {paths}."
+            f"{bridge.PACKAGE} has {len(path_of)} classes '{name}': write {paths}."
+        )
+    if name in (info.name for info in pkgutil.iter_modules(package.__path__)):
+        of_part = vars(import_module(f"{bridge.PACKAGE}.{name}"))
+        example = next((n for n in sorted(of_part) if n.endswith("Classifier")), "CLASS")
+        raise StreamgaugeError(
+            f"{bridge.PACKAGE}.{name} is a module: name a class in it, such as"
+            f" {prefix}:{name}.{example}."
         )
     hint = nearest(name, known)
     raise StreamgaugeError(f"There is no class '{name}' in {bridge.PACKAGE}; {hint}")
 
 
 def _public_path(bridge: ModuleType, kind: type) -> str:
-    """The shortest path below its package that a class is found under; "" for a user's class."""
+    """The shortest import path of a class below its package; "" for a user's class."""
     parts = kind.__module__.split(".")
     if parts[0] != bridge.PACKAGE.partition(".")[0]:
         return ""
@@ -177,11 +183,11 @@ def _by_class(prefix: str, path: str, model_type: Any) -> type[ForeignLearner]:
         defaults,
         {name: _hint(model_type, parameter) for name, parameter in declared.items()},
         required=frozenset(n for n, p in declared.items() if p.default is p.empty),
-        code=_hash([VERSION, path, library_version(bridge.DISTRIBUTION)]),
+        code=json_hash([VERSION, path, library_version(bridge.DISTRIBUTION)], 8),
     )
 
 
-def _by_parameters(bridge: ModuleType, prefix: str, model: Any) -> Found | None:
+def _by_parameters(bridge: ModuleType, prefix: str, model: Any) -> NamedModel | None:
     """The learner of an object that its class and plain settings describe; None for another."""
     kind: Any = type(model)
     path = _public_path(bridge, kind)
@@ -200,10 +206,10 @@ def _by_parameters(bridge: ModuleType, prefix: str, model: Any) -> Found | None:
     }
     if not all(_is_plain(value) for value in changed.values()):
         return None
-    return Found(_by_class(prefix, path, kind), kind.__name__, f"{prefix}:{path}", changed)
+    return NamedModel(_by_class(prefix, path, kind), kind.__name__, f"{prefix}:{path}", changed)
 
 
-def _around(bridge: ModuleType, prefix: str, model: Any) -> Found:
+def _around(bridge: ModuleType, prefix: str, model: Any) -> NamedModel:
     """The learner of an object with parts, such as a pipeline: only Python can make it again."""
     description = _Description(bridge, model)
     kind = _kind(
@@ -211,11 +217,11 @@ def _around(bridge: ModuleType, prefix: str, model: Any) -> Found:
         type(model),
         description.settings,
         template=model,
-        code=_hash([VERSION, library_version(bridge.DISTRIBUTION), *description.texts]),
+        code=json_hash([VERSION, library_version(bridge.DISTRIBUTION), *description.texts], 8),
         unknown=description.unknown,
     )
     name = re.sub(r"[^\w-]", "", bridge.title(model))  # it is a part of folder names
-    return Found(kind, name, f"{prefix}:{OBJECT}", {})
+    return NamedModel(kind, name, f"{prefix}:{OBJECT}", {})
 
 
 def _kind(
@@ -340,7 +346,3 @@ def _hint(kind: type, parameter: inspect.Parameter) -> Any:
 def _is_plain_union(annotation: Any) -> bool:
     union = get_origin(annotation) in (Union, UnionType)
     return union and all(part in _PLAIN for part in get_args(annotation))
-
-
-def _hash(parts: list[Any]) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()

@@ -6,7 +6,8 @@ import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf, log, nan
+from itertools import pairwise, repeat
+from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from streamgauge.bridges.foreign import (
     Floats,
     ForeignLearner,
     explained,
-    let_win,
     library_version,
     log_scores,
     rows_of,
@@ -43,9 +43,10 @@ class Learner(ForeignLearner):
     ) -> None:
         super().__init__(spec, source, seed, device, config)
         self._names = feature_names(int(np.prod(spec.input_shape)))
+        self._columns: Any = None  # the names as pandas takes them fastest
         self._label: Callable[[int], Any] = int
         self._batched: bool | None = None  # None: nothing is trained yet
-        self._ask = _asking(self.model)
+        self._newest: tuple[Any, Any] = None, None  # a batch that was answered, as river takes it
         if not self.model._multiclass:
             _refuse_classes(self.model, spec.classes)
             self._label = bool
@@ -59,114 +60,134 @@ class Learner(ForeignLearner):
 
     @explained
     def predict(self, x: torch.Tensor) -> Floats:
-        rows = rows_of(x)
+        inputs = self._inputs(rows_of(x))
+        self._newest = x, inputs
         if self._batched:
-            return self._predict_many(rows)
-        answers = _Answering(self._ask, self.spec.classes)
-        for row in self._inputs(rows):
+            return self._predict_many(inputs)
+        answers = _OneByOneAnswers(self.model, self.spec.classes)
+        for row in inputs:
             answers.add(row)
         return answers.scores()
 
-    def _inputs(self, rows: Any) -> Iterator[dict[str, Any]]:
-        names = self._names
-        return (dict(zip(names, row, strict=True)) for row in rows.tolist())
-
     @explained
     def learn(self, batch: Batch, predicted: Any) -> None:
-        rows, labels = rows_of(batch.x), batch.labels()
+        labels, (asked, inputs) = batch.labels(), self._newest
+        self._newest = None, None
         if self._batched is None:  # one way for the whole run: labels may be text in a data frame
-            self._batched = len(rows) > 1 and _takes_batches(self.model)
+            self._batched = len(labels) > 1 and _takes_batches(self.model)
+            asked = None if self._batched else asked
+        if asked is not batch.x:  # as after a delay, or standardised anew
+            inputs = self._inputs(rows_of(batch.x))
         if self._batched:
-            self.model.learn_many(*_frame(self._names, rows, list(map(self._label, labels))))
+            self._learn_many(inputs, labels)
             return
         learn, label = self.model.learn_one, self._label
-        for x, y in zip(self._inputs(rows), labels.tolist(), strict=True):
+        for x, y in zip(inputs, labels.tolist(), strict=True):
             learn(x, label(y))
 
     @explained
-    def answer_and_learn(self, x: Any, labels: Any) -> tuple[Floats, float]:
-        learn, label, clock, learning = self.model.learn_one, self._label, time.perf_counter, 0.0
-        answers = _Answering(self._ask, self.spec.classes)
-        for row, y in zip(self._inputs(x.reshape(len(x), -1)), labels.tolist(), strict=True):
-            answers.add(row)
+    def answer_and_learn(
+        self, x: Any, labels: Any, ends: Any, learnt: Any = None
+    ) -> tuple[Floats, float]:
+        same, clock, learning = learnt is None or learnt is x, time.perf_counter, 0.0
+        if self._batched:
+            scores = []
+            for begin, end in pairwise([0, *ends.tolist()]):
+                inputs = self._inputs(x[begin:end])
+                scores.append(self._predict_many(inputs))
+                began = clock()
+                given = inputs if same else self._inputs(learnt[begin:end])
+                self._learn_many(given, labels[begin:end])
+                learning += clock() - began
+            return np.concatenate(scores), learning
+        answers, learn = _OneByOneAnswers(self.model, self.spec.classes), self.model.learn_one
+        inputs = self._inputs(x)
+        given = inputs if same else self._inputs(learnt)
+        pairs = list(zip(given, map(self._label, labels.tolist()), strict=True))
+        for begin, end in pairwise([0, *ends.tolist()]):
+            for row in inputs[begin:end]:
+                answers.add(row)
             began = clock()
-            learn(row, label(y))
+            for row, y in pairs[begin:end]:
+                learn(row, y)
             learning += clock() - began
         return answers.scores(), learning
+
+    def _inputs(self, rows: Any) -> Any:
+        """Inputs as river takes them: a data frame, or a dictionary per sample."""
+        rows = rows.reshape(len(rows), len(self._names))
+        if self._batched:
+            self._columns = _pandas().Index(self._names) if self._columns is None else self._columns
+            return _pandas().DataFrame(rows, columns=self._columns)
+        return list(map(dict, map(zip, repeat(self._names), rows.tolist())))
+
+    def _learn_many(self, frame: Any, labels: Any) -> None:
+        self.model.learn_many(frame, _pandas().Series(labels.astype(self._label)))
 
     def saved(self) -> Any:
         return self.model, self._batched
 
     def restore(self, saved: Any) -> None:
         self.model, self._batched = saved
-        self._ask = _asking(self.model)
 
-    def _predict_many(self, rows: Any) -> Floats:
-        frame, _ = _frame(self._names, rows, [])
+    def _predict_many(self, frame: Any) -> Floats:
         table = self.model.predict_proba_many(frame)
-        columns = {str(name): np.asarray(table[name], float) for name in table}
-        if not columns:
-            return uniform(len(rows), self.spec.classes)
-        probability = np.zeros((len(rows), self.spec.classes))
-        for label in range(self.spec.classes):
-            name = str(self._label(label))
-            if name in columns:
-                probability[:, label] = columns[name]
-        first = [int(n) if n.isdigit() else int(n == "True") for n in columns]
-        answer = np.array(first)[np.array(list(columns.values())).argmax(axis=0)]
-        return log_scores(probability, answer)
+        names = list(map(str, table.columns))
+        if not names:
+            return uniform(len(frame), self.spec.classes)
+        values = table.to_numpy(float)
+        label = np.array([int(name) if name.isdigit() else int(name == "True") for name in names])
+        probability = np.zeros((len(frame), self.spec.classes))
+        probability[:, label] = values
+        return log_scores(probability, label[values.argmax(axis=1)])
 
 
-class _Answering:
-    """Asks a model for one input after the other. What it answers is used at once: a model may
-    change the dictionary that it gave."""
+class _OneByOneAnswers:
+    """What a model answers to one input after the other, as scores. It is copied at once: a model
+    may change the dictionary that it gave. As in river, a model without probabilities is certain of
+    its answer, and one without an answer of its own takes the most probable class, of equal ones
+    the first of its dictionary."""
 
-    def __init__(self, ask: Any, classes: int) -> None:
-        self._ask, self._blank = ask, [-inf] * classes
-        self._scores: list[list[float]] = []
-        self._answers: list[int] = []
+    def __init__(self, model: Any, classes: int) -> None:
+        from river import base
+
+        own, default = type(_last(model)), base.Classifier
+        certain = own.predict_proba_one is default.predict_proba_one
+        derived = not certain and own.predict_one is default.predict_one
+        self._ask = None if certain else model.predict_proba_one
+        self._answer = None if derived else model.predict_one
+        self._classes, self._absent = range(classes), repeat(0.0)
+        self._probabilities: list[float] = []  # of all classes, one sample after the other
+        self._named: list[list[Any]] = []  # by sample, the classes of the dictionary in its order
+        self._answers: list[Any] = []  # by sample, where the model has answers of its own
 
     def add(self, x: dict[str, Any]) -> None:
-        probability, answer = self._ask(x)
-        score = self._blank.copy()
-        for label, p in probability.items():
-            score[label] = log(p) if p > 0 else -inf if p == p else nan
-        if answer is None or max(score) == -inf:
-            score = [0.0] * len(score)  # it abstains
-        self._scores.append(score)
-        self._answers.append(int(answer or 0))
+        given = {} if self._ask is None else self._ask(x)
+        if self._answer is not None:
+            answer = self._answer(x)
+            self._answers.append(answer)
+            if self._ask is None and answer is not None:
+                given = {answer: 1.0}
+        self._probabilities += map(given.get, self._classes, self._absent)
+        self._named.append(list(given))
 
     def scores(self) -> Floats:
-        return let_win(np.array(self._scores, np.float32), np.array(self._answers))
+        table = np.array(self._probabilities).reshape(len(self._named), len(self._classes))
+        np.maximum(table, 0.0, out=table)
+        if self._answers:
+            table[[answer is None for answer in self._answers]] = 0.0  # it abstains
+            return log_scores(table, np.array([int(answer or 0) for answer in self._answers]))
+        answers = table.argmax(axis=1)
+        last = len(self._classes) - 1 - table[:, ::-1].argmax(axis=1)
+        for row in np.flatnonzero(answers != last).tolist():  # classes tie
+            tied = set(np.flatnonzero(table[row] == table[row].max()).tolist())
+            answers[row] = int(next((c for c in self._named[row] if c in tied), 0))
+        return log_scores(table, answers)
 
 
 def feature_names(width: int) -> list[str]:
     """The keys of an input: x0, x1, ..."""
     return [f"x{column}" for column in range(width)]
-
-
-def _asking(model: Any) -> Callable[[dict[str, Any]], tuple[Mapping[Any, float], Any]]:
-    """A function from an input to the probabilities and the answer; the answer is None where the
-    model abstains, as most models do before the first label."""
-    from river import base
-
-    last = _last(model)
-    probabilities = model.predict_proba_one
-    if type(last).predict_proba_one is base.Classifier.predict_proba_one:
-
-        def answers(x: dict[str, Any]) -> tuple[Mapping[Any, float], Any]:
-            answer = model.predict_one(x)
-            return ({} if answer is None else {answer: 1.0}), answer
-
-        return answers
-    if type(last).predict_one is not base.Classifier.predict_one:
-        return lambda x: (probabilities(x), model.predict_one(x))
-
-    def both(x: dict[str, Any]) -> tuple[Mapping[Any, float], Any]:
-        p = probabilities(x)
-        return p, max(p, key=p.get) if p else None  # as river's predict_one
-
-    return both
 
 
 def _last(model: Any) -> Any:
@@ -176,15 +197,17 @@ def _last(model: Any) -> Any:
 
 
 def _takes_batches(model: Any) -> bool:
-    """Whether every part of a model can learn from a data frame of dense columns."""
+    """Whether every part of a model can learn from a data frame of dense columns, and does not take
+    longer that way. GaussianNB does, and gives the same answers one by one."""
     from river import base, naive_bayes
 
     steps = getattr(model, "steps", None)
     if isinstance(steps, dict):
         *transformers, last = steps.values()
         return _takes_batches(last) and all(map(_transforms_batches, transformers))
-    counts = (naive_bayes.MultinomialNB, naive_bayes.ComplementNB)  # sparse columns only
-    return isinstance(model, base.MiniBatchClassifier) and not isinstance(model, counts)
+    sparse = (naive_bayes.MultinomialNB, naive_bayes.ComplementNB)
+    one_by_one = (*sparse, naive_bayes.GaussianNB)
+    return isinstance(model, base.MiniBatchClassifier) and not isinstance(model, one_by_one)
 
 
 def _transforms_batches(transformer: Any) -> bool:
@@ -196,11 +219,10 @@ def _transforms_batches(transformer: Any) -> bool:
     return isinstance(transformer, base.MiniBatchTransformer)
 
 
-def _frame(names: list[str], rows: Any, labels: list[Any]) -> tuple[Any, Any]:
-    """A batch as river takes it."""
+def _pandas() -> Any:
     with packages_for("Batches for a river model"):
         import pandas
-    return pandas.DataFrame(rows, columns=names), pandas.Series(labels)
+    return pandas
 
 
 def _seed(settings: dict[str, Any], seed: int) -> bool:
@@ -314,7 +336,7 @@ def recording(
         library=library_version(DISTRIBUTION),
         **options,
     )
-    answers = _Answers(recorder, classes, f"{time.time_ns()}-" if begun else "")
+    answers = _LabelJoin(recorder, classes, f"{time.time_ns()}-" if begun else "")
 
     class Recording(base.Wrapper, base.Classifier):  # type: ignore[misc, type-arg, unused-ignore]
         """A classifier that records its answers and labels."""
@@ -354,7 +376,7 @@ def recording(
     return Recording()
 
 
-class _Answers:
+class _LabelJoin:
     """Joins the labels of `learn_one` to the answers given before, by the content of the inputs:
     river copies inputs while their labels are delayed."""
 

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge import catalogue
-from streamgauge.checks.base import Result, images, samples_of, vectors
+from streamgauge.checks.base import CheckResult, images, samples_of, vectors
 from streamgauge.checks.leaks import Prover
 from streamgauge.checks.loops import LoopStream, loop_stream
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, nearest, with_keywords
 from streamgauge.streams import Stream
+from streamgauge.versions import renamed
 
-__all__ = ["LoopReport", "LoopStream", "Result", "check_loop", "named_loop", "prover"]
+__all__ = ["CheckResult", "LoopReport", "LoopStream", "check_loop", "named_loop", "prover"]
+__getattr__ = renamed(__name__, {"Result": "CheckResult"})
 
 
-class LoopReport(list[Result]):
+class LoopReport(list[CheckResult]):
     """The results of `check_loop`; `print` shows one line per check."""
 
     @property
@@ -31,6 +33,7 @@ class LoopReport(list[Result]):
     __str__ = __repr__
 
 
+@with_keywords
 def check_loop(
     loop: Callable[[LoopStream], Any] | Any, stream: Stream | str | None = None, **options: Any
 ) -> LoopReport:
@@ -40,7 +43,7 @@ def check_loop(
     class, or one row of scores or log-probabilities, per sample; or a learner, or FILE.py:FUNCTION.
     `stream` gives the samples: "vectors" (generated, the default), "images", or a stream. Options:
     samples=300, batch (that of the stream, or 10), seed=0, seconds=20 for all checks,
-    answers="auto", tolerance=0.0, length_known=False; of a learner device="cpu".
+    answers="auto", tolerance=0.0, length_known=False, pretrained=False; of a learner device="cpu".
     """
     return LoopReport(prover(loop, stream, **options).results())
 
@@ -69,6 +72,11 @@ def prover(
 
         loop, needs = learner_loop(loop, device)
         options = {"answers": "scores", "length_known": "horizon" in needs, **options}
+    if not callable(loop):
+        raise StreamgaugeError(
+            f"A {type(loop).__name__} is no loop: give a function of a stream, a learner, or"
+            " 'FILE.py:FUNCTION' (docs/check.md)."
+        )
     given = loop_stream(taken, samples, batch or size, seed)
     return Prover(loop, given, seed=seed, **options)
 
@@ -85,5 +93,5 @@ def named_loop(where: str) -> Any:
         own = inspect.getmembers(module, inspect.isfunction)
         known = [n for n, function in own if function.__module__ == module.__name__]
         raise StreamgaugeError(f"There is no function '{name}' in {file}; {nearest(name, known)}")
-    found = getattr(module, name)
-    return catalogue.learner(where) if isinstance(found, type) else found
+    loop = getattr(module, name)
+    return catalogue.learner(where) if isinstance(loop, type) else loop

@@ -18,7 +18,7 @@ LEAST_SAMPLES, MOST_SAMPLES = 96, 7000
 MOST_BYTES = 2**26  # of the samples that are taken from a stream
 
 
-class Result(NamedTuple):
+class CheckResult(NamedTuple):
     """`passed` is None where a check could not be made. `why` says what is wrong and what to
     change, what is missing, or on which samples a check passed."""
 
@@ -35,7 +35,7 @@ class Broken(StreamgaugeError):
     """A check failed."""
 
 
-class Samples(NamedTuple):
+class CheckSamples(NamedTuple):
     """What a learner or a loop is checked on."""
 
     name: str
@@ -49,28 +49,28 @@ class Samples(NamedTuple):
         return self.x[chosen], self.label[chosen].copy()
 
 
-def images() -> Samples:
+def images() -> CheckSamples:
     rng = np.random.default_rng(3)
     label = rng.integers(0, CLASSES, MOST_SAMPLES)
     prototype = rng.integers(60, 196, (CLASSES, 3, 8, 8))
     x = prototype[label] + rng.integers(-40, 41, (len(label), 3, 8, 8))
-    return Samples("images", x.astype(np.uint8), label, CLASSES + NEVER)
+    return CheckSamples("images", x.astype(np.uint8), label, CLASSES + NEVER)
 
 
-def vectors() -> Samples:
+def vectors() -> CheckSamples:
     rng = np.random.default_rng(3)
     label = rng.integers(0, CLASSES, MOST_SAMPLES)
     x = rng.normal(size=(CLASSES, 8))[label] + 0.5 * rng.normal(size=(len(label), 8))
-    return Samples("vectors", x.astype(np.float32), label, CLASSES + NEVER)
+    return CheckSamples("vectors", x.astype(np.float32), label, CLASSES + NEVER)
 
 
-def samples_of(stream: Stream, never: int = NEVER) -> Samples:
+def samples_of(stream: Stream, never: int = NEVER) -> CheckSamples:
     """Samples from the beginning to the end of a stream; `never` further classes are declared."""
     first = np.asarray(stream.source.read(stream.order[:1]))
     count = min(stream.samples, MOST_SAMPLES, max(LEAST_SAMPLES, MOST_BYTES // first.nbytes))
     index = stream.order[np.linspace(0, stream.samples - 1, count).astype(np.int64)]
     x, label = np.asarray(stream.source.read(index)), stream.source.label[index].astype(np.int64)
-    return Samples(stream.name, x, label, stream.spec.classes + never)
+    return CheckSamples(stream.name, x, label, stream.spec.classes + never)
 
 
 def described(error: BaseException, code: Any = None) -> str:

@@ -21,8 +21,8 @@ from streamgauge.catalogue import Recipe
 from streamgauge.checks.base import (
     MOST_SAMPLES,
     Broken,
-    Result,
-    Samples,
+    CheckResult,
+    CheckSamples,
     described,
     images,
     samples_of,
@@ -38,8 +38,18 @@ from streamgauge.running.determinism import make_deterministic
 from streamgauge.running.loop import Loop
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Arrangement, ArraySource, Stream, arrange
+from streamgauge.versions import renamed
 
-__all__ = ["Broken", "Result", "Samples", "check_learner", "images", "samples_of", "vectors"]
+__all__ = [
+    "Broken",
+    "CheckResult",
+    "CheckSamples",
+    "check_learner",
+    "images",
+    "samples_of",
+    "vectors",
+]
+__getattr__ = renamed(__name__, {"Result": "CheckResult", "Samples": "CheckSamples"})
 
 STEPS, BATCH = 24, 4
 PROBE = 32  # samples of which the scores are compared
@@ -48,8 +58,8 @@ GROWTH_SECONDS, FEWEST = 5.0, 1000
 
 
 def check_learner(
-    recipe: Recipe, device: str = "cpu", samples: Samples | None = None
-) -> Iterator[Result]:
+    recipe: Recipe, device: str = "cpu", samples: CheckSamples | None = None
+) -> Iterator[CheckResult]:
     """All checks one after the other, the most basic first. Without samples, generated ones that
     the learner can take: images, or vectors."""
     make_deterministic(device)
@@ -57,14 +67,14 @@ def check_learner(
     yield first
     for name, check in list(_CHECKS.items())[1:]:
         if first.passed is False:  # the rest would fail for the same reason
-            yield Result(name, None, "not tried, since it does not run")
+            yield CheckResult(name, None, "not tried, since it does not run")
         else:
             yield _result(name, check, case)
 
 
 def _first_case(
-    recipe: Recipe, device: torch.device, samples: Samples | None
-) -> tuple[_Case, Result]:
+    recipe: Recipe, device: torch.device, samples: CheckSamples | None
+) -> tuple[_Case, CheckResult]:
     """The samples on which a learner runs, and the result of the first check. A learner that is not
     made with torch gets vectors first."""
     name, check = next(iter(_CHECKS.items()))
@@ -78,7 +88,7 @@ def _first_case(
     first = _result(name, check, case)
     if first.passed is False and _result(name, check, other).passed:
         why = f"on {other.samples.name}; on {case.samples.name} {first.why}"
-        return other, Result(name, True, why)
+        return other, CheckResult(name, True, why)
     return case, first
 
 
@@ -89,14 +99,14 @@ def _made_with_torch(case: _Case) -> bool:
         return True
 
 
-def _result(name: str, check: Callable[[_Case], str | None], case: _Case) -> Result:
+def _result(name: str, check: Callable[[_Case], str | None], case: _Case) -> CheckResult:
     try:
         why = check(case)
-        return Result(name, None if why else True, why or "")
+        return CheckResult(name, None if why else True, why or "")
     except StreamgaugeError as error:
-        return Result(name, False, str(error))
+        return CheckResult(name, False, str(error))
     except Exception as error:
-        return Result(name, False, f"it raised {described(error, case.recipe.kind)}")
+        return CheckResult(name, False, f"it raised {described(error, case.recipe.kind)}")
 
 
 class _Memo:
@@ -168,7 +178,7 @@ class _Case(NamedTuple):
 
     recipe: Recipe
     device: torch.device
-    samples: Samples
+    samples: CheckSamples
 
     def drive(self, stream: Stream | None = None, protocol: Protocol | None = None) -> _Drive:
         return _Drive(self.recipe, self.device, stream or self.stream(), protocol)
@@ -200,7 +210,7 @@ def learner_loop(
     return answers, recipe.needs
 
 
-def _source(samples: Samples) -> ArraySource:
+def _source(samples: CheckSamples) -> ArraySource:
     return _with_columns(*samples.spread(STEPS * BATCH), samples.classes)
 
 
@@ -343,21 +353,24 @@ def _is_bounded(case: _Case) -> str | None:
     if drive.loop.adapter.unbounded:
         return None
     end, every = time.perf_counter() + GROWTH_SECONDS, FEWEST // 10
+    memory = drive.loop.adapter.memory
+    capacity = getattr(memory, "capacity", None) or 0
     sizes: list[int] = []
+    filled: list[bool] = []
     for count in range(every, stream.samples, every):
         if count > FEWEST and time.perf_counter() > end:
             break
         drive.to(count // 20)
         sizes.append(len(_state_bytes(drive.state())))
+        filled.append(memory is None or len(memory) >= capacity)
     parts = np.array_split(np.diff(sizes[len(sizes) // 2 :]), 4)
     growth = np.array([part.mean() / every for part in parts])  # bytes per sample
     last, first = sizes[-1], sizes[len(sizes) // 2]
     if growth.mean() < 0.5:
         return None
     samples = f"{every * len(sizes):,} samples"
-    memory = drive.loop.adapter.memory
-    if memory is not None and len(memory) < (getattr(memory, "capacity", None) or 0):
-        return f"its memory was not full yet after {samples}; check it with a smaller one"
+    if not filled[len(filled) // 2]:  # it grew while the memory was filled, as it may
+        return f"its memory was not full long enough after {samples}; check it with a smaller one"
     grown = (
         f"its state still grows after {samples} ({first:,} to {last:,} bytes in their second half)"
     )
@@ -444,8 +457,8 @@ def _declares_needs(case: _Case) -> None:
     if "horizon" not in needs:
         prover = _prover(case)
         prover.base = prover.answer()
-        if found := prover.ended(0.0):
-            step = found[0] // BATCH
+        if violation := prover.ended(0.0):
+            step = violation[0] // BATCH
             raise Broken((sentence % ("how long the stream is", "horizon")).format(step=step))
     if "boundaries" not in needs:
         flat = case.drive(case.stream(tasks=1)).answers()

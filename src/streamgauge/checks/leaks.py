@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.checks.base import Broken, Result
+from streamgauge.checks.base import Broken, CheckResult
 from streamgauge.checks.loops import (
     SUM_ERROR,
     LoopFunction,
@@ -34,8 +34,8 @@ TRIALS = 10  # of a change that is then taken to have no effect
 ROUNDING = 1e-4  # relative; sums of the same numbers in another order, or in arrays of other length
 
 
-class Leak(NamedTuple):
-    """What was found: what changes when what changes, and what an author would do about it."""
+class LeakReport(NamedTuple):
+    """The change of an answer, the change that caused it, and what an author would do about it."""
 
     effect: str
     remedy: str
@@ -57,10 +57,12 @@ class Prover:
         tolerance: float = 0.0,
         seconds: float = 20.0,
         length_known: bool = False,
+        pretrained: bool = False,
         seed: int = 0,
     ) -> None:
         self.function, self.stream, self.claimed = function, stream, answers
-        self.tolerance, self.seconds, self.length_known = tolerance, seconds, length_known
+        self.tolerance, self.seconds = tolerance, seconds
+        self.length_known, self.pretrained = length_known, pretrained
         self._rng = np.random.default_rng(seed)
         self.count, self.kind, self.runs = len(stream.y), "scores", 0
         self.tried: dict[str, int] = {}  # pairs of streams per check
@@ -105,8 +107,8 @@ class Prover:
         shift = rng.integers(1, self.stream.classes, self.count - start)
         y[start:] = (y[start:] + shift) % self.stream.classes
         if within is not None and len(within) > 1:
-            place = np.searchsorted(within, self.stream.y[start:]) % len(within)
-            y[start:] = within[(place + rng.integers(1, len(within), len(place))) % len(within)]
+            rank = np.searchsorted(within, self.stream.y[start:]) % len(within)
+            y[start:] = within[(rank + rng.integers(1, len(within), len(rank))) % len(within)]
         return y
 
     def other_inputs(self, start: int, highest: bool) -> NDArray[Any]:
@@ -149,25 +151,25 @@ class Prover:
     ) -> tuple[int, int] | None:
         """The first position at which `violated` gives a sample, and that sample: some positions
         are tried, then those between a passing and a failing one are bisected."""
-        passed, found = [-1], None
+        passed, violation = [-1], None
         for position in self.chosen(name, positions, share):
             sample = violated(position)
             if sample is not None:
-                found = position, sample
+                violation = position, sample
                 break
             passed.append(position)
-        if found is None:
+        if violation is None:
             return None
-        between = positions[positions > max(p for p in passed if p < found[0])]
-        low, high = 0, int(np.searchsorted(between, found[0]))
+        between = positions[positions > max(p for p in passed if p < violation[0])]
+        low, high = 0, int(np.searchsorted(between, violation[0]))
         while low < high:
             middle = (low + high) // 2
             sample = violated(int(between[middle]))
             if sample is None:
                 low = middle + 1
             else:
-                high, found = middle, (int(between[middle]), sample)
-        return found
+                high, violation = middle, (int(between[middle]), sample)
+        return violation
 
     def cause(self, sample: int, first: int, last: int, mixed: Callable[[int], Any]) -> int:
         """The last position from which on a change still changes the answer to a sample;
@@ -274,25 +276,25 @@ class Prover:
                     return sample
             return None
 
-        found = self.first_violation("labels", 0.3, self.ends(), violated)
-        if found is not None:
-            raise _Found(self._reason_of_labels(*found, others[found[0]]))
+        violation = self.first_violation("labels", 0.3, self.ends(), violated)
+        if violation is not None:
+            raise _LeakFound(self._reason_of_labels(*violation, others[violation[0]]))
         return f"{2 * self.tried['labels']} pairs of streams"
 
-    def _reason_of_labels(self, end: int, sample: int, other: NDArray[np.int64]) -> Leak:
+    def _reason_of_labels(self, end: int, sample: int, other: NDArray[np.int64]) -> LeakReport:
         y = self.stream.y
         if all(self.changed(end, y=y[self.shuffled(end)]) is None for _ in range(self.trials)):
             later = np.unique(y[end:])
             drawn = self._rng.choice(later, (self.trials, self.count - end - len(later)))
             same_set = [np.concatenate([y[:end], later, labels]) for labels in drawn]
             if all(self.changed(end, y=labels) is None for labels in same_set):
-                return Leak(
+                return LeakReport(
                     f"the answer to sample {sample} changes when other classes occur from sample "
                     f"{end} on",
                     "its list of classes is made from the labels of the whole stream; use "
                     "stream.classes, which is known from the start, or add classes as they come",
                 )
-            return Leak(
+            return LeakReport(
                 f"the answer to sample {sample} changes when classes are more or less frequent "
                 f"from sample {end} on",
                 "class frequencies are counted over the whole stream; count labels as they come",
@@ -302,14 +304,14 @@ class Prover:
         effect, _ = self.effect("label", sample, source, other)
         far = min(end + 3 * self.stream.batch, self.count - 1)
         if source < far and self.changed(end, **mixed(far)) is None:
-            return Leak(
+            return LeakReport(
                 effect,
                 f"labels are used {_samples(source - sample)} before they are due; an index is "
                 "shifted, or the loop trains on batches longer than stream.batch before it "
                 "answers them",
                 hides=True,
             )
-        return Leak(
+        return LeakReport(
             effect,
             "it is answered after training on the whole stream (a second epoch, or a fit before "
             "the loop); answer each batch before any training on it, in the first pass",
@@ -323,12 +325,12 @@ class Prover:
             others[end] = self.other_inputs(end, highest=len(others) % 2 == 0)
             return self.changed(end, x=others[end])
 
-        found = self.first_violation("inputs", 0.2, self.ends(), violated)
-        if found is not None:
-            raise _Found(self._reason_of_inputs(*found, others[found[0]]))
+        violation = self.first_violation("inputs", 0.2, self.ends(), violated)
+        if violation is not None:
+            raise _LeakFound(self._reason_of_inputs(*violation, others[violation[0]]))
         return f"{self.tried['inputs']} pairs of streams"
 
-    def _reason_of_inputs(self, end: int, sample: int, other: NDArray[Any]) -> Leak:
+    def _reason_of_inputs(self, end: int, sample: int, other: NDArray[Any]) -> LeakReport:
         mixed = partial(self.mixed, "input", other)
         source = self.cause(sample, end, self.count - 1, mixed)
         effect, _ = self.effect("input", sample, source, other)
@@ -336,20 +338,20 @@ class Prover:
         orders = (self.shuffled(end) for _ in range(self.trials))
         moved = (self.difference(self.answer(x=self.stream.x[order]))[:end] for order in orders)
         if all(some.max() <= ROUNDING * effective for some in moved):
-            return Leak(
+            return LeakReport(
                 effect,
                 "inputs are standardised, or something else is fitted, over the whole stream, in "
                 "whatever order; update such statistics as samples come",
             )
         far = min(end + 3 * self.stream.batch, self.count - 1)
         if source < far and self.changed(end, **mixed(far)) is None:
-            return Leak(
+            return LeakReport(
                 effect,
                 f"inputs are read {_samples(source - sample)} ahead, from a later batch; answer "
                 "each batch of the stream by itself, or give the batch size of the loop with "
                 "--batch",
             )
-        return Leak(
+        return LeakReport(
             effect,
             "something is fitted to the inputs of the whole stream before the first answer; fit "
             "it to inputs as they come",
@@ -360,10 +362,12 @@ class Prover:
             order = self.shuffled(end)
             return self.changed(end, x=self.stream.x[order], y=self.stream.y[order])
 
-        found = self.first_violation("order", 0.1, self.ends(), violated)
-        if found is not None:
+        violation = self.first_violation("order", 0.1, self.ends(), violated)
+        if violation is not None:
             effect = "the answer to sample {1} changes when samples from {0} on change places"
-            raise _Found(Leak(effect.format(*found), "use samples in the order in which they come"))
+            raise _LeakFound(
+                LeakReport(effect.format(*violation), "use samples in the order in which they come")
+            )
         return f"{self.tried['order']} pairs of streams"
 
     def batch_labels(self) -> str:
@@ -376,30 +380,30 @@ class Prover:
             others[at] = self._batch_changed(at, end)
             return self.changed(at + own, y=others[at], since=start)
 
-        found = self.first_violation("batch", 0.2, np.arange(self.count), violated)
-        if found is not None:
-            raise _Found(self._reason_in_batch(*found, others[found[0]]))
+        violation = self.first_violation("batch", 0.2, np.arange(self.count), violated)
+        if violation is not None:
+            raise _LeakFound(self._reason_in_batch(*violation, others[violation[0]]))
         return f"{self.tried['batch']} pairs of streams"
 
     def _batch_of(self, sample: int) -> tuple[int, int]:
         start = sample // self.stream.batch * self.stream.batch
         return start, min(start + self.stream.batch, self.count)
 
-    def _reason_in_batch(self, at: int, sample: int, other: NDArray[np.int64]) -> Leak:
+    def _reason_in_batch(self, at: int, sample: int, other: NDArray[np.int64]) -> LeakReport:
         start, end = self._batch_of(at)
         mixed = partial(self.mixed, "label", other)
         source = self.cause(sample, at, end - 1, mixed)
         effect, alone = self.effect("label", sample, source, other)
         batches = [self._batch_of(at) for at in (start, *self.ends()[: self.trials].tolist())]
         if source == sample and alone and not self._uses_others(batches):
-            return Leak(effect, self._reason_of_own_label(sample))
+            return LeakReport(effect, self._reason_of_own_label(sample))
         if not any(self._order_matters(*batch) for batch in batches):
-            return Leak(
+            return LeakReport(
                 effect,
                 "the labels of the batch are counted before it is answered: their order changes "
                 "nothing, their frequencies do; use labels of past batches only",
             )
-        return Leak(
+        return LeakReport(
             effect, "the batch is trained on before it is answered; answer first, then train"
         )
 
@@ -441,14 +445,50 @@ class Prover:
     def length(self) -> str:
         if self.length_known:
             raise _Skip("declared as known")
-        found = self.ended(ROUNDING)
-        if found is not None:
-            raise _Found(Leak(
-                "the answer to sample {} changes when the stream ends at sample {}".format(*found),
+        violation = self.ended(ROUNDING)
+        if violation is not None:
+            effect = "the answer to sample {} changes when the stream ends at sample {}"
+            raise _LeakFound(LeakReport(
+                effect.format(*violation),
                 "the number of samples is used, as in a schedule of the learning rate; use no "
                 "length, or declare it with --length-known",
             ))  # fmt: skip
         return ""
+
+    def replaced_labels(self) -> str:
+        """Do answers agree with labels that the stream does not have any more?
+
+        In half of the streams every class has become another one: a loop that learns is wrong about
+        the old labels. In the others labels are shuffled: past labels and inputs tell nothing about
+        the old ones, whatever the order of the stream."""
+        if self.pretrained:
+            raise _Skip("declared as trained before")
+        if self.kind == "label-log-probabilities":
+            raise _Skip("of other labels, a loop that gives these returns other answers")
+        known = np.unique(self.stream.y)
+        rank, agreement = np.searchsorted(known, self.stream.y), []
+        for trial in range(max(2, self.trials // 3)):
+            moved = known[(rank + 1 + trial % (len(known) - 1)) % len(known)]
+            for labels in (moved, self._rng.permutation(self.stream.y)):
+                rows = self.answer(y=labels)
+                agreement.append(self._balanced(rows if rows.ndim == 1 else rows.argmax(1)))
+        deviation = np.sqrt(((1 - 1 / len(known)) / len(known) / np.bincount(rank)).sum())
+        chance, least = 1 / len(known), min(agreement)
+        if least > chance + 3 * deviation / len(known):
+            raise Broken(
+                f"on streams with other labels, {100 * least:.0f} % of the answers or more are "
+                f"those of the labels that were replaced ({100 * chance:.0f} % by chance, the mean "
+                "over classes): they come from an earlier run (a cache by index or by input that "
+                "outlives the function) or from elsewhere (a data set that the function holds, a "
+                "model that was trained before); make all of it inside the function, from the "
+                "stream that it is given, or declare a model of other data with --pretrained"
+            )
+        return f"{len(agreement)} streams"
+
+    def _balanced(self, answers: NDArray[Any]) -> float:
+        """Share of answers that are the labels of the base stream, the mean over classes."""
+        y = self.stream.y
+        return float(np.mean([(answers[y == label] == label).mean() for label in np.unique(y)]))
 
     def ended(self, rounding: float) -> tuple[int, int] | None:
         """An answer that differs in a shorter stream, and where that ends. Sums over arrays of
@@ -461,22 +501,22 @@ class Prover:
                 return int(late[0]), end
         return None
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[CheckResult]:
         """All checks, the widest first: a loop that has seen the whole stream would fail the
         others for the same reason, so they are not made then."""
         blocked: set[Any] = set()
         for name, check in _CHECKS.items():
             if check in blocked:
-                yield Result(name, None, "not tried: the failure above would show here, too")
+                yield CheckResult(name, None, "not tried: the failure above would show here, too")
                 continue
             try:
-                yield Result(name, True, check(self))
+                yield CheckResult(name, True, check(self))
             except _Skip as why:
-                yield Result(name, None, str(why))
+                yield CheckResult(name, None, str(why))
             except Broken as error:
-                yield Result(name, False, str(error))
+                yield CheckResult(name, False, str(error))
                 blocked |= _BLOCKED.get(check, set())
-                hides = isinstance(error, _Found) and error.leak.hides
+                hides = isinstance(error, _LeakFound) and error.leak.hides
                 if hides or check is Prover.runs_alike:
                     blocked |= set(_CHECKS.values())
 
@@ -484,7 +524,7 @@ class Prover:
         """Probability that a leak is missed that shows at this share of positions."""
         return float((1 - share) ** min(self.tried[name] for name in ("labels", "inputs", "batch")))
 
-    def leak(self) -> Leak | None:
+    def leak(self) -> LeakReport | None:
         """One pair of streams that differ in all that is not known; where answers differ, the
         reason."""
         self.base = self.answer()
@@ -496,17 +536,19 @@ class Prover:
         for check in (Prover.later_labels, Prover.later_inputs, Prover.batch_labels):
             try:
                 check(self)
-            except _Found as found:
-                return found.leak
-        return Leak(f"answers before sample {start + 1} depend on samples or labels after it", "")
+            except _LeakFound as error:
+                return error.leak
+        return LeakReport(
+            f"answers before sample {start + 1} depend on samples or labels after it", ""
+        )
 
 
 class _Skip(Exception):
     """A check that cannot be made, and why."""
 
 
-class _Found(Broken):
-    def __init__(self, leak: Leak) -> None:
+class _LeakFound(Broken):
+    def __init__(self, leak: LeakReport) -> None:
         super().__init__(str(leak))
         self.leak = leak
 
@@ -524,6 +566,7 @@ _CHECKS: dict[str, Callable[[Prover], str]] = {
     "no order of later samples": Prover.later_order,
     "no label of its own or later in its batch": Prover.batch_labels,
     "no length of the stream": Prover.length,
+    "no label from elsewhere": Prover.replaced_labels,
 }
 # Failed check -> checks that would fail for the same reason.
 _BLOCKED: dict[Any, set[Any]] = {

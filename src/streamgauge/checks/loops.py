@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamgauge.checks.base import Samples, described
+from streamgauge.checks.base import CheckSamples, described
 from streamgauge.errors import StreamgaugeError
 
 KINDS = ("classes", "scores", "probabilities", "log-probabilities", "label-log-probabilities")
@@ -50,7 +50,7 @@ class LoopStream:
 LoopFunction = Callable[[LoopStream], Any]
 
 
-def loop_stream(samples: Samples, count: int, batch: int, seed: int = 0) -> LoopStream:
+def loop_stream(samples: CheckSamples, count: int, batch: int, seed: int = 0) -> LoopStream:
     """A stream of so many samples. Generated samples get a new class every now and then, and noise,
     so that answers change easily; a given stream keeps its order."""
     rng = np.random.default_rng(seed)

@@ -29,6 +29,7 @@ from streamgauge.cli.runs import diff, report, resume, run, score, verify
 from streamgauge.cli.suite import app as suite
 from streamgauge.cli.suite import demo, realtime
 from streamgauge.cli.tune import tune
+from streamgauge.cli.view import view
 from streamgauge.errors import StreamgaugeError, packages_for, users_line
 from streamgauge.pages.screen import NoReader, Screen
 from streamgauge.versions import VERSION
@@ -49,6 +50,7 @@ for command in (
     pretrain,
     cost,
     live,
+    view,
     resume,
     score,
     report,
@@ -129,7 +131,12 @@ def _run_command() -> int:
         words, short = _split_short(words, command)
         settings |= short
         with packages_for("This command"):
-            code = command(args=words or ["--help"], obj=settings, standalone_mode=False)
+            code = command(
+                args=words or ["--help"],
+                obj=settings,
+                prog_name="streamgauge",
+                standalone_mode=False,
+            )
     except StreamgaugeError as error:
         _complain(str(error))
         code = getattr(error, "exit_code", 2)
@@ -148,7 +155,7 @@ def _run_command() -> int:
         # parser with a sentence of their own.
         sentence = getattr(error, "format_message", None)
         if sentence is not None:
-            _complain(f"{sentence().rstrip('.')}.{_options_of(error)}")
+            _complain(f"{_plainly(sentence())}{_options_of(error)}")
             code = 2
         else:
             code = _explain_failure(error)
@@ -209,8 +216,37 @@ def _option_names(command: Any) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts} | {"--help"}
 
 
+# What the parser says of a value, and how we say it.
+_SAID = (
+    (r"Invalid value for '(.+?)': Input should be a valid integer.*", r"\1 must be a whole number"),
+    (r"Invalid value for '(.+?)': Input should be a valid number.*", r"\1 must be a number"),
+    (r"Invalid value for '(.+?)': Input should be greater than or equal to (\S+)",
+     r"\1 must be at least \2"),
+    (r"Invalid value for '(.+?)': Value error, '(.*?)' is not one of (.*)",
+     r"\1 cannot be '\2'; it can be \3"),
+    (r"Got unexpected extra argument(?:s|\(s\)|) \((.*)\)", r"There is no place for '\1'"),
+)  # fmt: skip
+
+
+def _plainly(sentence: str) -> str:
+    """A sentence of the parser in our words."""
+    for said, ours in _SAID:
+        sentence = re.sub(said, ours, sentence, flags=re.DOTALL)
+    return sentence if sentence.endswith("?") else f"{sentence.rstrip('.')}."
+
+
 def _options_of(error: Any) -> str:
-    """After the sentence about an unknown option: the options there are."""
+    """After a sentence about the command line: the options or commands there are, or how to see
+    what is missing."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return ""
+    commands = getattr(context.command, "commands", {})
+    sentence = error.format_message()
+    if sentence.startswith("No such command"):
+        return "" if "?" in sentence else f" The commands are {', '.join(sorted(commands))}."
+    if sentence.startswith("Missing"):
+        return f" See `{context.command_path} --help`."
     if not getattr(error, "option_name", None) or getattr(error, "ctx", None) is None:
         return ""
     names = sorted(n for n in _option_names(error.ctx.command) if n.startswith("--"))

@@ -56,7 +56,7 @@ def compare(
     power: Power = 0.8,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Which of two learners is better, by how much, how surely, and what would settle it.
+    """Say which of two learners is better, by how much, how surely, and what would settle it.
 
     Runs with the same seed on the same samples are paired; accuracies along the stream also over
     ten equal stretches of it, so that a single run of each can be compared (docs/report.md).
@@ -71,7 +71,7 @@ def compare(
     """
     from streamgauge.report import compare as compare_runs
 
-    found = compare_runs(
+    comparison = compare_runs(
         _runs_of(a, runs, stream),
         _runs_of(b, runs, stream),
         metric,
@@ -79,9 +79,9 @@ def compare(
         power=power,
     )
     if as_json:
-        shared.print_json({**vars(found), "plan": found.plan and _plain(found.plan)})
+        shared.print_json({**vars(comparison), "plan": comparison.plan and _plain(comparison.plan)})
         return
-    print(_comparison_text(found, measured=difference is None))
+    print(_comparison_text(comparison, measured=difference is None))
 
 
 def _runs_of(text: str, folder: Path, stream: str | None) -> list[Run]:
@@ -97,10 +97,10 @@ def _runs_of(text: str, folder: Path, stream: str | None) -> list[Run]:
             f" {text}: name it with --runs FOLDER."
         )
     else:
-        found = find_runs(folder)
-        chosen = [run for run in found if run.learner == text]
+        runs = find_runs(folder)
+        chosen = [run for run in runs if run.learner == text]
         if not chosen:
-            names = {run.learner for run in found}
+            names = {run.learner for run in runs}
             raise StreamgaugeError(f"{folder} has no run of '{text}'; {nearest(text, names)}")
     streams = sorted({run.stream["name"] for run in chosen})
     if stream is not None:
@@ -114,28 +114,35 @@ def _runs_of(text: str, folder: Path, stream: str | None) -> list[Run]:
     return chosen
 
 
-def _comparison_text(found: RunComparison, measured: bool) -> str:
+def _comparison_text(comparison: RunComparison, measured: bool) -> str:
     from streamgauge.report.planning import unit_of
     from streamgauge.report.terminal import folding, right, text_table
 
-    show = unit_of(found.metric)
+    show = unit_of(comparison.metric)
 
     def cell(value: float) -> str:
         return show(value).removesuffix(" points")
 
     rows = [
         [f"seed {seed}", cell(of_a), cell(of_b), cell(of_a - of_b)]
-        for seed, of_a, of_b in found.each[:MOST_SEEDS_SHOWN]
+        for seed, of_a, of_b in comparison.each[:MOST_SEEDS_SHOWN]
     ]
-    if len(found.each) > MOST_SEEDS_SHOWN:
-        rows.append([f"... and {len(found.each) - MOST_SEEDS_SHOWN} more", "", "", ""])
-    if len(found.each) > 1:
-        rows.append(["mean", cell(found.mean_a), cell(found.mean_b), cell(found.difference)])
-    head = [folding(found.metric), right(found.a), right(found.b), right("difference")]
-    parts = [found.sentence, "", text_table(head, rows)]
-    if found.plan is not None:
-        parts += ["", found.plan.sentence]
-        if measured and found.plan.difference:
+    if len(comparison.each) > MOST_SEEDS_SHOWN:
+        rows.append([f"... and {len(comparison.each) - MOST_SEEDS_SHOWN} more", "", "", ""])
+    if len(comparison.each) > 1:
+        rows.append(
+            ["mean", cell(comparison.mean_a), cell(comparison.mean_b), cell(comparison.difference)]
+        )
+    head = [
+        folding(comparison.metric),
+        right(comparison.a),
+        right(comparison.b),
+        right("difference"),
+    ]
+    parts = [comparison.sentence, "", text_table(head, rows)]
+    if comparison.plan is not None:
+        parts += ["", comparison.plan.sentence]
+        if measured and comparison.plan.difference:
             parts.append(
                 "The true difference may be smaller than the measured one, and then takes more:"
                 " --difference plans for the smallest that matters."
@@ -146,9 +153,7 @@ def _comparison_text(found: RunComparison, measured: bool) -> str:
 def power(
     baseline: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FOLDER]...", help="Runs of one learner on one stream, seeds apart."
-        ),
+        typer.Argument(metavar="FOLDER", help="Runs of one learner on one stream, seeds apart."),
     ] = None,
     difference: Annotated[
         float | None,
@@ -177,7 +182,7 @@ def power(
     ] = 0.0,
     as_json: shared.AsJson = False,
 ) -> None:
-    """How many seeds or samples a comparison needs, before it is run.
+    """Say how many seeds or samples a comparison needs, before it is run.
 
     From runs of a baseline, or from deviations that you know. `compare` plans from runs of both
     learners, which is sharper.

@@ -95,7 +95,7 @@ def classes(
     options: ClassesOptions,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Make classes of places: S2 cells, smaller where there are more points.
+    """Make classes of locations: S2 cells, smaller where there are more points.
 
     As in the CLOC paper, a cell is divided while more than 10,000 points of the first 5 % are in
     it, and cells with fewer than 50 points are dropped. Points without a class are dropped and
@@ -187,7 +187,7 @@ def drift(
 
         streamgauge drift mine.csv
 
-        streamgauge drift photos.csv --label place --time taken --report drift.html
+        streamgauge drift photos.csv --label location --time taken --report drift.html
 
         streamgauge drift elec2.csv --label class --feature nswprice --feature nswdemand
 
@@ -202,7 +202,7 @@ def drift(
     if stream is not None:
         if label or time or feature:
             raise StreamgaugeError("--label, --time and --feature are for a table, not a stream.")
-        found = stream_drift(stream_of(stream, context), **vars(options))
+        result = stream_drift(stream_of(stream, context), **vars(options))
     else:
         shared.no_settings(context, ".")
         assert table is not None
@@ -212,17 +212,17 @@ def drift(
                 "time": time or "",
                 "order": "time" if time else "given",
             }
-            found = stream_drift(catalogue.stream(str(table), **how), **vars(options))
+            result = stream_drift(catalogue.stream(str(table), **how), **vars(options))
         else:
             columns = [name for name in feature or () if name != "none"]
-            found = table_drift(table, features=columns, label=label, time=time, **vars(options))
-    written = None if report is None else drift_page(found).write(report)
+            result = table_drift(table, features=columns, label=label, time=time, **vars(options))
+    written = None if report is None else drift_page(result).write(report)
     if as_json:
-        shared.print_json({**found.to_dict(), "report": None if written is None else str(written)})
+        shared.print_json({**result.to_dict(), "report": None if written is None else str(written)})
         return
-    print(found.words)
-    print(method_text(found))
-    for note in found.notes:
+    print(result.words)
+    print(method_text(result))
+    for note in result.notes:
         print(f"Note: {note}")
     if written is not None:
         print(f"Report: {written}")

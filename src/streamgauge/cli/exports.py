@@ -111,8 +111,8 @@ def score_files(files: Sequence[Path], options: MatrixOptions, as_json: bool) ->
     }
     scored: list[MatrixScores] = []
     for file in files:
-        found = score_matrix(file, **given)
-        scored += [found] if isinstance(found, MatrixScores) else found
+        scores = score_matrix(file, **given)
+        scored += [scores] if isinstance(scores, MatrixScores) else scores
     if not as_json:
         print(matrices_text(scored))
         return

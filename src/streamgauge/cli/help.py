@@ -10,9 +10,9 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -22,13 +22,14 @@ _PLACEHOLDERS = {
     "NAME|FILE": "learner learners",
     "NAME": "name what model study",
     "FOLDER": "folder folders first second out runs tuned data_folder images results",
-    "FILE": "file report use labels",
-    "COLUMN": "album age confidence feature features keep label label_time logp prediction shift"
-    " time user",
+    "FILE": "code file report use labels token_file",
+    "COLUMN": "album age confidence feature features keep label label_time latitude logp longitude"
+    " prediction shift time user",
     "SECONDS": "checkpoint hang seconds",
     "SHARE": "chance preparation tolerance",
     "TOOL": "log_to",
     "FOLDER|URI": "log_out",
+    "FILE:FUNCTION|NAME": "loop",
     "LIST": "methods shifts speeds",
     "URL": "storage store",
     "N|COLUMN": "step",
@@ -63,7 +64,7 @@ def build(app: typer.Typer) -> Any:
     """The command of an app, with the placeholders, defaults and completion of all options."""
     _present_all(app)
     command: Any = typer.main.get_command(app)
-    _hide_types(command)
+    _restyle(command)
     return command
 
 
@@ -75,16 +76,37 @@ def _present_all(app: typer.Typer) -> None:
             entry.short_help = entry.help or (entry.callback.__doc__ or "").partition("\n")[0]
     for group in app.registered_groups:
         if group.typer_instance is not None:
+            group.short_help = group.typer_instance.info.help
             _present_all(group.typer_instance)
 
 
-def _hide_types(command: Any) -> None:
-    """Typer prints the Python type of an argument after its placeholder."""
+def _restyle(command: Any) -> None:
+    """What Typer adds to placeholders and help texts, in our style."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
+            # Typer prints the Python type after a placeholder, and braces around it in the usage.
             parameter.display_type_rich = lambda ctx: ""
+            parameter.get_usage_pieces = partial(_usage, parameter)
+        parameter.get_help_record = partial(_record, parameter.get_help_record)
     for part in getattr(command, "commands", {}).values():
-        _hide_types(part)
+        _restyle(part)
+
+
+def _usage(argument: Any, context: Any) -> list[str]:
+    name = argument.metavar or argument.name.upper()
+    return [(name if argument.required else f"[{name}]") + "..." * (argument.nargs != 1)]
+
+
+def _record(record: Callable[[Any], Any], context: Any) -> Any:
+    """Placeholder and help text of a parameter: defaults without parentheses and without `.0`,
+    bounds in words."""
+    shown = record(context)
+    if shown is None:
+        return None
+    name, text = shown
+    text = re.sub(r"(?s)\[default: \((.*)\)(?=[;\]])", r"[default: \1", text)
+    text = re.sub(r"(?<=\[default: )(\d+)\.0(?![.\d])", r"\1", text)
+    return name, re.sub(r"\bx>=(\d+)", r"at least \1", text)
 
 
 def _presented(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +142,9 @@ def _with_looks(parameter: inspect.Parameter, module: str) -> inspect.Parameter:
 def _placeholder(parameter: inspect.Parameter, kind: Any) -> str | None:
     """What stands for the value; None for flags and for choices, which are listed."""
     types = {kind, *get_args(kind)}
+    for part in types:
+        if get_origin(part) is Literal:
+            return "|".join(get_args(part))
     types |= {part for inner in types for part in get_args(inner)}
     if bool in types or not types & {int, float, str, Path}:
         return None
@@ -140,8 +165,8 @@ def _names_for(parameter: str, module: str) -> Callable[[], Iterable[str]] | Non
         "learners": _learners,
         "stream": _streams,
         "objective": _metrics,
-        "what": lambda: ["streams", "learners", "protocol", "all", *_learners(), *_streams(),
-                         *_suites(), *_metrics()],
+        "what": lambda: ["streams", "learners", "protocol", "metrics", "suites", "all",
+                         *_learners(), *_streams(), *_suites(), *_metrics()],
     }.get(parameter)  # fmt: skip
 
 

@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from streamgauge.cli.options import Device, Out, TrustPickle, learner_settings, settings_of
+from streamgauge.cli.options import (
+    Device,
+    Out,
+    TrustPickle,
+    learner_settings,
+    settings_of,
+    token_in,
+)
 from streamgauge.errors import StreamgaugeError
 from streamgauge.settings import RUNS, coerce
 
@@ -115,7 +122,7 @@ def live(
         kind = coerce(inputs, Literal["float32", "uint8"], "--inputs")
         how = coerce(scale, Literal["none", "online"], "--scale")
         access: dict[str, Any] = {"host": host, "anywhere": anywhere, "max_rate": max_rate,
-                  "token": _token(token_file)}  # fmt: skip
+                  "token": token_in(token_file)}  # fmt: skip
         run = serve(spec, recipe, port=port, **access, batch=batch, inputs=kind, scale=how,
                     trust_pickle=trust_pickle, **options)  # fmt: skip
         print(summary_text(run), file=sys.stderr if lines else sys.stdout)
@@ -133,14 +140,3 @@ def live(
         raise StreamgaugeError("Give a rate (--rate 500), or ask for one (--find-rate).")
     run = run_live(built, recipe, rate, seconds=seconds, origin=stream, **options)
     print(summary_text(run))
-
-
-def _token(file: Path | None) -> str | None:
-    """A token from a file, since other users can see the words of a command."""
-    if file is None:
-        return None
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise StreamgaugeError(f"The token in {file} cannot be read: {reason}.") from None

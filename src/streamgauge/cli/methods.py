@@ -25,8 +25,8 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="streams, learners, protocol or all; or the name of a learner, stream, metric or "
-            "suite."
+            help="streams, learners, protocol, metrics, suites or all; or the name of a learner, "
+            "stream, metric or suite."
         ),
     ] = "all",
     as_json: AsJson = False,
@@ -44,6 +44,10 @@ def list_(
     from streamgauge.catalogue import names, summary
 
     rooms = ("streams", "learners", "protocol")
+    if what in _INDEXES:
+        index = {name: _explained(name)["what"].partition(". ")[0] for name in _INDEXES[what]()}
+        print_json({what: index}) if as_json else print(_index_text(what, index))
+        return
     if what not in (*rooms, "all") or (what == "protocol" and not as_json):
         facts = _explained(what)
         print_json(facts) if as_json else print(_explanation(facts))
@@ -71,6 +75,27 @@ def list_(
             if entry.get("needs"):
                 print(f"              needs: {', '.join(entry['needs'])}")
         print()
+
+
+def _metric_names() -> list[str]:
+    from streamgauge.metrics.summary import names
+
+    return names()
+
+
+def _suite_names() -> list[str]:
+    from streamgauge.suites import spec
+
+    return list(spec.names())
+
+
+_INDEXES = {"metrics": _metric_names, "suites": _suite_names}
+
+
+def _index_text(what: str, index: dict[str, str]) -> str:
+    width = max(map(len, index))
+    lines = [f"  {name:<{width}} {text.rstrip('.')}." for name, text in index.items()]
+    return "\n".join([f"{what}:", *lines, "", f"One of them: streamgauge list {next(iter(index))}"])
 
 
 def _explained(name: str) -> dict[str, Any]:
@@ -109,8 +134,9 @@ def _explained(name: str) -> dict[str, Any]:
     if what := metrics.meaning(name):
         return {"kind": "metric", "name": name, "what": what,
                 "example": "streamgauge score runs/", "page": "docs/metrics.md"}  # fmt: skip
-    known = ["streams", "learners", "protocol", "all", *names("learners"), *names("streams")]
-    hint = nearest(name, [*known, *suites.names(), *metrics.__all__])
+    lists = ["streams", "learners", "protocol", "metrics", "suites", "all"]
+    known = [*lists, *names("learners"), *names("streams"), *suites.names(), *metrics.__all__]
+    hint = nearest(name, known)
     hint = hint if hint.startswith("did") else "`streamgauge list` shows all."
     raise StreamgaugeError(f"There is no list of '{name}', nor anything of that name; {hint}")
 
@@ -136,7 +162,7 @@ def _explanation(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-Answers = Literal[
+AnswerKind = Literal[
     "auto",
     "classes",
     "scores",
@@ -171,7 +197,8 @@ def check(
         float, typer.Option(help="With --loop: time for all checks; more time, more pairs.")
     ] = 20,
     answers: Annotated[
-        Answers, typer.Option(help="With --loop: form of the answers; auto: by shape and values.")
+        AnswerKind,
+        typer.Option(help="With --loop: form of the answers; auto: by shape and values."),
     ] = "auto",
     tolerance: Annotated[
         float, typer.Option(min=0, help="With --loop: difference of scores that counts as none.")
@@ -180,6 +207,12 @@ def check(
         bool,
         typer.Option(
             "--length-known", help="With --loop: the loop may use the length of the stream."
+        ),
+    ] = False,
+    pretrained: Annotated[
+        bool,
+        typer.Option(
+            "--pretrained", help="With --loop: its model was trained before, on other data."
         ),
     ] = False,
     device: Device = "cpu",
@@ -208,13 +241,14 @@ def check(
     if loop is not None:
         options: dict[str, Any] = {"samples": samples, "batch": batch, "seed": seed}
         options |= {"seconds": seconds, "answers": answers, "tolerance": tolerance}
-        options["length_known"] = length_known
+        options |= {"length_known": length_known, "pretrained": pretrained}
         _check_loop(context, loop, stream, device, options, as_json)
     else:
         _check_learner(context, str(learner), stream, device, as_json)
 
 
-_OF_LOOPS = ("samples", "batch", "seed", "seconds", "answers", "tolerance", "length_known")
+_OF_LOOPS = ("samples", "batch", "seed", "seconds", "answers", "tolerance", "length_known",
+             "pretrained")  # fmt: skip
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -232,13 +266,13 @@ def _check_loop(
 ) -> None:
     from streamgauge import catalogue, checks
 
-    found = checks.named_loop(loop)
-    if isinstance(found, catalogue.Recipe):
+    target = checks.named_loop(loop)
+    if isinstance(target, catalogue.Recipe):
         from streamgauge.models.features import device_named
 
         given = learner_settings(context, [loop])
-        settings = settings_of(context, found.name, "stream", given=given)
-        found = catalogue.learner(loop, **settings[found.name])
+        settings = settings_of(context, target.name, "stream", given=given)
+        target = catalogue.learner(loop, **settings[target.name])
         if options.pop("answers") != "auto":
             raise StreamgaugeError("--answers has a meaning for a function only.")
         if not options["length_known"]:
@@ -251,7 +285,7 @@ def _check_loop(
     chosen: Any = stream
     if stream not in (None, "images", "vectors"):
         chosen = catalogue.stream(stream, **settings["stream"])
-    prover = checks.prover(found, chosen, **options)
+    prover = checks.prover(target, chosen, **options)
     facts = _printed({"loop": loop}, prover.results(), as_json)
     if as_json:
         print_json(facts | {"runs": prover.runs, "pairs": prover.tried})

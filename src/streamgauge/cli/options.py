@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 import typer
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import ALSO_CALLED, StreamgaugeError, nearest
 from streamgauge.running.executors.cluster import Cluster, check_executor
 from streamgauge.settings import CHECKPOINT
 
@@ -219,7 +219,7 @@ def _no_option(
     from streamgauge.running.protocol import Protocol
     from streamgauge.settings import setting_types
 
-    option = f"--{name}"
+    option, name = f"--{name.replace('_', '-')}", ALSO_CALLED.get(name, name)
     if owners:
         each = " or ".join(f"--{owner}.{name}" for owner in owners)
         return f"There is no option {option}: write {each}, or --learner.{name} for all learners."
@@ -284,3 +284,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def token_in(file: Path | None) -> str | None:
+    """A token from a file, since other users can see the words of a command."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise StreamgaugeError(f"The token in {file} cannot be read: {reason}.") from None

@@ -218,6 +218,14 @@ def _read_toml(file: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(file.read_text())
     except OSError as error:
+        from streamgauge.catalogue import names
+
+        if str(file) in names("learners") or file.suffix == ".py":
+            raise StreamgaugeError(
+                f"{file} stands alone: write --learner before each learner, --learner {file}."
+            ) from None
+        if str(file) in names("streams"):
+            raise StreamgaugeError(f"{file} is a stream: write --stream {file}.") from None
         raise StreamgaugeError(f"{file} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
         raise StreamgaugeError(f"{file} is not valid TOML: {error}.") from None
@@ -271,7 +279,7 @@ def resume(
     Models of other libraries save themselves as pickles, and reading a pickle can execute any code:
     their runs go on with --trust-pickle, and start again without it.
 
-    Example:
+    Examples:
 
         streamgauge resume runs/
 
@@ -387,18 +395,21 @@ def verify(folders: shared.RunFolders, as_json: shared.AsJson = False) -> None:
     """
     from streamgauge.record.verify import verify as verify_folders
 
-    found = list(verify_folders(list(folders)))
-    problems = [problem for one in found for problem in one.problems]
-    unchecked = [one for one in found if one.unchecked]
+    checked = list(verify_folders(list(folders)))
+    problems = [problem for one in checked for problem in one.problems]
+    unchecked = [one for one in checked if one.unchecked]
     if as_json:
-        shared.print_json({"runs": [vars(one) for one in found]})
+        shared.print_json({"runs": [vars(one) for one in checked]})
     else:
         for problem in problems:
             print(problem)
         for one in unchecked:
             print(f"{one.path} is of an older version and has no checksums of all its files.")
-        files, damaged = sum(one.files for one in found), sum(bool(one.problems) for one in found)
-        print(f"{files:,} files of {len(found):,} runs checked; {damaged:,} runs are damaged.")
+        files, damaged = (
+            sum(one.files for one in checked),
+            sum(bool(one.problems) for one in checked),
+        )
+        print(f"{files:,} files of {len(checked):,} runs checked; {damaged:,} runs are damaged.")
     raise typer.Exit(1 if problems else 0)
 
 

@@ -14,7 +14,7 @@ from streamgauge.settings import RUNS, coerce
 
 if TYPE_CHECKING:
     from streamgauge.record import Run
-    from streamgauge.suites.comparing import Cell
+    from streamgauge.suites.comparing import LedgerCell
     from streamgauge.suites.measured import Measured
     from streamgauge.suites.spec import Suite
 
@@ -140,7 +140,7 @@ class SuiteOptions:
         before = [] if suite.generated else recorded(suite.name, results or RESULTS)
         return together(before, from_runs(suite, self.stored()))
 
-    def cells(self, suite: Suite) -> list[Cell]:
+    def cells(self, suite: Suite) -> list[LedgerCell]:
         from streamgauge.suites.comparing import table
 
         return table(suite, self.measured(suite))

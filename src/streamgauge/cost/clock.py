@@ -28,7 +28,7 @@ _PUBLISHED = {
 }
 
 
-class Schedule(NamedTuple):
+class StepVersions(NamedTuple):
     """Per step: whether its batch is trained, and the version (finished updates) that answers."""
 
     trained: NDArray[np.bool_]
@@ -73,6 +73,14 @@ class Clock:
     def free_within(self, step: int) -> bool:
         """Whether the learner is free at some time within the step."""
         return self._free_at < step + 1
+
+    def busy(self, step: int) -> bool:
+        """Whether the learner is busy at the start of a step."""
+        return self._free_at > step
+
+    def ends_in_time(self, cost: Fraction) -> bool:
+        """Whether a job that begins with a step ends with it at the latest."""
+        return self._length(cost) <= 1
 
     def begin(self, step: int, cost: Fraction) -> None:
         """Begin a job at the start of this step, or as soon as the learner is free."""
@@ -145,7 +153,7 @@ class PublishedClock(Clock):
         self._begun, self._reported = state["begun"], state["reported"]
 
 
-def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
+def schedule(cost: Cost, steps: int, as_published: bool = False) -> StepVersions:
     """Which batches are trained and which version answers, for a method of this relative cost.
 
     >>> schedule("4/3", 8).version.tolist()
@@ -166,7 +174,7 @@ def schedule(cost: Cost, steps: int, as_published: bool = False) -> Schedule:
         if clock.free_within(step):
             clock.begin(step, exact)
             trained[step] = True
-    return Schedule(trained, version)
+    return StepVersions(trained, version)
 
 
 def updates_within(budget: Cost, relative_cost: Cost) -> int:

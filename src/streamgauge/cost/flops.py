@@ -44,7 +44,7 @@ class Affine(int):
 
 
 @dataclass
-class _Line:
+class _FlopsLine:
     """The FLOPs of a family of shapes, by the number in which they differ."""
 
     counted: dict[int, int] = field(default_factory=dict)  # the first two define the line
@@ -90,10 +90,10 @@ class Meter:
         self.known: dict[str, float] = {}
         self.seen: dict[str, int] = {}  # jobs of each shape
         self.varies: set[str] = set()  # shapes whose counts differed
-        self.lines: dict[str, _Line] = {}  # by family
+        self.lines: dict[str, _FlopsLine] = {}  # by family
         self.flops = float("nan")  # of the last job
         self.counting = False
-        self._line: _Line | None = None  # of the current job
+        self._line: _FlopsLine | None = None  # of the current job
         self._own = 0.0  # FLOPs of the current job without its parts
         self._apart = 0.0  # FLOPs of its parts
 
@@ -111,7 +111,7 @@ class Meter:
         for position, entry in enumerate(entries):
             if isinstance(entry, Affine) and entry:
                 family = f"{kind}{shape}{(*entries[:position], '*', *entries[position + 1 :])}"
-                self._line, self._number = self.lines.setdefault(family, _Line()), int(entry)
+                self._line, self._number = self.lines.setdefault(family, _FlopsLine()), int(entry)
         return self
 
     def __enter__(self) -> None:
@@ -203,7 +203,7 @@ class Meter:
         self.known, self.seen = dict(state["known"]), dict(state["seen"])
         self.varies = set(state["varies"])
         lines = deepcopy(state.get("lines", {}))  # older checkpoints have none
-        self.lines = {family: _Line(**line) for family, line in lines.items()}
+        self.lines = {family: _FlopsLine(**line) for family, line in lines.items()}
 
 
 @contextmanager

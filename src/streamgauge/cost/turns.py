@@ -16,7 +16,7 @@ NARROW = 1.05  # an interval whose ends differ by less is not measured further
 WIDE, SMALL, UNEVEN = 1.25, 0.02, 1.6
 
 
-class Turns(NamedTuple):
+class TurnSeconds(NamedTuple):
     """Seconds of a job and of its reference, pair by pair."""
 
     own: tuple[float, ...]
@@ -57,10 +57,10 @@ def time_in_turns(
     jobs: int = 1,
     least: int = LEAST,
     seconds: float = SECONDS,
-) -> Turns:
+) -> TurnSeconds:
     """Call two functions that return the seconds of their next job, each first in every second
     pair. A pair is `jobs` of both."""
-    end, turns = time.perf_counter() + seconds, Turns((), ())
+    end, turns = time.perf_counter() + seconds, TurnSeconds((), ())
     while (count := len(turns.own)) < most_pairs(jobs):
         if count >= least:
             low, high = turns.interval
@@ -72,7 +72,7 @@ def time_in_turns(
                 mine, other = mine + own(), other + reference()
             else:
                 other, mine = other + reference(), mine + own()
-        turns = Turns((*turns.own, mine / jobs), (*turns.reference, other / jobs))
+        turns = TurnSeconds((*turns.own, mine / jobs), (*turns.reference, other / jobs))
     return turns
 
 

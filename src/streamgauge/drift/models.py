@@ -18,7 +18,7 @@ RIDGE = 0.01
 CHUNK = 2048
 
 
-class Inputs:
+class FeatureScaling:
     """Features of inputs of any shape, the same for all models.
 
     Bytes are divided by 255; more than 1,024 features are projected onto 512 random directions;
@@ -64,14 +64,14 @@ class Inputs:
         return np.concatenate([standardised, fourier], axis=1)
 
 
-class Linear:
+class RidgeRegression:
     """Ridge regression onto one column per class; predicts the class with the largest score.
 
     W = (X'X + .01 t I)^-1 X'Y with centred X and Y and t the mean diagonal entry of X'X; Y is 1 for
     the sample's class and 0 for others. Classes without training samples are never predicted.
     """
 
-    def __init__(self, inputs: Inputs, index: Ints, label: Ints) -> None:
+    def __init__(self, inputs: FeatureScaling, index: Ints, label: Ints) -> None:
         x = np.concatenate([inputs(chunk) for chunk in _chunks(index)])
         self.mean = x.mean(axis=0)
         x -= self.mean
@@ -106,8 +106,8 @@ def scores_with_inputs(
     label: Ints, train: list[Ints], test: Ints, read: InputReader, seed: int
 ) -> NDArray[np.float32]:
     """Whether each model is correct, `[models, tests]`; the last training set scales the inputs."""
-    inputs = Inputs(read, train[-1], seed)
-    models = [Linear(inputs, index, label[index]) for index in train]
+    inputs = FeatureScaling(read, train[-1], seed)
+    models = [RidgeRegression(inputs, index, label[index]) for index in train]
     correct = np.empty((len(models), len(test)), np.float32)
     for start in range(0, len(test), CHUNK):
         chunk = test[start : start + CHUNK]

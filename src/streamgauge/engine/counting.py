@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Marks(NamedTuple):
+class HeldOutLabels(NamedTuple):
     """Labels and tasks of some held-out samples, on one device."""
 
     label: Tensor  # [samples]
@@ -25,7 +25,7 @@ class Marks(NamedTuple):
         return (self.task == self.tasks[:, None]).float() @ values.float()
 
 
-def right(prediction: Tensor, marks: Marks) -> Tensor:
+def right(prediction: Tensor, marks: HeldOutLabels) -> Tensor:
     """Right answers of each task.
 
     >>> import torch
@@ -36,7 +36,7 @@ def right(prediction: Tensor, marks: Marks) -> Tensor:
     return marks.sums(prediction == marks.label)
 
 
-def right_within(scores: Tensor, marks: Marks, classes: Tensor) -> Tensor:
+def right_within(scores: Tensor, marks: HeldOutLabels, classes: Tensor) -> Tensor:
     """Right answers of each task [tasks, limits] where only classes of tasks up to a limit may be
     answered, among samples of tasks up to that limit; for cumulative accuracy. Among equal scores
     the earlier task's class wins, and within a task the first. `classes` is what `classes_of`

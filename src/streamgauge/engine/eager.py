@@ -87,7 +87,8 @@ def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
                 f"predict must return numbers, a score per class in an array of shape {wanted}, not"
                 f" an array of type {scores.dtype}."
             )
-        scores = torch.from_numpy(scores).to(x.device)
+        scores = torch.from_numpy(scores)
+        scores = scores if x.is_cpu else scores.to(x.device)
     if not hasattr(scores, "shape"):
         raise StreamgaugeError(
             f"predict must return a tensor or array of scores of shape {wanted}, one column per"
@@ -109,6 +110,8 @@ def as_table(scores: Tensor) -> NDArray[Any]:
     tens, and one transfer is all that a device needs to wait for."""
     if not hasattr(scores, "detach"):
         return np.asarray(scores)
+    if scores.is_cpu and scores.dtype is torch.float32:
+        return scores.detach().numpy()
     return scores.detach().float().cpu().numpy()
 
 

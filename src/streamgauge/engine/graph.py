@@ -16,10 +16,10 @@ from torch import Tensor
 from streamgauge.cost.flops import counting
 from streamgauge.engine.counting import right
 from streamgauge.engine.eager import NOT_FINITE, Answers, Eager, ask
-from streamgauge.engine.steps import CudaTape, HostTape, Steps, Tape
+from streamgauge.engine.steps import CudaTape, EngineExecutor, HostTape, Tape
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
-from streamgauge.learners.base import Execution, Executor
+from streamgauge.learners.base import StepExecutor, StepRecording
 from streamgauge.models.folded import Folded
 from streamgauge.models.resnet import Residual
 
@@ -47,17 +47,17 @@ class Graph(Eager):
 
     def adopt(self, adapter: LearnerAdapter, classes: int) -> None:
         super().adopt(adapter, classes)
-        self._steps: Executor = Executor()
+        self._steps: StepExecutor = StepExecutor()
         self.reason = adapter.eager
         if self.reason:
             return
-        network: Execution = adapter.learner  # type: ignore[assignment]
+        network: StepRecording = adapter.learner  # type: ignore[assignment]
         tape: Tape = HostTape()
         if self._stream is not None:
             tape = CudaTape(self.device, [network.generator])
         if isinstance(network.model, Residual) and self.precision != "fp32":
             self._folded = Folded(network.model, self.precision)
-        self._steps = network.executor = Steps(tape, self.say, self._inference)
+        self._steps = network.executor = EngineExecutor(tape, self.say, self._inference)
 
     def answer(self, x: Tensor, y: Tensor | None = None) -> Answers:
         if y is None:  # no answer counts as right

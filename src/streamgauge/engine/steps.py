@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from streamgauge.cost.flops import counting
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import Executor
+from streamgauge.learners.base import StepExecutor
 
 WARM_UP = 2  # calls of a function before it is recorded: libraries choose their kernels then
 MAX_RECORDINGS = 96  # what comes after them is called
@@ -37,7 +37,7 @@ class Tape(Protocol):
     def record(self, function: Function, fixed: list[Any]) -> tuple[Callable[[], None], Any]: ...
 
 
-class Steps(Executor):
+class EngineExecutor(StepExecutor):
     """The executor of a learner under this engine."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Steps(Executor):
     ) -> None:
         self._tape, self._log, self._inference = tape, log, inference
         self._calls: dict[Any, int] = {}
-        self._recorded: dict[Any, _Recorded] = {}
+        self._recorded: dict[Any, _RecordedStep] = {}
         self._refused: set[str] = set()
 
     def inference(self) -> AbstractContextManager[Any]:
@@ -80,7 +80,7 @@ class Steps(Executor):
 
     def _record(
         self, name: str, key: Any, function: Function, inputs: tuple[Any, ...]
-    ) -> _Recorded | None:
+    ) -> _RecordedStep | None:
         fixed = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
         try:
             replay, outputs = self._tape.record(function, fixed)
@@ -89,12 +89,12 @@ class Steps(Executor):
             self._log(f"{name} is run step by step: {reason}")
             return None
         numbers = [n for n, x in enumerate(fixed) if isinstance(x, torch.Tensor) and x.numel()]
-        recording = _Recorded(numbers, [fixed[number] for number in numbers], replay, outputs)
+        recording = _RecordedStep(numbers, [fixed[number] for number in numbers], replay, outputs)
         self._recorded[key] = recording
         return recording
 
 
-class _Recorded(NamedTuple):
+class _RecordedStep(NamedTuple):
     numbers: list[int]  # of the inputs that are non-empty tensors
     inputs: list[torch.Tensor]  # the memory that these are copied to
     replay: Callable[[], None]

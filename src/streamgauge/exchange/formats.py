@@ -70,19 +70,19 @@ def read_matrices(
             f"{path} is no accuracy matrix: it must be text, .npy or .npz."
         ) from None
     if _MAMMOTH.search(text) or path.suffix == ".pyd":
-        found = _read_mammoth(text, path)
+        matrices = _read_mammoth(text, path)
     else:
         lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
         if not lines:
             raise StreamgaugeError(f"{path} is empty.")
         if all(name in lines[0] for name in AVALANCHE):
-            found = [_read_avalanche(lines, path)]
+            matrices = [_read_avalanche(lines, path)]
         else:
             return [_read_table(lines, path, rows, unit, baseline)]
     if rows or unit:
         option = "--rows" if rows else "--unit"
         raise StreamgaugeError(f"{path} says itself what its rows and numbers are: omit {option}.")
-    return [with_baseline(matrix, baseline) for matrix in found]
+    return [with_baseline(matrix, baseline) for matrix in matrices]
 
 
 def matrix_of(
@@ -262,10 +262,10 @@ def _cells(lines: Sequence[str]) -> list[list[str]]:
     separator = next((mark for mark in "\t;,|" if any(mark in line for line in lines)), None)
     if separator is None:
         return [line.split() for line in lines]
-    found = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
     if separator != ",":  # a decimal comma
-        found = [[re.sub(r"^(-?\d*),(\d+\s*%?)$", r"\1.\2", cell) for cell in row] for row in found]
-    return found
+        rows = [[re.sub(r"^(-?\d*),(\d+\s*%?)$", r"\1.\2", cell) for cell in row] for row in rows]
+    return rows
 
 
 def _number(cell: str) -> float | None:
@@ -330,7 +330,7 @@ def _read_avalanche(lines: list[str], path: Path) -> AccuracyMatrix:
 def _read_mammoth(text: str, path: Path) -> list[AccuracyMatrix]:
     """`logs.pyd` of mammoth: a Python dictionary per line and run, of which the accuracies are
     taken by pattern; nothing of the file is evaluated."""
-    found = []
+    matrices = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
         name = f"{path}, line {number}"
         if not (line.startswith("{") and line.endswith("}")):
@@ -349,8 +349,8 @@ def _read_mammoth(text: str, path: Path) -> list[AccuracyMatrix]:
         if "task-il" in path.resolve().parts:
             known = "Answers were among the classes of one task: rescaled metrics do not apply."
             matrix = replace(matrix, notes=(*matrix.notes, known))
-        found.append(matrix)
-    return found
+        matrices.append(matrix)
+    return matrices
 
 
 def _mammoth_matrix(cells: dict[tuple[int, int], float], line: str, name: str) -> AccuracyMatrix:

@@ -66,8 +66,8 @@ def score_matrix(
         matrices = [with_baseline(whole, baseline)]  # CapyMOA evaluates all tasks: a 0 is measured
     else:
         matrices = [matrix_of(data, "the matrix", rows, unit, baseline)]
-    found = [_scored(matrix, classes) for matrix in matrices]
-    return found[0] if len(found) == 1 else found
+    scored = [_scored(matrix, classes) for matrix in matrices]
+    return scored[0] if len(scored) == 1 else scored
 
 
 def _scored(matrix: AccuracyMatrix, classes: Any) -> MatrixScores:

@@ -31,7 +31,12 @@ def open_sink(to: str, out: str, run: Run) -> Sink:
     """A sink for a run, with the run's settings. `out` is a folder, for MLflow a tracking URI; ""
     is the default. A run that is there already is replaced."""
     kind, default = check_sink(to)
-    return kind(out or default, run)
+    try:
+        return kind(out or default, run)
+    except (FileExistsError, NotADirectoryError):
+        raise StreamgaugeError(
+            f"Cannot export to {out or default}: a file has that name, and a folder is needed."
+        ) from None
 
 
 def check_sink(to: str) -> tuple[Callable[[str, Run], Sink], str]:

@@ -38,9 +38,9 @@ from numpy.typing import ArrayLike, NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.forecasters import (
     Codes,
+    FamilyRun,
     Forecasts,
-    Groups,
-    Run,
+    GroupColumns,
     forecast,
     groups_of,
 )
@@ -75,7 +75,7 @@ SCHEMA = {
 """The JSON object of :meth:`Explanation.to_dict`."""
 
 
-class Figure(NamedTuple):
+class BitEstimate(NamedTuple):
     """Bits per sample with a 95 % interval; NaN where unknown."""
 
     value: float
@@ -86,7 +86,7 @@ class Figure(NamedTuple):
     samples: int = 0
 
 
-UNKNOWN = Figure(math.nan, math.nan, math.nan)
+UNKNOWN = BitEstimate(math.nan, math.nan, math.nan)
 
 
 class Expert(NamedTuple):
@@ -103,12 +103,12 @@ class Expert(NamedTuple):
 class Explanation:
     """What past labels explain of the labels, and what the answers add, in bits per sample."""
 
-    base: Figure
-    history: Figure
-    remaining: Figure
-    added: Figure
+    base: BitEstimate
+    history: BitEstimate
+    remaining: BitEstimate
+    added: BitEstimate
     """NaN without answers."""
-    placebo: Figure
+    placebo: BitEstimate
     """NaN without answers."""
     experts: list[Expert]
     """Heaviest first."""
@@ -212,18 +212,18 @@ def explain(
     return _explanation(done, answers is not None, start, classes, missing)
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """Some rows of a stream. Labels and predictions are class numbers; -1: no prediction."""
 
     labels: Codes
     predictions: Codes | None
-    groups: Groups
+    groups: GroupColumns
     logp: Floats | None = None
     confidence: Floats | None = None
 
 
 def explain_parts(
-    parts: Iterable[Part], count: int, seen: NDArray[np.bool_], known: Regular
+    parts: Iterable[StreamPart], count: int, seen: NDArray[np.bool_], known: Regular
 ) -> Explanation:
     """:func:`explain` for a stream of ``count`` samples that is read in parts. ``seen``: which
     classes are among the labels."""
@@ -235,7 +235,7 @@ def explain_parts(
             answered, names = predictions is not None, groups.names
             block = max(1, (count - start) // BLOCKS)
             layout: dict[str, Any] = {"names": names, "last": groups.last}
-            run = Run(classes, known, count, **layout, start=start, block=block)
+            run = FamilyRun(classes, known, count, **layout, start=start, block=block)
         answers = None if predictions is None else numbers[predictions]
         own: dict[str, Any] = {"logp": logp, "confidence": confidence}
         run.feed(numbers[labels], groups.values, answers=answers, **own)
@@ -299,7 +299,7 @@ def _confidences(confidence: ArrayLike, count: int) -> Floats:
     return values
 
 
-def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
+def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> BitEstimate:
     """A mean with its 95 % interval, from sums over short blocks of the stream.
 
     The interval reaches at least ``resolution`` bits of the whole stream to each side.
@@ -311,7 +311,7 @@ def figure(sums: Floats, tries: Floats, resolution: float = 0.0) -> Figure:
     error, blocks = ratio_error(sums, tries, run)
     half = error * t_quantile(0.975, blocks - 1) if blocks >= 2 else math.nan
     half = max(half, resolution / float(tries.sum())) if half == half else half
-    return Figure(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
+    return BitEstimate(value, value - half, value + half, float(int(blocks)), int(tries.sum()))
 
 
 def _per_sample(sums: Floats, samples: Floats) -> Floats:

@@ -60,7 +60,9 @@ def all_durations(shifts: Iterable[object]) -> bool:
     if not any(is_duration(s) for s in given):
         return False
     for s in given:
-        if not is_duration(s) and float(str(s)) != 0:
+        if is_duration(s):
+            seconds(str(s))  # refuses what is none
+        elif float(str(s)) != 0:
             raise StreamgaugeError(
                 f"the shift {s} is a number of samples, but other shifts are durations: give all "
                 "in the same unit"

@@ -88,7 +88,7 @@ GROUP_NAMES = {
 }
 
 
-class Groups(NamedTuple):
+class GroupColumns(NamedTuple):
     """Columns that the forecasters count by, as whole numbers [samples, columns]."""
 
     values: Ints
@@ -103,7 +103,7 @@ def groups_of(
     times: ArrayLike | None = None,
     users: ArrayLike | None = None,
     albums: ArrayLike | None = None,
-) -> Groups:
+) -> GroupColumns:
     """The columns of users, albums, and hours and days of the times (in seconds)."""
     columns: list[Ints] = []
     names: list[str] = []
@@ -117,7 +117,7 @@ def groups_of(
         columns += [hours % 24, hours // 24 % 7, hours % 168]
         names += ["hour", "day", "hour of week"]
     values = np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.int64)
-    return Groups(values, tuple(names), last)
+    return GroupColumns(values, tuple(names), last)
 
 
 def new_state(
@@ -257,7 +257,7 @@ class Forecasts(NamedTuple):
     state: State
 
 
-class Run:
+class FamilyRun:
     """All forecasters over a stream that is fed in pieces; sums over blocks from ``start`` on.
 
     ``count`` is the length of the whole stream. With ``points`` only top classes and hits are
@@ -379,7 +379,7 @@ def forecast(
     codes: Codes,
     classes: int,
     known: Known | Regular,
-    groups: Groups | None = None,
+    groups: GroupColumns | None = None,
     *,
     answers: Codes | None = None,
     logp: Floats | None = None,
@@ -397,14 +397,14 @@ def forecast(
     """
     groups = groups or groups_of(codes.size)
     layout: dict[str, Any] = {"names": groups.names, "last": groups.last}
-    run = Run(classes, known, codes.size, **layout, start=start, block=block, points=points)
+    run = FamilyRun(classes, known, codes.size, **layout, start=start, block=block, points=points)
     given: dict[str, Any] = {"answers": answers, "logp": logp, "confidence": confidence}
     run.feed(codes, groups.values, **given, right=right)
     return run.result()
 
 
 def family_right(
-    codes: Codes, classes: int, known: Known | Regular, groups: Groups | None = None
+    codes: Codes, classes: int, known: Known | Regular, groups: GroupColumns | None = None
 ) -> tuple[Bits, list[str]]:
     """Which forecasters are right, per sample, and their names.
 
@@ -422,7 +422,7 @@ def family_hits(
     known: Known | Regular,
     *,
     block: int,
-    groups: Groups | None = None,
+    groups: GroupColumns | None = None,
     start: int = 0,
 ) -> tuple[list[str], Ints, Ints]:
     """Names, hits [blocks, forecasters] and tries [blocks] of each top class and the mixture's.
@@ -439,8 +439,8 @@ class Forecaster:
 
     The labels of one call of ``learn`` are those of one step: all were answered with what was known
     before the call. ``delayed``: there are steps of several samples. ``groups`` are values of
-    columns (user, album, ...) of the samples, as in :class:`Groups`. The state is bounded: tables
-    of contexts take at most MOST_PAIRS rows.
+    columns (user, album, ...) of the samples, as in :class:`GroupColumns`. The state is bounded:
+    tables of contexts take at most MOST_PAIRS rows.
 
     >>> forecaster = Forecaster(classes=3)
     >>> for label in [0, 1, 2] * 20:

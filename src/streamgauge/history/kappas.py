@@ -47,8 +47,8 @@ def kappas(labels: NDArray[Any], predictions: NDArray[Any], known: Known | None 
     prediction of -1 is no answer. `known` says which labels were known at each answer (default:
     all earlier ones). A reference that knows no label yet counts as wrong.
 
-    >>> found = kappas(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
-    >>> found.kappa, found.kappa_t, round(found.kappa_m, 3)
+    >>> scores = kappas(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
+    >>> scores.kappa, scores.kappa_t, round(scores.kappa_m, 3)
     (0.5, 0.5, 0.667)
     """
     count = len(labels)

@@ -23,8 +23,9 @@ from streamgauge.versions import warn_deprecated
 
 # Old name -> new name of an optional member; old names are removed in version 0.4.
 RENAMED = {"conclude": "prepare_test", "foresee": "upcoming_reads", "held": "stored_addresses"}
-# Methods of networks that are no longer called -> what to override in their place.
+# Methods of networks that are no longer called -> what to override instead.
 NOT_CALLED = {"bring": "read_draws", "meet": "after_store"}
+TURNS = "answer_and_learn"
 NOT_RECORDABLE = "it has no part that can be recorded"
 
 
@@ -55,10 +56,8 @@ class LearnerAdapter:
         self.cycle: Callable[[int], int] = optional("cycle", lambda batch: 1)
         # Execution
         self.eager: str = optional("eager", NOT_RECORDABLE)
-        # Turns
-        self.answer_and_learn: Callable[..., tuple[Any, float]] | None = optional(
-            "answer_and_learn"
-        )
+        # ManySteps
+        self.answer_and_learn: Callable[..., tuple[Any, float]] | None = optional(TURNS)
         # Evaluation
         self.prepare: Callable[[], None] | None = optional("prepare")
         self.prepare_test: Callable[[], None] = optional("prepare_test", lambda: None)
@@ -94,13 +93,15 @@ class LearnerAdapter:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether `answer_and_learn` does what `predict` and `learn` do: not where these were
-        replaced, as by the standardisation of inputs. Only our own bridges are trusted with labels
-        before they answer."""
+        """Whether `answer_and_learn` does what `predict` and `learn` do: all three are wrapped
+        alike, as by the standardisation of inputs, or none is. Only our own bridges are trusted
+        with labels before they answer."""
         if not type(self.learner).__module__.startswith("streamgauge.bridges."):
             return False
-        replaced = {"predict", "learn"} & getattr(self.learner, "__dict__", {}).keys()
-        return self.answer_and_learn is not None and not replaced
+        if self.answer_and_learn is None:
+            return False
+        wrappers = {_wrappers(self.learner, name) for name in ("predict", "learn", TURNS)}
+        return len(wrappers) == 1 and None not in wrappers
 
     def replace_method(self, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace one method of this learner object by `wrap(method)`, if it has the method. The
@@ -193,6 +194,17 @@ def _depth(kind: type, name: str) -> int:
     """How far up in the class hierarchy a member is defined: 0 is the class itself."""
     line = kind.__mro__
     return next((depth for depth, part in enumerate(line) if name in vars(part)), len(line))
+
+
+def _wrappers(learner: Any, name: str) -> int | None:
+    """How many wrappers (`functools.wraps`) one object has around a method of its class; None where
+    the method was replaced by another."""
+    method, count = getattr(learner, name), 0
+    while getattr(method, "__func__", None) is not getattr(type(learner), name):
+        if not hasattr(method, "__wrapped__"):
+            return None
+        method, count = method.__wrapped__, count + 1
+    return count
 
 
 def declared_needs(kind: type) -> list[str]:

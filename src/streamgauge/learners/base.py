@@ -14,12 +14,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from streamgauge.versions import renamed
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
+__getattr__ = renamed(
+    __name__,
+    {
+        "Cost": "JobKinds",
+        "Execution": "StepRecording",
+        "Executor": "StepExecutor",
+        "Turns": "ManySteps",
+    },
+)
 NEEDS = frozenset({"boundaries", "horizon", "class_count"})
 
 
@@ -91,7 +102,7 @@ class Storage(Protocol):
         service keeps these samples. Default: the addresses in its memories and batches."""
 
 
-class Cost(Protocol):
+class JobKinds(Protocol):
     """Optional: which of its training jobs cost the same."""
 
     def job_kind(self) -> str:
@@ -108,31 +119,37 @@ class Cost(Protocol):
         measures whole cycles. Default: 1."""
 
 
-class Turns(Protocol):
-    """Many steps of one sample in one call, for our bridges to models that take one sample per
-    call, where the loop would cost more than the model. Of other learners it is ignored: the labels
-    come together with the samples."""
+class ManySteps(Protocol):
+    """Many steps in one call, for our bridges to models that take one sample per call, where the
+    loop would cost more than the model. Of other learners it is ignored: the labels come together
+    with the samples."""
 
     def answer_and_learn(
-        self, x: NDArray[Any], labels: NDArray[np.int64]
+        self,
+        x: NDArray[Any],
+        labels: NDArray[np.int64],
+        ends: NDArray[Any],
+        learnt: NDArray[Any] | None = None,
     ) -> tuple[NDArray[np.float32], float]:
-        """Answer a sample, then learn it, then the next: as `predict` and `learn` in turn. Returns
-        the scores [B, C] and the seconds of learning. The learner logs no scalars."""
+        """Answer the samples of a step, then learn them, then those of the next step: as `predict`
+        and `learn` in turn. Step i ends before sample `ends[i]`. `learnt` has the rows as they are
+        learnt, where that is not as they are answered. Returns the scores [B, C] and the seconds of
+        learning. The learner logs no scalars."""
 
 
-class Execution(Protocol):
+class StepRecording(Protocol):
     """Optional, for networks (`network.py`): how an engine may run the learner's steps."""
 
     eager: str  # "" if steps can be recorded, else the reason why not; without it: not recordable
     model: Any  # `models.Model`
     generator: torch.Generator  # the only one that recorded steps draw from
-    executor: Executor  # engines replace it
+    executor: StepExecutor  # engines replace it
 
     def variant(self) -> tuple[Any, ...]:
         """What decides, besides tensor shapes, which operations the next step takes."""
 
 
-class Executor:
+class StepExecutor:
     """Runs the heavy parts of a learner's step. This one calls them; an engine gives the learner
     another executor, which records functions and replays them."""
 

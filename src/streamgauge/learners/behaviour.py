@@ -7,9 +7,7 @@ edited, moved and renamed: while the behaviour stays, the identity does.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamgauge.files import json_hash
 from streamgauge.learners import user_code
 from streamgauge.record.renamed import current_settings
 
@@ -43,7 +42,7 @@ def method_code(method: str, settings: Mapping[str, Any]) -> str:
     False
     """
     behaviour = table()["methods"].get(method, {}).get(variant_of(settings))
-    return "" if behaviour is None else _hash([behaviour, *_parts(settings)])
+    return "" if behaviour is None else json_hash([behaviour, *_parts(settings)], 8)
 
 
 def _parts(settings: Mapping[str, Any]) -> list[str]:
@@ -53,7 +52,7 @@ def _parts(settings: Mapping[str, Any]) -> list[str]:
     parts = [known[kind].get(part, part) for kind, part in named.items()]
     if "model" in named and named["model"] not in known["model"]:
         files = sorted((_HERE.parent / "models").glob("*.py"))
-        parts.append(_hash([file.read_text(encoding="utf-8") for file in files]))
+        parts.append(json_hash([file.read_text(encoding="utf-8") for file in files], 8))
     return [*parts, known["optimiser"]["sgd"]] if settings.get("momentum") else parts
 
 
@@ -74,7 +73,7 @@ def code_of(kind: type, settings: Mapping[str, Any]) -> tuple[str, str]:
     if not base:  # a new built-in method, or one that uses parts of ours without extending one
         ours = [_source(p) for p in kind.__mro__ if p.__module__.startswith("streamgauge.")]
         sources += [*ours, *_parts(settings)]
-    return _hash([*sources, base, *used]), unknown
+    return json_hash([*sources, base, *used], 8), unknown
 
 
 def _method_name(part: type) -> str:
@@ -84,7 +83,7 @@ def _method_name(part: type) -> str:
 
 
 def stored_code(learner: Mapping[str, Any]) -> str:
-    """The code of a stored learner: version 0.1.0 stored a hash of source files in its place,
+    """The code of a stored learner: version 0.1.0 stored a hash of source files instead,
     which is translated where the behaviour of those files is known to be today's."""
     settings = learner["settings"] or {}
     code = str(learner["code"])
@@ -110,7 +109,3 @@ def _source(part: type) -> str:
         with suppress(OSError, TypeError):
             return Path(inspect.getfile(part)).read_text(encoding="utf-8")
     return ""
-
-
-def _hash(parts: list[str]) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()

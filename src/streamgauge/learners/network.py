@@ -17,7 +17,7 @@ from torch import Tensor
 from streamgauge import memory, models
 from streamgauge.cost.flops import part
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.base import Batch, Executor
+from streamgauge.learners.base import Batch, StepExecutor
 from streamgauge.learners.parts.checkpoint import Checkpointed
 from streamgauge.learners.parts.replay_batch import ReplayDraw, Sizes
 from streamgauge.learners.published import HasPublishedVariant
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamgauge.learners.replay import er
 
 
-class Progress(Checkpointed):
+class TrainingCounts(Checkpointed):
     """Counts of the batches and samples that a learner was trained on, for warm-ups and intervals.
     Batches that were skipped because the learner was busy are not counted."""
 
@@ -55,7 +55,7 @@ class Progress(Checkpointed):
         First once `warmup` samples have been learnt, and never before anything was; from then on
         whenever the number of batches is a multiple of `every`.
 
-        >>> progress = Progress()
+        >>> progress = TrainingCounts()
         >>> due = []
         >>> for _ in range(7):
         ...     due.append(progress.due(warmup=20, every=3))
@@ -78,6 +78,7 @@ class Network(Checkpointed, HasPublishedVariant):
     parts of a step run through `executor` (see `base.py`); engines replace it."""
 
     checkpointed = "model optimizer memory generator progress"
+    stores_first = False  # whether a batch is stored before it is trained on
     eager = ""  # why steps cannot be recorded; empty: they can
     trained_labels: Tensor | None = None  # of the batch that was trained on last
 
@@ -106,8 +107,8 @@ class Network(Checkpointed, HasPublishedVariant):
         self.mean, self.std = (torch.tensor(v, device=device) for v in (config.mean, config.std))
         self.changed = models.changed_normalisation(config)
         self.no_slots = torch.empty(0, dtype=torch.int64, device=device)
-        self.progress = Progress()
-        self.executor = Executor()
+        self.progress = TrainingCounts()
+        self.executor = StepExecutor()
         self.scalars: dict[str, Any] = {}
         self.set_up(spec)
 
@@ -115,7 +116,7 @@ class Network(Checkpointed, HasPublishedVariant):
         """Override it to make what a method has besides; `checkpointed` names what is stored."""
 
     def execute(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Run a heavy part of a step (see `Executor.run`)."""
+        """Run a heavy part of a step (see `StepExecutor.run`)."""
         return self.executor.run(function, *inputs)
 
     def execute_extra(self, function: Callable[..., Any], *inputs: Any) -> Any:
@@ -124,7 +125,7 @@ class Network(Checkpointed, HasPublishedVariant):
             return self.execute(function, *inputs)
 
     def inference(self) -> AbstractContextManager[Any]:
-        """Within it the model only answers, so an engine may put a faster one in its place."""
+        """Within it the model only answers, so an engine may use a faster one instead."""
         return self.executor.inference()
 
     def build_model(self, spec: Spec, seed: int) -> models.Model:
@@ -161,10 +162,11 @@ class Network(Checkpointed, HasPublishedVariant):
     def view(self, x: Tensor) -> Tensor:
         """A new random view, normalised: what the network trains on."""
         config = self.config
+        models.refuse_float_images(x, self.changed)
         return self.normalise(augment(x, config.augment, self.generator, config.padding))
 
     def normalise(self, x: Tensor) -> Tensor:
-        models.refuse_float_images(x, self.changed)
+        """Floats are not changed: an engine stores held-out images normalised."""
         return models.to_float(x, self.mean, self.std)
 
     def scores(self, x: Tensor) -> Tensor:
@@ -178,6 +180,25 @@ class Network(Checkpointed, HasPublishedVariant):
         self.model.eval()
         with torch.no_grad():
             return self.model.features(self.normalise(x))
+
+    def draw_passes(self, batch: Batch) -> list[ReplayDraw]:
+        """What all passes over a batch take from the memory."""
+        raise NotImplementedError
+
+    def upcoming_reads(self, batch: Batch) -> list[Any]:
+        """What `learn` will read: the same draws, on a copy with its own memory. A class that
+        overrides `learn`, `recall` or `store` has to override this too, or its samples are not
+        prefetched."""
+        if self.stores_first:
+            self.memory.add(batch.index, batch.labels())
+        draws = self.draw_passes(batch)
+        if not self.stores_first:
+            self.memory.add(batch.index, batch.labels())
+        return [addresses(draws)]
+
+    def foresee(self, batch: Batch) -> list[Any]:
+        """Old name of `upcoming_reads`, for overrides that call it; removed in version 0.4."""
+        return self.upcoming_reads(batch)
 
     def variant(self) -> tuple[Any, ...]:
         """What decides, besides tensor shapes, which operations the next step takes."""

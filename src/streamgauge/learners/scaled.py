@@ -82,6 +82,8 @@ class _Scaling:
         self._rescale = adapter.rescale
         for name in ("predict", "features", "store", "skipped", "learn", "prepare", "prepare_test"):
             adapter.replace_method(name, self._entry(trains=name == "learn"))
+        if self._rescale is None:
+            adapter.replace_method("answer_and_learn", self._turns)
         adapter.replace_method("state_dict", self._state)
         adapter.replace_method("load_state_dict", self._load)
 
@@ -113,6 +115,18 @@ class _Scaling:
             if changed is not None and self._rescale is not None:
                 self._rescale(*(to_device(values, batch.x.device) for values in changed))
         return batch._replace(x=scale(self.scaler, batch.x)), *rest
+
+    def _turns(self, method: Any) -> Any:
+        @wraps(method)
+        def answer_and_learn(x: Any, labels: Any, ends: Any) -> Any:
+            answered, learnt = self.scaler.in_turns(x, ends)
+            self._inside = True
+            try:
+                return method(answered, labels, ends, learnt)
+            finally:
+                self._inside = False
+
+        return answer_and_learn
 
     def _state(self, method: Any) -> Any:
         @wraps(method)

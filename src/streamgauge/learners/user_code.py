@@ -8,7 +8,6 @@ import builtins
 import dataclasses
 import dis
 import functools
-import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import checksum
 
 _OURS = Path(__file__).parents[1]
 _STDLIB = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
@@ -32,6 +32,12 @@ _NO_CODE = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__",
      "__abstractmethods__", "_abc_impl", "__firstlineno__", "__static_attributes__",
      "__dataclass_fields__", "__dataclass_params__"}
+)  # fmt: skip
+# Names of functions that read files, and of the environment: what they give is no code.
+_READS = frozenset(
+    {"open", "read_text", "read_bytes", "load", "safe_open", "load_file", "loadtxt", "genfromtxt",
+     "fromfile", "memmap", "read_csv", "read_parquet", "read_table", "read_json", "environ",
+     "getenv"}
 )  # fmt: skip
 LOADED = "streamgauge_user_"  # begins the names of modules that were loaded from FILE.py
 _SEEN: dict[str, tuple[Any, str]] = {}  # module -> its spec, and its text when it was first hashed
@@ -119,7 +125,7 @@ class Imports:
 
 
 def _content(file: Path) -> str:
-    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    return checksum(file.read_bytes())
 
 
 def _is_stale(name: str, file: Path) -> bool:
@@ -155,8 +161,22 @@ def _compiled_otherwise(module: ModuleType, file: Path) -> bool:
 def used_by(kind: type) -> tuple[list[str], str]:
     """Hashes of what a class of the user's depends on besides the files of itself and its bases,
     and a reason where that cannot be known."""
-    closure, own = Closure(), dict[str, Path]()
-    texts, why = list[str](), list[str]()
+    closure, own, loaded = _uses(kind)
+    _require_fresh(own | closure.imports.files)
+    texts = [text for imports in loaded.values() for text in imports.texts()]
+    texts += [*closure.parts, *closure.imports.texts()]
+    unknown = [
+        *(imports.unknown for imports in loaded.values()),
+        closure.unknown,
+        closure.imports.unknown,
+    ]
+    return texts, next(filter(None, unknown), "")
+
+
+def _uses(kind: type) -> tuple[Closure, dict[str, Path], dict[Path, Imports]]:
+    """What a class of the user's uses: from cells and functions; its modules and those of its
+    bases, by name; files that were loaded from FILE.py, with what they import."""
+    closure, own, loaded = Closure(), dict[str, Path](), dict[Path, Imports]()
     for part in kind.__mro__:
         name, file = part.__module__, module_file(part.__module__)
         if not _walkable(name):
@@ -164,15 +184,37 @@ def used_by(kind: type) -> tuple[list[str], str]:
         if file is None or name == "__main__" or "<locals>" in part.__qualname__:
             closure.value(part.__name__, part)
         elif name.startswith(LOADED):  # its neighbours were loaded with it
-            imports = Imports(file.parent).of(file)
-            texts += imports.texts()
-            why.append(imports.unknown)
+            loaded[file] = Imports(file.parent).of(file)
         else:
             own[name] = file
             closure.imports.of(file, getattr(sys.modules[name], "__package__", None) or "")
-    _require_fresh(own | closure.imports.files)
-    texts += [*closure.parts, *closure.imports.texts()]
-    return texts, next(filter(None, [*why, closure.unknown, closure.imports.unknown]), "")
+    return closure, own, loaded
+
+
+def reads_of(kind: type) -> str:
+    """Where the code of a class of the user's reads a file or the environment, which no hash of
+    code covers: the first such line or function; "" if none is seen."""
+    closure, own, loaded = _uses(kind)
+    for function, code in closure.codes:
+        if used := _READS.intersection(code.co_names):
+            return f"{min(used)} in '{function}'"
+    files = [*own.values(), *loaded, *closure.imports.files.values()]
+    files += [file for imports in loaded.values() for file in imports.files.values()]
+    for file in files:
+        if file.suffix == ".py" and (first := _first_read(file.read_bytes())):
+            return f"{first[0]} in line {first[1]} of '{file.name}'"
+    return ""
+
+
+def _first_read(text: bytes) -> tuple[str, int] | None:
+    """The first use of one of `_READS` in a file, and its line."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return None
+    used = [(n.lineno, getattr(n, "id", getattr(n, "attr", ""))) for n in nodes
+            if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
+    return next(((name, line) for line, name in sorted(used) if name in _READS), None)
 
 
 def _require_fresh(files: dict[str, Path]) -> None:
@@ -224,6 +266,7 @@ class Closure:
         self.parts: list[str] = []
         self.unknown = ""
         self.imports = Imports()
+        self.codes: list[tuple[str, CodeType]] = []  # with the name of the function
         self._met: dict[int, tuple[int, Any]] = {}
 
     def _class(self, kind: type) -> None:
@@ -273,8 +316,8 @@ class Closure:
             self._object(name, value)
 
     def _bytes(self, array: Any) -> None:
-        digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16)
-        self.parts.append(f"{array.dtype} {array.shape} {digest.hexdigest()}")
+        digest = checksum(np.ascontiguousarray(array).tobytes())
+        self.parts.append(f"{array.dtype} {array.shape} {digest}")
 
     def _type(self, kind: type) -> None:
         self.parts.append(f"{kind.__module__}.{kind.__qualname__}")
@@ -310,6 +353,7 @@ class Closure:
                 self.value(free, cell.cell_contents)
         for code in _nested(function.__code__):
             self.parts.append(_fingerprint(code))
+            self.codes.append((name, code))
             self._globals(code, function)
 
     def _globals(self, code: CodeType, function: FunctionType) -> None:

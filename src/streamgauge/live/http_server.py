@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import ipaddress
 import json
 import socket
 import threading
@@ -13,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from streamgauge.errors import StreamgaugeError, first_line
+from streamgauge.live.access import Access
+from streamgauge.live.monitoring import TEXT, metrics_text
 from streamgauge.live.service import REASONS, Refused, Service
 
 IDLE_SECONDS = 30.0  # after which an idle connection is closed
@@ -23,8 +23,6 @@ BLOCK = 1 << 16  # bytes; also the limit of a request's head
 HEADERS = 100  # at most
 DISCARD = 16  # times the limit of a message: what is read of a refused one
 LENGTH_DIGITS = 15  # of Content-Length
-TOKEN_LENGTH = 16  # characters, at least
-RATE_ELSEWHERE = 1000.0  # messages per second, where other machines may send them
 PATHS = {"/predict": "sample", "/label": "label"}
 WORDS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 409: "Conflict",
@@ -46,7 +44,7 @@ def largest_message(values: int) -> int:
     return 4096 + 32 * values
 
 
-class JsonLines:
+class JsonLinesServer:
     """JSON lines: every line of the input is answered by one line, in order. A line is read when
     the last one was answered, so a client that writes too fast has to wait."""
 
@@ -95,18 +93,6 @@ class JsonLines:
             return refused.message
 
 
-class Access(NamedTuple):
-    """Who may send messages, and how many per second (None: as many as can be answered)."""
-
-    token: str | None = None
-    rate: float | None = None
-
-    @property
-    def anywhere(self) -> bool:
-        """Whether requests may be for any name of this machine; then each needs the token."""
-        return self.token is not None
-
-
 class Request(NamedTuple):
     """The head of an HTTP request; the names of headers are in lower case."""
 
@@ -127,10 +113,10 @@ class Connection:
 
 
 class HttpServer:
-    """HTTP: `POST /predict`, `POST /label`, `GET /status`, in one thread.
+    """HTTP: `POST /predict`, `POST /label`, `GET /status`, `GET /metrics`, in one thread.
 
     A request is read without blocking the others, and handled when all of it has come. At most
-    `connections` are open. A further client takes the place of the connection that has waited
+    `connections` are open. A further client replaces the connection that has waited
     longest for a request, if that is longer than `GRACE_SECONDS`; otherwise it gets status 503.
     """
 
@@ -161,7 +147,7 @@ class HttpServer:
             self._loop.close()
             reason = getattr(error, "strerror", None) or error
             raise StreamgaugeError(
-                f"Cannot serve on {host}:{port}: {reason}; choose another port."
+                f"Cannot serve on {host}:{port}: {str(reason).rstrip('.')}; choose another port."
             ) from None
         self.port = int(self._socket.getsockname()[1])
 
@@ -292,6 +278,7 @@ class HttpServer:
         if not first:
             return False
         keep = False
+        reply: dict[str, Any] | str
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 request = await self._head(first, reader)
@@ -341,14 +328,8 @@ class HttpServer:
 
     def _admit(self, request: Request) -> None:
         refuse, headers = self.service.refuse, request.headers
-        if self.access.token is not None:
-            given = headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode("latin-1"), self.access.token.encode()):
-                refuse("denied", "Send the token of this service: Authorization: Bearer TOKEN.")
-        if "origin" in headers:
-            refuse("malformed", "Web pages may not send messages here.")
-        if not self.access.anywhere and not is_local(_without_port(headers.get("host", ""))):
-            refuse("malformed", "The header Host must name a loopback address or localhost.")
+        if (problem := self.access.problem(headers)) is not None:
+            refuse(*problem)
         if not self._within_rate():
             refuse("too_fast", f"At most {self.access.rate:g} messages per second are answered.")
 
@@ -375,7 +356,7 @@ class HttpServer:
             self.service.refuse("too_large", f"A message has at most {self.max_bytes} bytes.")
         return int(text)
 
-    def _handled(self, request: Request, body: bytes) -> tuple[int, dict[str, Any]]:
+    def _handled(self, request: Request, body: bytes) -> tuple[int, dict[str, Any] | str]:
         """Status and reply; an error that is no refusal is ours, and ends the service."""
         try:
             return 200, self._handle(request, body)
@@ -385,12 +366,14 @@ class HttpServer:
             self._fail(error)
             return 500, Refused("failed", first_line(error)[:100]).message
 
-    def _handle(self, request: Request, body: bytes) -> dict[str, Any]:
+    def _handle(self, request: Request, body: bytes) -> dict[str, Any] | str:
         service = self.service
         if request.method == "GET" and request.path == "/status":
             return service.status()
+        if request.method == "GET" and request.path == "/metrics":
+            return metrics_text(service)
         if request.method == "GET":
-            raise Refused("unknown", "Ask for /status, or post to /predict or /label.")
+            raise Refused("unknown", "Ask for /status or /metrics, or post to /predict or /label.")
         if request.method != "POST" or request.path not in PATHS:
             service.refuse(
                 "malformed",
@@ -424,63 +407,14 @@ def _parsed_head(text: str) -> Request | None:
     return Request(words[0], words[1], headers, not close)
 
 
-def _response(status: int, reply: dict[str, Any], keep: bool) -> bytes:
-    body = json.dumps(reply).encode()
+def _response(status: int, reply: dict[str, Any] | str, keep: bool) -> bytes:
+    body = (reply if isinstance(reply, str) else json.dumps(reply)).encode()
     lines = [
         f"HTTP/1.1 {status} {WORDS[status]}",
-        "Content-Type: application/json",
+        f"Content-Type: {TEXT if isinstance(reply, str) else 'application/json'}",
         f"Content-Length: {len(body)}",
         *(["Retry-After: 1"] if status in (429, 503) else []),
         *(["WWW-Authenticate: Bearer"] if status == 401 else []),
         *([] if keep else ["Connection: close"]),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def _without_port(host: str) -> str:
-    """
-    >>> [_without_port(host) for host in ("localhost:80", "127.0.0.1", "[::1]:80", "::1")]
-    ['localhost', '127.0.0.1', '::1', '::1']
-    """
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0] if host.count(":") == 1 else host
-
-
-def is_local(host: str) -> bool:
-    """Whether a name or an address is of this machine only.
-
-    >>> [is_local(host) for host in ("localhost", "127.3.2.1", "::1", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def access_for(host: str, anywhere: bool, token: str | None, rate: float | None) -> Access:
-    """The rules for a host: only this machine may send messages, unless `anywhere` is set and there
-    is a token."""
-    require_local_host(host, anywhere)
-    if token is not None and (len(token) < TOKEN_LENGTH or not token.isascii()):
-        raise StreamgaugeError(f"A token has at least {TOKEN_LENGTH} characters, all of ASCII.")
-    if rate is not None and not rate >= 1:
-        raise StreamgaugeError(f"A limit of messages per second is at least 1, not {rate:g}.")
-    if is_local(host):
-        return Access(token, rate)
-    if token is None:
-        raise StreamgaugeError(
-            f"Serving on {host} lets other machines in: give a token (--token-file FILE, or `token`"
-            f" in Python), or use 127.0.0.1."
-        )
-    return Access(token, RATE_ELSEWHERE if rate is None else rate)
-
-
-def require_local_host(host: str, anywhere: bool) -> None:
-    """Only this machine may send messages, unless `anywhere` is set."""
-    if not anywhere and not is_local(host):
-        raise StreamgaugeError(
-            f"Serving on {host} would let other machines in: use 127.0.0.1, or allow it with "
-            f"--anywhere and a token."
-        )

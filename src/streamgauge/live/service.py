@@ -23,7 +23,8 @@ import numpy as np
 from streamgauge.bridges.foreign import load_own_state
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
-from streamgauge.live.snapshots import MAX_DELAYED, Answering, Due, Snapshots
+from streamgauge.live.monitoring import ServiceFigures, quantiles
+from streamgauge.live.snapshots import MAX_DELAYED, Answering, DueSnapshot, Snapshots
 from streamgauge.live.spool import NAME_BYTES, NONE, Spool
 from streamgauge.live.trainer import NO_ADDRESSES
 from streamgauge.running import jobs
@@ -106,9 +107,10 @@ class Service(Answering):
         self._waiting: OrderedDict[int, None] = OrderedDict()  # without a label, oldest first
         self._gathering: list[int] = []  # labelled samples of the next batch
         self._trained_step = -1  # the newest step whose training has ended
-        self._due: list[Due] = []  # snapshots that answer this block of arrivals too
+        self._due: list[DueSnapshot] = []  # snapshots that answer this block of arrivals too
         self._now, self._today, self._log_message = now, today, log
         self.restarts: list[str] = []  # of the trainer: the reasons
+        self.figures = ServiceFigures(snapshots.shifts)
         self._began, self._earlier_seconds = now(), 0.0
 
     # Messages.
@@ -177,6 +179,15 @@ class Service(Answering):
                 "refused": dict(self.refused),
                 "spool": {"samples": len(self.spool), "slots": self.spool.slots},
             }
+
+    def heartbeat(self) -> dict[str, Any]:
+        """The facts of a heartbeat; without the lock, as a heartbeat must not wait."""
+        figures, wait = self.figures, quantiles(tuple(self.latencies))[0.99]
+        more = {"waiting": len(self._waiting), "p99 ms": 1e3 * wait, "labels": self.labels}
+        more["blind"] = max(figures.blind.values())
+        known = {name: value for name, value in more.items() if value == value}
+        step = self.labels // self.batch
+        return {"step": step, "steps": 0, "right": self.right, "asked": self.labels, "more": known}
 
     # Between messages.
 
@@ -312,10 +323,12 @@ class Service(Answering):
         answer = {"prediction": prediction, "confidence": confidence, "version": self.version}
         self.spool.put(number, x, **answer, time=self._today(), user=user, name=name)
         self.arrivals += 1
+        self.figures.arrived(number)
         self._waiting[number] = None
         if len(self._waiting) > self.limits.waiting:
             oldest, _ = self._waiting.popitem(last=False)
             self.spool.drop(oldest)
+            self.figures.expired(oldest)
             self.expired += 1
         self._delay(number, self._due, MAX_DELAYED * self.batch)
         step = self.labels // self.batch
@@ -355,6 +368,7 @@ class Service(Answering):
         step = self.labels // self.batch
         self._append(row, step, row, 0)
         self.right += int(row["prediction"] == row["label"])
+        self.figures.labelled(sample, int(row["label"]), int(row["prediction"]))
         self.labels += 1
         for column in range(len(row["near"])):
             if row["near"][column]["version"] != NONE:
@@ -371,6 +385,7 @@ class Service(Answering):
         row = self.spool.facts[slot]
         near = row["near"][column]
         self._append(row, int(row["label_position"]) // self.batch, near, int(near["age"]))
+        self.figures.near(int(near["age"]), bool(near["prediction"] == row["label"]))
 
     def _append(self, row: Any, step: int, answer: Any, shift: int) -> None:
         columns = {"user": row["user"]} if self.users else {}

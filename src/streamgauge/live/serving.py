@@ -21,20 +21,16 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_json, write_sealed
 from streamgauge.live import stored_stream
 from streamgauge.live import trainer as trainers
+from streamgauge.live.access import Access, access_for
 from streamgauge.live.dispatcher import Dispatcher
-from streamgauge.live.http_server import (
-    Access,
-    HttpServer,
-    JsonLines,
-    access_for,
-    largest_message,
-)
+from streamgauge.live.http_server import HttpServer, JsonLinesServer, largest_message
 from streamgauge.live.journal import Journal
 from streamgauge.live.service import Limits, Service
 from streamgauge.live.snapshots import Snapshots
 from streamgauge.live.spool import Spool, SpoolSource
 from streamgauge.models.features import device_named
 from streamgauge.record import OPTIONAL, Run, RunWriter
+from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.record.writer import read_header
 from streamgauge.report.figures import online_answers
 from streamgauge.running.header import run_config, run_header
@@ -174,9 +170,12 @@ def serve(
 
             with stored_stream.on_signals(ended):
                 try:
-                    with _transport(
-                        service, host, port, connections, access, lines, answers, ready, log
-                    ) as transport:
+                    with (
+                        HeartbeatWriter(path, service.heartbeat),
+                        _transport(
+                            service, host, port, connections, access, lines, answers, ready, log
+                        ) as transport,
+                    ):
                         while not (stop.is_set() or transport.ended.is_set()):
                             service.advance()
                             clock.wait(
@@ -203,13 +202,13 @@ def _transport(
     answers: BinaryIO | None,
     ready: Callable[[int], None] | None,
     log: Logger,
-) -> Iterator[HttpServer | JsonLines]:
+) -> Iterator[HttpServer | JsonLinesServer]:
     """A thread that passes messages to the service: from HTTP if there is a port, or from lines."""
     max_bytes = largest_message(int(np.prod(service.spec.input_shape, dtype=np.int64)))
     if port is None:
         # A copy of stdin: the interpreter cannot exit while a thread waits in `sys.stdin`.
         lines = lines or os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-        transport: HttpServer | JsonLines = JsonLines(
+        transport: HttpServer | JsonLinesServer = JsonLinesServer(
             service, lines, answers or sys.stdout.buffer, max_bytes
         )
     else:
@@ -217,7 +216,7 @@ def _transport(
     threading.Thread(target=transport.run, name="streamgauge-messages", daemon=True).start()
     try:
         if isinstance(transport, HttpServer):
-            log(f"Serving on http://{host}:{transport.port} (/predict, /label, /status).")
+            log(f"Serving on http://{host}:{transport.port} (/predict, /label, /status, /metrics).")
             if ready is not None:
                 ready(transport.port)
         yield transport

@@ -18,6 +18,7 @@ from streamgauge.engine import Eager
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.dispatcher import Dispatcher, Finished
+from streamgauge.live.monitoring import WINDOW
 from streamgauge.live.trainer import pack, unpack
 from streamgauge.running.rows import append_training
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MAX_DELAYED = 64  # answers of snapshots that may be delayed before some are left out
 
 
-class Due(NamedTuple):
+class DueSnapshot(NamedTuple):
     """A snapshot that answers a step."""
 
     version: int
@@ -75,14 +76,14 @@ class Snapshots:
     def __len__(self) -> int:
         return len(self._snapshots)
 
-    def begin(self, start: int, version: int, state: dict[str, Any]) -> list[Due]:
+    def begin(self, start: int, version: int, state: dict[str, Any]) -> list[DueSnapshot]:
         """The snapshots that answer too in the step that begins after `start` samples."""
         due = []
         for snapshot in self._snapshots:
             age = start - snapshot.start
             reached = [shift for shift in snapshot.shifts if age >= shift]
             if reached:
-                due.append(Due(snapshot.version, snapshot.state, age))
+                due.append(DueSnapshot(snapshot.version, snapshot.state, age))
                 del snapshot.shifts[: len(reached)]
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot.shifts]
         far_enough = self._last is None or start - self._last >= self._distance
@@ -94,7 +95,7 @@ class Snapshots:
 
 class DelayedAnswer(NamedTuple):
     item: int  # a step, or the number of a sample
-    due: Due
+    due: DueSnapshot
     column: int  # number of `due` among the snapshots of this item
 
 
@@ -122,6 +123,7 @@ class Answering:
         self._snapshot_engine: Eager | None = None
         self._snapshot_version = -1
         self.delayed: deque[DelayedAnswer] = deque()
+        self.latencies: deque[float] = deque(maxlen=WINDOW)  # seconds of the newest answers
 
     @property
     def version(self) -> int:
@@ -138,6 +140,7 @@ class Answering:
         }
 
     def _append_latency(self, step: int, seconds: float) -> None:
+        self.latencies.append(seconds)
         self.journal.rows["timing"].append(1, step=step, part="latency", seconds=seconds)
 
     def _apply(self, finished: Finished) -> None:
@@ -152,7 +155,7 @@ class Answering:
         append_training(rows, request.step, version, update.scalars, update.flops, update.bytes)
         rows["timing"].append(1, step=request.step, part="job", seconds=float(seconds))
 
-    def _delay(self, item: int, snapshots: list[Due], most: int = MAX_DELAYED) -> None:
+    def _delay(self, item: int, snapshots: list[DueSnapshot], most: int = MAX_DELAYED) -> None:
         """Let snapshots answer later; the oldest answers are left out if there are too many."""
         for column, due in enumerate(snapshots):
             self.delayed.append(DelayedAnswer(item, due, column))
@@ -160,7 +163,7 @@ class Answering:
             self.delayed.popleft()
             self.near_future_left_out += 1
 
-    def _load_snapshot(self, due: Due) -> Eager:
+    def _load_snapshot(self, due: DueSnapshot) -> Eager:
         """The engine that answers with a snapshot."""
         if self._snapshot_engine is None:
             self._snapshot_engine = _engine(self._build(), self._classes)

@@ -211,7 +211,8 @@ class SpoolSource:
             sample = int(np.atleast_1d(index)[gone][0])
             raise StreamgaugeError(
                 f"Sample {sample} is not in the spool: it has not arrived, or was dropped when "
-                f"nothing referred to it; a learner that keeps addresses says which by `held()`."
+                "nothing referred to it; a learner that keeps addresses returns them from"
+                " `stored_addresses()`."
             )
         return slots
 
@@ -220,10 +221,10 @@ class SpoolSource:
 
     @property
     def label(self) -> Any:
-        return _Labels(self)
+        return _SpoolLabels(self)
 
 
-class _Labels:
+class _SpoolLabels:
     """`labels[index]`, by arrival number."""
 
     def __init__(self, source: SpoolSource) -> None:

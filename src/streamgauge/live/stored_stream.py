@@ -9,8 +9,6 @@ code runs by the wall clock and, in tests, by a simulated clock.
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import signal
 import threading
 import time
@@ -28,14 +26,16 @@ from streamgauge.cost.flops import Meter
 from streamgauge.engine import Eager
 from streamgauge.engine.eager import as_table
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import json_hash, write_json
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.live.dispatcher import Dispatcher, TrainingRequest
 from streamgauge.live.journal import Journal
+from streamgauge.live.monitoring import quantiles
 from streamgauge.live.snapshots import Answering, Snapshots
 from streamgauge.live.trainer import BackgroundTrainer, Kind, Setup, start_trainer, warm_up
 from streamgauge.models.features import device_named
 from streamgauge.record import Run, RunWriter
+from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.running import jobs
 from streamgauge.running.determinism import threads as threads_of_torch
 from streamgauge.running.evaluation import Evaluator
@@ -121,9 +121,16 @@ class Player(Answering):
         return max(self.asked / float(self.rate), float(self.ended - self.began))
 
     def facts(self, restarts: list[str]) -> dict[str, Any]:
-        held = self.asked / self.duration if self.asked else float("nan")
-        times = {"rate_held": held, "duration": self.duration}
+        rate = self.asked / self.duration if self.asked else float("nan")
+        times = {"rate_held": rate, "duration": self.duration}
         return {**super().facts(restarts), **times, "stopped": self.stopped}
+
+    def heartbeat(self) -> dict[str, Any]:
+        """The facts of a heartbeat."""
+        wait = quantiles(tuple(self.latencies))[0.99]
+        more = {} if wait != wait else {"p99 ms": 1e3 * wait}
+        steps = {"step": self.step, "steps": len(self.stream)}
+        return {**steps, "right": self.right, "asked": self.asked, "more": more}
 
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or why
@@ -267,7 +274,7 @@ def live(
         ):
             player = session.player(background, journal, clock, rate, kept, progress)
             try:
-                with on_signals(player.stop):
+                with HeartbeatWriter(path, player.heartbeat), on_signals(player.stop):
                     player.play()
             except StreamgaugeError:
                 player.commit(wait=True)  # the answers until then
@@ -379,8 +386,7 @@ def _header(
 
 
 def hash_identity(*parts: Any) -> str:
-    text = json.dumps(parts, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return json_hash(parts, default=str)
 
 
 def _evaluate(session: LiveSession, player: Player, journal: Journal) -> None:

@@ -118,8 +118,8 @@ def summary_text(run: Run) -> str:
         )
     else:
         lines.append(
-            f"  rate       {summary.rate:,.0f} samples/s asked, {summary.rate_held:,.1f} held for "
-            f"{summary.seconds:.1f} s ({summary.samples:,} samples)"
+            f"  rate       {summary.rate:,.0f} samples/s asked, {summary.rate_held:,.1f} sustained"
+            f" for {summary.seconds:.1f} s ({summary.samples:,} samples)"
         )
     lines += [
         f"  answers    p50 {1e3 * summary.latency_p50:.1f} ms, "

@@ -9,10 +9,10 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.memory.base import Ints, Memory, State, at_least_one, rank_in_group
 
 
-class Classes:
+class ClassRows:
     """Which row of a table a class has; labels may be any whole numbers of 0 or more.
 
-    >>> classes = Classes()
+    >>> classes = ClassRows()
     >>> classes.rows(np.array([7, 3, 7]))
     array([0, 1, 0])
     >>> classes.labels
@@ -79,7 +79,7 @@ class ClassBalanced(Memory):
         self._order: Ints = np.arange(capacity)
         # One row per class, in order of first appearance, as wide as the largest quota. The first
         # `_count` columns of a row are in use; the others have slot -1 and key infinity.
-        self._classes = Classes()
+        self._classes = ClassRows()
         self._slot: Ints = np.empty((0, capacity), dtype=np.int64)
         self._key: NDArray[np.float64] = np.empty((0, capacity))
         self._count: Ints = np.empty(0, dtype=np.int64)
@@ -205,7 +205,7 @@ class ClassBalanced(Memory):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._order = state["order"].copy()
-        self._classes = Classes(state["classes"])
+        self._classes = ClassRows(state["classes"])
         self._slot, self._key = state["slot"].copy(), state["key"].copy()
         self._count = state["count"].copy()
         self._set_quota(len(self._count))
@@ -231,7 +231,7 @@ class RingPerClass(Memory):
     def __init__(self, per_class: int, seed: int, replacement: bool = True) -> None:
         super().__init__(0, seed, replacement)
         self.per_class = at_least_one("the number of samples per class of a ring", per_class)
-        self._classes = Classes()
+        self._classes = ClassRows()
         # By class, in order of first appearance: its slots, and how many samples it ever had.
         self._slot: Ints = np.empty((0, self.per_class), dtype=np.int64)
         self._count: Ints = np.empty(0, dtype=np.int64)
@@ -307,7 +307,7 @@ class RingPerClass(Memory):
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self._classes = Classes(state["classes"])
+        self._classes = ClassRows(state["classes"])
         self._slot = state["slot"].copy()
         self._count = state["count"].copy()
 

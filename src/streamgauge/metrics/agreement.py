@@ -137,8 +137,8 @@ def auc(positive: ArrayLike, score: ArrayLike) -> float:
     first, last = int(flags.sum()), int((~flags).sum())
     if not first or not last or np.isnan(scores).any():
         return float("nan")
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # the mean rank of equal scores, from 1
+    _, inverse, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[inverse]  # the mean rank of equal scores, from 1
     return float((rank[flags].sum() - first * (first + 1) / 2) / (first * last))
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.student import quantile, two_sided_p
 from streamgauge.metrics._arrays import Floats, Integers, block_variance
-from streamgauge.metrics.student import quantile, two_sided_p
 
 BLOCKS = 10
 
@@ -113,22 +113,25 @@ def compare(
     estimates = estimate(A, B, blocks)
     difference, freedom = estimates.difference, estimates.freedom
     error = math.sqrt(estimates.variance)
-    # A smaller difference is a rounding error.
-    if abs(difference) < 1e-13 and error < 1e-13:
-        p = 1.0
-    else:
-        p = two_sided_p(difference / error if error else math.inf, freedom)
     half_width = quantile(confidence, freedom) * error
     return Comparison(
         difference,
         error,
         difference - half_width,
         difference + half_width,
-        p,
+        _p_value(estimates),
         freedom,
         estimates.seed_count,
         estimates.block_count,
     )
+
+
+def _p_value(estimates: Estimates) -> float:
+    error = math.sqrt(estimates.variance)
+    # A smaller difference is a rounding error.
+    if abs(estimates.difference) < 1e-13 and error < 1e-13:
+        return 1.0
+    return two_sided_p(estimates.difference / error if error else math.inf, estimates.freedom)
 
 
 class Estimates(NamedTuple):
@@ -284,11 +287,12 @@ def leaderboard(
     # NaN means come last; NaN as a sort key would leave the list unsorted.
     names = sorted(results, key=lambda name: (math.isnan(spreads[name].mean), -spreads[name].mean))
     pairs = list(combinations(range(len(names)), 2))
-    comparisons = [compare(results[names[i]], results[names[j]], blocks) for i, j in pairs]
-    corrected = holm([comparison.p for comparison in comparisons])
+    # Without intervals, which would take most of the time.
+    estimates = [estimate(results[names[i]], results[names[j]], blocks) for i, j in pairs]
+    corrected = holm([_p_value(each) for each in estimates])
     different = [
-        pair if comparison.difference > 0 else pair[::-1]
-        for pair, comparison, p in zip(pairs, comparisons, corrected, strict=True)
+        pair if each.difference > 0 else pair[::-1]
+        for pair, each, p in zip(pairs, estimates, corrected, strict=True)
         if p < level
     ]
     groups = _groups(len(names), different)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.history.student import quantile
 from streamgauge.metrics._arrays import Floats
 from streamgauge.metrics.compare import BLOCKS, Estimates, satterthwaite
-from streamgauge.metrics.student import quantile
 
 LEVEL = 0.05
 FEWEST_SEEDS = 3  # two leave one degree of freedom
@@ -144,8 +144,8 @@ def detection(
         errors = np.sqrt(of_seeds / seeds + of_blocks / longer + of_both / (seeds * longer))
     with np.errstate(divide="ignore"):
         centre = abs(difference) / errors[:, None]
-    found = _normal(centre - limit * ratio) + _normal(-centre - limit * ratio)
-    return float(np.einsum("i,ij,j", error_weight, found, weight))
+    detected = _normal(centre - limit * ratio) + _normal(-centre - limit * ratio)
+    return float(np.einsum("i,ij,j", error_weight, detected, weight))
 
 
 def seeds_needed(

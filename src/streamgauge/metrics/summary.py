@@ -65,6 +65,15 @@ _MEANINGS = {
     "stability_gap_recovery": "Evaluations until that accuracy came back, averaged over the"
     " boundaries where it did.",
 }
+# Functions of `streamgauge.metrics` whose results `score` does not print under their names.
+_NOT_PRINTED = {
+    "accuracy_error", "accuracy_matrix", "all_kappas", "anytime_error", "classes_seen", "compare",
+    "continual_accuracy", "cumulative_accuracy", "cumulative_matrix", "forgetting_matrix",
+    "geolocation_error", "holm", "leaderboard", "linear_probe", "meaning", "pareto_front",
+    "per_class_accuracy", "random_forgetting", "retention_curve", "running_accuracy", "score",
+    "spread", "stability_gap", "unnormalised_rescaled_accuracy",
+    "unnormalised_rescaled_forgetting", "worst_case"
+}  # fmt: skip
 MOMENTS = {1 / 3: "H/3", 2 / 3: "2H/3", 1.0: "H"}
 
 
@@ -104,7 +113,7 @@ def names() -> list[str]:
     """Names of metrics that are numbers, as `score` prints them, without what follows an @."""
     from streamgauge import metrics
 
-    known = {*_MEANINGS, *metrics.__all__}
+    known = {*_MEANINGS, *metrics.__all__} - _NOT_PRINTED
     return sorted(name for name in known if name.islower() and meaning(name))
 
 
@@ -152,12 +161,12 @@ def _stream_scores(log: RunLog) -> dict[str, float]:
         common = online.near_future_accuracy(log, shifts, common=True)
         scores |= {f"near_future_common@{s}": v for s, v in zip(shifts, common, strict=True)}
     known, _ = known_at_answers(log, online_rows)
-    found = agreement.all_kappas(label, prediction, known)
+    kappas = agreement.all_kappas(label, prediction, known)
     scores |= {
-        "kappa": found.kappa,
-        "kappa_t": found.kappa_t,
-        "kappa_m": found.kappa_m,
-        "kappa_combined": found.kappa_combined,
+        "kappa": kappas.kappa,
+        "kappa_t": kappas.kappa_t,
+        "kappa_m": kappas.kappa_m,
+        "kappa_combined": kappas.kappa_combined,
         "macro_f1": agreement.macro_f1(label, prediction),
     }
     if label.dtype.kind in "iu" and label.min(initial=0) >= 0:

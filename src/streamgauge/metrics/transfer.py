@@ -48,7 +48,7 @@ class RetentionCurve(NamedTuple):
     accuracy: Floats
 
 
-class _Answers(NamedTuple):
+class _AnswerColumns(NamedTuple):
     evaluation: Anything
     step: Integers
     position: Integers
@@ -65,7 +65,7 @@ class _Answers(NamedTuple):
         return self.position[keep], self.time[keep], accuracy
 
 
-def _answers(log: RunLog, split: str | None) -> _Answers:
+def _answers(log: RunLog, split: str | None) -> _AnswerColumns:
     chosen = choose_split(log.answers, split, "answers")
     splits, *logged = columns(
         log, "answers", "split", "evaluation", "step", "position", "label", "prediction"
@@ -73,7 +73,7 @@ def _answers(log: RunLog, split: str | None) -> _Answers:
     keep = np.flatnonzero(splits == chosen)
     evaluation, step, position, label, prediction = (values[keep] for values in logged)
     time = np.asarray(log.answers.get("time", np.full(len(splits), np.nan)))[keep]
-    return _Answers(
+    return _AnswerColumns(
         evaluation,
         step.astype(np.int64),
         position.astype(np.int64),
@@ -110,7 +110,7 @@ def _shown(log: RunLog, steps: Sequence[int], held_out: Integers) -> list[int]:
     return [round(step / horizon * length) for step in steps]
 
 
-def _at_fractions(log: RunLog, answers: _Answers, at: Sequence[float]) -> list[int | None]:
+def _at_fractions(log: RunLog, answers: _AnswerColumns, at: Sequence[float]) -> list[int | None]:
     """Per fraction of the run, the step of the nearest evaluation, None if none is near."""
     horizon = _horizon(log)
     steps = np.unique(answers.step)

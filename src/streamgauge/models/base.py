@@ -30,6 +30,12 @@ def refuse_unused_normalisation(config: Any, input_shape: Sequence[int]) -> None
             f"'{name}' is for images, and these inputs are vectors, which it would not change:"
             " leave it out. To standardise vectors, set --stream.scale online."
         )
+    how = {field.name: field.default for field in fields(config)}.get("augment", "none")
+    if len(input_shape) <= 1 and getattr(config, "augment", how) != how:
+        raise StreamgaugeError(
+            f"'augment' is for images, and these inputs are vectors, which '{config.augment}' would"
+            " not change: leave it out."
+        )
 
 
 def changed_normalisation(config: Any) -> str:

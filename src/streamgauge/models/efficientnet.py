@@ -40,7 +40,7 @@ class SameConv(nn.Conv2d):
         return F.conv2d(F.pad(x, pad), self.weight, self.bias, self.stride, groups=self.groups)
 
 
-class Block(nn.Module):
+class InvertedResidual(nn.Module):
     """A 1 x 1 convolution that adds channels (not with an expansion of 1), a convolution of each
     channel, and a 1 x 1 convolution that removes channels; a shortcut where the shape is kept."""
 
@@ -80,7 +80,7 @@ class EfficientNetLite0(Model):
             blocks = []
             for block in range(depth):
                 step = stride if block == 0 else 1
-                blocks.append(Block(before, after, step, kernel, expansion))
+                blocks.append(InvertedResidual(before, after, step, kernel, expansion))
                 before = after
             stages.append(nn.Sequential(*blocks))
         self.blocks = nn.Sequential(*stages)

@@ -37,7 +37,7 @@ KERAS_STD = (1 / 255,) * 3
 _OLD_EPS, _NEW_EPS = 1e-3, 1.001e-5
 
 
-class Published(NamedTuple):
+class PublishedWeights(NamedTuple):
     """Weights by our names, and facts about their network; None where a fact is not known."""
 
     arrays: Mapping[str, Tensor]
@@ -103,7 +103,7 @@ def _from_lite(name: str) -> str:
 
 def from_keras(
     arrays: Mapping[str, Tensor], eps: Mapping[str, float], stride_on_first: bool
-) -> Published:
+) -> PublishedWeights:
     """Keras' ResNet50: arrays by `layer/kind`, batch norm's epsilon by layer."""
     converted: dict[str, Tensor] = {}
     for name, array in arrays.items():
@@ -127,7 +127,7 @@ def from_keras(
             converted[f"{ours}.running_mean"] = shifted
     if "conv1.weight" in converted:
         converted["conv1.weight"] = torch.flip(converted["conv1.weight"], (1,))
-    return Published(converted, KERAS_MEAN, KERAS_STD, stride_on_first)
+    return PublishedWeights(converted, KERAS_MEAN, KERAS_STD, stride_on_first)
 
 
 _KERAS_OUTSIDE = {"conv1": "conv1", "bn_conv1": "bn1", "conv1_conv": "conv1", "conv1_bn": "bn1"}
@@ -153,7 +153,7 @@ def _convolution_of(layer: str) -> str:
     return re.sub(r"^bn(\d)", r"res\1", layer) if layer.startswith("bn") else layer[:-2] + "conv"
 
 
-def read_tensorflow_js(path: Path) -> Published:
+def read_tensorflow_js(path: Path) -> PublishedWeights:
     """A layers model: its topology has epsilons and strides, its manifest positions of arrays."""
     try:
         whole = json.loads(path.read_text())
@@ -196,7 +196,7 @@ def read_tensorflow_js(path: Path) -> Published:
 HDF5_SECONDS = 60.0  # and a second per 10 MB
 
 
-def read_hdf5(path: Path) -> Published:
+def read_hdf5(path: Path) -> PublishedWeights:
     """A model or its weights as Keras 2 stores them, and as `keras.applications` publishes them."""
     with packages_for("reading .h5 files"):
         import h5py  # noqa: F401
@@ -221,7 +221,7 @@ def read_hdf5(path: Path) -> Published:
     return _published({name: torch.from_numpy(array) for name, array in arrays.items()}, config)
 
 
-def _published(arrays: Mapping[str, Any], config: Any) -> Published:
+def _published(arrays: Mapping[str, Any], config: Any) -> PublishedWeights:
     layers = {}
     if isinstance(config, dict):
         layers = {part["config"]["name"]: part["config"] for part in config.get("layers", [])}

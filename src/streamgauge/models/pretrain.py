@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamgauge import models
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_atomic, write_text
+from streamgauge.files import json_hash, write_atomic, write_text
 from streamgauge.models.augment import Augmentation, augment
 from streamgauge.models.features import (
     Progress,
@@ -92,8 +92,7 @@ def _settings_hash(config: Config) -> str:
     settings = as_plain(config)
     if config.weights and Path(config.weights).is_file():  # by content, not by path
         settings["weights"] = hashlib.blake2b(Path(config.weights).read_bytes()).hexdigest()
-    text = json.dumps([FORMAT, settings], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return json_hash([FORMAT, settings], 4, sort_keys=True)
 
 
 def _train(

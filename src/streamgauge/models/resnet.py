@@ -30,7 +30,7 @@ class BatchNorm(nn.BatchNorm2d):
         )
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Convolutions with batch norm and ReLU, and a shortcut, added before the last ReLU."""
 
     kernels: tuple[int, ...]  # kernel size of each convolution
@@ -61,11 +61,11 @@ class Block(nn.Module):
         return F.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
-class BasicBlock(Block):
+class BasicBlock(ResidualBlock):
     kernels = (3, 3)
 
 
-class Bottleneck(Block):
+class Bottleneck(ResidualBlock):
     kernels, strided, expansion = (1, 3, 1), 1, 4
 
 
@@ -78,7 +78,7 @@ class FirstBottleneck(Bottleneck):
 class Residual(Model):
     """A convolution (the stem), four stages of blocks, and means over each feature map."""
 
-    def __init__(self, stem: nn.Conv2d, block: type[Block], depths: Sequence[int]) -> None:
+    def __init__(self, stem: nn.Conv2d, block: type[ResidualBlock], depths: Sequence[int]) -> None:
         super().__init__()
         before = width = stem.out_channels
         self.conv1, self.bn1 = stem, BatchNorm(width)
@@ -129,7 +129,7 @@ class ResNet(Residual):
     """ResNet18 and ResNet50 with the layers and the initialisation of torchvision."""
 
     def __init__(
-        self, input_shape: Sequence[int], block: type[Block], depths: Sequence[int]
+        self, input_shape: Sequence[int], block: type[ResidualBlock], depths: Sequence[int]
     ) -> None:
         stem = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
         super().__init__(stem, block, depths)

@@ -18,7 +18,7 @@ from torch import Tensor
 from streamgauge.errors import StreamgaugeError, first_line, packages_for
 from streamgauge.files import readable
 from streamgauge.models.base import Model
-from streamgauge.models.layouts import Published, read_hdf5, read_tensorflow_js, to_ours
+from streamgauge.models.layouts import PublishedWeights, read_hdf5, read_tensorflow_js, to_ours
 
 Numbers = Sequence[float]
 _NAME = re.compile(r"(torchvision|timm|hf):(.+)")
@@ -32,7 +32,7 @@ def is_hub_name(weights: str | Path) -> bool:
     return _NAME.fullmatch(str(weights)) is not None
 
 
-def fetch(weights: str) -> tuple[Path | dict[str, Any], Published]:
+def fetch(weights: str) -> tuple[Path | dict[str, Any], PublishedWeights]:
     """A file of weights, or the weights themselves; and the facts that are known about them."""
     match = _NAME.fullmatch(weights)
     assert match is not None
@@ -42,7 +42,7 @@ def fetch(weights: str) -> tuple[Path | dict[str, Any], Published]:
     return _hugging_face(repository, weights)
 
 
-def _torchvision(name: str) -> tuple[dict[str, Any], Published]:
+def _torchvision(name: str) -> tuple[dict[str, Any], PublishedWeights]:
     model, _, version = name.partition(".")
     try:
         from torchvision import models
@@ -59,10 +59,10 @@ def _torchvision(name: str) -> tuple[dict[str, Any], Published]:
         raise StreamgaugeError(f"torchvision has no weights '{name}': {error}.") from None
     except OSError as error:
         raise _no_network(f"torchvision:{name}", error) from None
-    return state, Published({}, tuple(ways.mean), tuple(ways.std))
+    return state, PublishedWeights({}, tuple(ways.mean), tuple(ways.std))
 
 
-def _hugging_face(repository: str, weights: str) -> tuple[Path, Published]:
+def _hugging_face(repository: str, weights: str) -> tuple[Path, PublishedWeights]:
     with packages_for(f"Fetching '{weights}' from the Hugging Face hub"):
         from huggingface_hub import hf_hub_download
     try:
@@ -77,7 +77,7 @@ def _hugging_face(repository: str, weights: str) -> tuple[Path, Published]:
             continue
     about |= about.get("pretrained_cfg", {})
     mean, std = about.get("image_mean", about.get("mean")), about.get("image_std", about.get("std"))
-    return file, Published({}, tuple(mean) if mean else None, tuple(std) if std else None)
+    return file, PublishedWeights({}, tuple(mean) if mean else None, tuple(std) if std else None)
 
 
 def _no_network(weights: str, error: Exception) -> StreamgaugeError:
@@ -155,7 +155,7 @@ def load_weights(
     return Loaded(tuple(fits), tuple(n for n in kept if n != MASK), tuple(unused), *published[1:3])
 
 
-def _published(path: str | Path) -> Published:
+def _published(path: str | Path) -> PublishedWeights:
     if is_hub_name(path):
         fetched, about = fetch(str(path))
         arrays = fetched if isinstance(fetched, dict) else _read(fetched)
@@ -165,10 +165,10 @@ def _published(path: str | Path) -> Published:
         return read_tensorflow_js(path)
     if path.suffix in (".h5", ".hdf5") and path.is_file():
         return read_hdf5(path)
-    return Published(to_ours(_read(path)))
+    return PublishedWeights(to_ours(_read(path)))
 
 
-def _refuse_other_network(published: Published, model: Model, path: str | Path) -> None:
+def _refuse_other_network(published: PublishedWeights, model: Model, path: str | Path) -> None:
     first, own = published.stride_on_first, getattr(model, "stride_on_first", None)
     if first is not None and own is not None and first != own:
         raise StreamgaugeError(
@@ -179,7 +179,7 @@ def _refuse_other_network(published: Published, model: Model, path: str | Path) 
 
 
 def _refuse_other_input(
-    published: Published, mean: Numbers | None, std: Numbers | None, path: str | Path
+    published: PublishedWeights, mean: Numbers | None, std: Numbers | None, path: str | Path
 ) -> None:
     for given, wanted in ((mean, published.mean), (std, published.std)):
         if given is None or wanted is None:

@@ -38,8 +38,8 @@ class Padding:
     """
 
     def __init__(self, like: Sequence[Tensor], multiple: int) -> None:
-        self._own = [_Layout(tuple(x.shape), _is_last(x)) for x in like]
-        self._wide = [_Layout(padded(x.shape, multiple), True) for x in like]
+        self._own = [_MemoryLayout(tuple(x.shape), _is_last(x)) for x in like]
+        self._wide = [_MemoryLayout(padded(x.shape, multiple), True) for x in like]
         nothing = sum(x.numel() for x in like)  # position of the zero at the end
         source, first = [], 0
         for own, wide in zip(self._own, self._wide, strict=True):
@@ -77,7 +77,7 @@ class Padding:
         return _split(torch.cat(parts).index_select(0, self._back).float(), self._own)
 
 
-class _Layout(NamedTuple):
+class _MemoryLayout(NamedTuple):
     """The memory layout of a tensor."""
 
     shape: Shape
@@ -111,7 +111,7 @@ def padded(shape: Sequence[int], multiple: int) -> Shape:
     return (*(-(-n // multiple) * multiple for n in shape[:2]), *shape[2:])
 
 
-def _split(whole: Tensor, layouts: Sequence[_Layout]) -> list[Tensor]:
+def _split(whole: Tensor, layouts: Sequence[_MemoryLayout]) -> list[Tensor]:
     parts = whole.split([math.prod(layout.shape) for layout in layouts])  # type: ignore[no-untyped-call]
     return [layout.tensor(part) for layout, part in zip(layouts, parts, strict=True)]
 

@@ -1,8 +1,8 @@
 // Draws the figures in the reader's theme, again when the theme or the choice changes, and in light
 // for printing and for export.
-(() => {
+const plots = (() => {
   const { state, all } = view;
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+  let figures = JSON.parse(document.getElementById("figures").textContent);
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "triangle-down", "star",
     "pentagon"];
@@ -34,7 +34,7 @@
   }
 
   function styled(trace, colours) {
-    const { role, key, hollow, second } = trace.meta;
+    const { role, key, hollow, second, share } = trace.meta;
     const { colour, dash, symbol, faint } = paint(key, colours);
     const bar = (error) => error && { ...error, color: colour, width: 3 };
     switch (role) {
@@ -50,14 +50,16 @@
         return { ...trace, line: { color: colours.soft, width: 1.5, shape: "hv" } };
       case "point":
         return { ...trace, error_x: bar(trace.error_x), error_y: bar(trace.error_y),
-          cliponaxis: false, showlegend: false,
+          cliponaxis: false,
           marker: { color: hollow ? colours.paper : colour, size: 10, symbol,
             line: { color: colour, width: 2 } } };
       case "outlines":
-        return { ...trace, fill: "toself", fillcolor: colour + "2e", hoverinfo: "skip",
-          line: { color: colour, width: 1 } };
+        return { ...trace, fill: "toself", hoverinfo: "skip", line: { color: colours.accent, width: 1 },
+          fillcolor: colours.accent + Math.round(200 * share).toString(16).padStart(2, "0") };
+      case "reported":
+        return { ...trace, marker: { color: colour, size: 9, symbol: "triangle-up" } };
       case "dots":
-        return { ...trace, marker: { color: colour, size: 3 } };
+        return { ...trace, marker: { color: colours.ink, size: 3 } };
       case "heat":
         return { ...trace, showscale: false, zmin: 0, xgap: 0, ygap: 1,
           colorscale: [[0, colours.tint], [1, colours.accent]] };
@@ -72,7 +74,8 @@
   // Accuracy in a window over the bins of a run, at the end of each full window.
   function moved(run, moving) {
     const end = moving.end[run.end], counts = moving.counts[run.counts];
-    const width = Math.min(run.hits.length, Math.max(1, Math.round(run.hits.length * state.window / 100)));
+    const bins = run.whole || run.hits.length;
+    const width = Math.min(run.hits.length, Math.max(1, Math.round(bins * state.window / 100)));
     const x = [], y = [];
     let right = 0, asked = 0;
     run.hits.forEach((hits, at) => {
@@ -120,11 +123,34 @@
     return groups;
   }
 
+  // Lines at tasks and changes; triangles where a learner reported drift.
+  function mark(marks, data, layout, pixels) {
+    const lines = marks.filter(([, , kind]) => kind !== "reported");
+    layout.shapes = lines.map(([x, , kind]) => ({ type: "line", name: kind, x0: x, x1: x, y0: 0,
+      y1: 1, yref: "paper" }));
+    // A text that would run into the one before is left out; the table has all.
+    let free = -Infinity;
+    layout.annotations = lines.filter(([x, text]) => {
+      if (x * pixels < free) return false;
+      free = x * pixels + 6.5 * unescaped(text).length + 6;
+      return true;
+    }).map(([x, text]) => ({ x, y: 1, yref: "paper", text, showarrow: false, yanchor: "bottom",
+      xanchor: "left", font: { size: 11 } }));
+    const reported = marks.filter(([, , kind]) => kind === "reported");
+    [...new Set(reported.map((one) => one[3]))].forEach((key, n) => {
+      const x = reported.filter((one) => one[3] === key).map(([at]) => at);
+      data.push({ type: "scatter", mode: "markers", name: key, legendgroup: key, x,
+        y: x.map(() => 3 * n), showlegend: false, cliponaxis: false,
+        hovertemplate: "drift reported", meta: { role: "reported", key } });
+    });
+  }
+
   // The traces of a figure over a moving window, and what its layout needs for them.
-  function movingFigure(figure) {
+  function movingFigure(figure, wide) {
     const { moving } = figure;
     const data = [], curves = new Map();
-    grouped(moving.series).forEach((runs, key) => {
+    const alone = moving.series.filter((run) => run.alone);
+    grouped(moving.series.filter((run) => !run.alone)).forEach((runs, key) => {
       curves.set(key, new Map(runs.map((run) => [run.pair, moved(run, moving)])));
     });
     const levels = new Set(moving.series.filter((run) => run.level).map((run) => run.key));
@@ -138,16 +164,26 @@
       } else data.push(...meanAndBand(key, key, each, deviation, role, {}));
     });
     const widths = [...curves.values()].flatMap((of) => [...of.values()].map((c) => c.samples));
+    // Runs that go on: dotted, with a hollow end, and in no mean.
+    alone.forEach((run) => {
+      const { x, y, samples } = moved(run, moving);
+      const common = { type: "scatter", name: run.alone, legendgroup: run.key, showlegend: false,
+        hovertemplate: "%{y:.1f}", meta: { role: "line", key: run.key, second: true } };
+      widths.push(samples);
+      // Named where no complete run of the learner is.
+      const named = !curves.has(run.key) && !data.some((t) => t.showlegend && t.legendgroup === run.key);
+      data.push({ ...common, mode: "lines", x, y: y.map(digits), line: { width: 1.5 } },
+        { ...common, mode: "markers", x: x.slice(-1), y: y.slice(-1).map(digits), hoverinfo: "skip",
+          showlegend: named });
+    });
     const samples = Math.round(Math.max(...widths));
     const layout = { ...figure.layout };
     layout.yaxis = { ...layout.yaxis,
       title: { text: `accuracy in the last ${samples.toLocaleString("en")}, %` } };
     const ends = moving.end.flat();
-    layout.xaxis = { ...layout.xaxis, range: [0, Math.max(...ends)] };
-    layout.shapes = moving.marks.map(([x]) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1,
-      yref: "paper" }));
-    layout.annotations = moving.marks.map(([x, text]) => ({ x, y: 1, yref: "paper", text,
-      showarrow: false, yanchor: "bottom", xanchor: "left", font: { size: 11 } }));
+    const most = Math.max(moving.until || 0, ...ends);
+    layout.xaxis = { ...layout.xaxis, range: [0, most] };
+    mark(moving.marks, data, layout, wide / most);
     if (!moving.difference) return { ...figure, data, layout };
     const base = state.base && curves.has(state.base) ? state.base
       : names.learners.find((key) => curves.has(key)) || [...curves.keys()][0];
@@ -175,7 +211,7 @@
     const gaps = data.filter((t) => t.yaxis && t.meta.role === "line").flatMap((t) => t.y);
     const [low, high] = [Math.min(0, ...gaps), Math.max(0, ...gaps)];
     const margin = 0.2 * (high - low || 1);
-    layout.yaxis2 = { domain: [ribbon + 0.04, ribbon + 0.28], zeroline: true,
+    layout.yaxis2 = { domain: [ribbon + 0.04, ribbon + 0.28], zeroline: true, automargin: false,
       range: [low - margin, high + margin],
       title: { text: `minus ${short(unescaped(base), 16)}` } };
     if (moving.classes) {
@@ -187,7 +223,7 @@
     return { ...figure, data, layout };
   }
 
-  // Names at the ends of lines or beside points, pushed apart where they would overlap.
+  // Names at the ends of lines or next to points, pushed apart where they would overlap.
   function labels(data, layout, height, colours) {
     const [low, high] = layout.yaxis.range;
     const domain = layout.yaxis.domain || [0, 1];
@@ -207,20 +243,23 @@
     });
     wanted.sort((a, b) => a.y - b.y);
     const free = (label) => !label.point;
-    const place = (group) => {
+    const putNames = (group) => {
       for (let round = 0; round < 60; round += 1) {
         for (let n = 1; n < group.length; n += 1) {
           const close = gap - (group[n].at - group[n - 1].at);
           if (close > 1e-9) { group[n].at += close / 2; group[n - 1].at -= close / 2; }
         }
       }
-      // None below the axis.
+      // None above or below the axis.
+      [...group].reverse().forEach((label, n, downward) => {
+        label.at = Math.min(label.at, n ? downward[n - 1].at - gap : high);
+      });
       group.forEach((label, n) => {
         label.at = Math.max(label.at, n ? group[n - 1].at + gap : low);
       });
     };
-    place(wanted.filter(free));
-    place(wanted.filter((label) => label.point));
+    putNames(wanted.filter(free));
+    putNames(wanted.filter((label) => label.point));
     return wanted.map((label) => ({
       x: label.point ? (layout.xaxis.type === "log" ? Math.log10(label.x) : label.x) : 1,
       xref: label.point ? "x" : "paper", y: Math.max(low, Math.min(high, label.at)), yref: "y",
@@ -244,9 +283,15 @@
     return [low - margin, high + margin];
   }
 
+  // Texts at an axis may be of any length. The library measures them by drawing twice, which numbers
+  // do not need.
+  const texts = (axis) => Boolean(axis.ticktext || axis.type === "category"
+    || !/%/.test((axis.title || {}).text || ""));
+
   function prepared(given, colours, width, height) {
-    const figure = given.moving ? movingFigure(given) : given;
-    const data = figure.data.filter((trace) => view.shown(trace.meta.key))
+    const figure = given.moving ? movingFigure(given, width) : given;
+    const data = figure.data.filter(({ meta }) => view.shown(meta.key)
+      && !(meta.role === "band" && paint(meta.key, colours).faint))
       .map((trace) => styled(trace, colours));
     const narrow = width < 560;
     const plain = !data.some((t) => t.type === "bar" || t.stackgroup || t.type === "heatmap" && !given.moving)
@@ -261,12 +306,13 @@
     });
     const axis = (axisGiven) => axisGiven && ({
       gridcolor: colours.line, linecolor: colours.line, zerolinecolor: colours.soft,
-      automargin: true, tickfont: { color: colours.soft, size: narrow ? 11 : 13 }, ...axisGiven,
+      automargin: texts(axisGiven), tickfont: { color: colours.soft, size: narrow ? 11 : 13 },
+      ...axisGiven,
       title: { ...axisGiven.title, font: { color: colours.soft, size: narrow ? 11 : 13 },
         standoff: 8 },
     });
     const layout = { hovermode: "x unified", ...figure.layout };
-    layout.xaxis = axis(layout.xaxis);
+    layout.xaxis = { ...axis(layout.xaxis), automargin: Boolean(layout.xaxis.ticktext) };
     ["yaxis", "yaxis2", "yaxis3"].forEach((name) => { if (layout[name]) layout[name] = axis(layout[name]); });
     if (plain) layout.yaxis.range = limits(data, layout.yaxis);
     const direct = plain && !narrow && layout.showlegend !== true ? labels(data, layout, height - 80, colours) : [];
@@ -278,11 +324,14 @@
         font: { ...a.font, color: colours.soft } })), ...(named ? direct : [])],
       shapes: (layout.shapes || []).map((shape) => (shape.type === "rect"
         ? { ...shape, fillcolor: colours.soft + "2e", line: { width: 0 } }
-        : { ...shape, line: { color: colours.soft, width: 1, dash: "dot" } })),
+        : { ...shape, line: { width: 1, ...(["labels", "accuracy"].includes(shape.name)
+          ? { color: colours.warn, dash: "dashdot" }
+          : shape.name === "scale" ? { color: colours.ink, width: 3 }
+            : { color: colours.soft, dash: "dot" }) } })),
       paper_bgcolor: colours.paper, plot_bgcolor: colours.paper,
       font: { family: getComputedStyle(document.body).fontFamily, color: colours.ink,
         size: narrow ? 11 : 13 },
-      margin: { l: narrow ? 40 : 56, r: named ? Math.min(170, 24 + 7 * longest) : 12,
+      margin: { l: narrow ? 44 : 60, r: named ? Math.min(170, 24 + 7 * longest) : 12,
         t: (layout.annotations || []).length ? 24 : 12, b: 44 },
       hoverlabel: { bgcolor: colours.tint, bordercolor: colours.line, font: { color: colours.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom",
@@ -292,77 +341,54 @@
     return { data, layout };
   }
 
-  const drawn = new WeakSet();
+  // Figures in or near the view. The others are drawn when they come near it.
+  const near = new Set();
+  const current = new WeakSet(); // drawn as the reader now wants them
+
   function draw(element, printed) {
     const figure = figures[Number(element.dataset.figure)];
     const width = printed ? 680 : element.clientWidth;
     const height = element.clientHeight || 400;
     const { data, layout } = prepared(figure, theme(printed), width, height);
     Object.assign(layout, { width, height });
-    drawn.add(element);
-    return Plotly.react(element, data, layout, { displayModeBar: false, displaylogo: false });
+    if (printed) current.delete(element);
+    else current.add(element);
+    Plotly.react(element, data, layout, { displayModeBar: false, displaylogo: false });
   }
 
-  const visible = (element) => !element.closest("details:not([open]), [hidden]");
+  const visible = (element) => element.clientWidth > 0
+    && !element.closest("details:not([open]), [hidden]");
 
   function paintSwatches() {
     const colours = theme(false);
     all(".swatch").forEach((swatch) => {
-      swatch.style.background = paint(swatch.dataset.key, colours).colour;
+      swatch.style.background = swatch.style.borderColor = paint(swatch.dataset.key, colours).colour;
     });
   }
 
   let asked = 0;
-  // Figures in view first, then the others, with a pause between them for the reader's events.
-  async function drawAll(printed = false, only = () => true) {
+  // With a pause between figures for the reader's events.
+  async function drawMissing(elements) {
     asked += 1;
     const mine = asked;
-    if (!printed) paintSwatches();
-    const far = (element) => Math.abs(element.getBoundingClientRect().top) > innerHeight;
-    const plots = all(".plot").filter((element) => visible(element) && only(element));
-    plots.sort((a, b) => far(a) - far(b));
-    for (const element of plots) {
+    for (const element of elements) {
       if (mine !== asked) return;
-      draw(element, printed);
-      if (!printed) await new Promise((go) => { setTimeout(go); });
+      if (visible(element) && !current.has(element)) {
+        draw(element, false);
+        await new Promise((go) => { setTimeout(go); });
+      }
     }
   }
 
-  // The numbers behind a figure, as they are drawn.
-  function numbers(figure) {
-    const { data, layout } = prepared(figure, themes.light, 1000, 400);
-    const named = data.filter((t) => t.name && ["line", "level", "point", "bar"].includes(t.meta.role));
-    const bars = named.some((t) => t.meta.role === "bar");
-    const head = (layout.xaxis.title && layout.xaxis.title.text) || "x";
-    if (bars || named.some((t) => t.meta.role === "point")) {
-      const y = (layout.yaxis.title && layout.yaxis.title.text) || "y";
-      return [["", ...(bars ? [head] : [head, y])].map(unescaped), ...named.map((t) =>
-        [unescaped(t.name), ...(bars ? t.x : [t.x[0], t.y[0]])].map(String))];
-    }
-    const dots = data.find((t) => t.meta.role === "dots");
-    if (dots) {
-      return [["longitude", "latitude", "text"], ...dots.x.map((x, at) =>
-        [String(x), String(dots.y[at]), unescaped(dots.text[at].replace(/<br>/g, ", "))])];
-    }
-    const heat = data.find((t) => t.meta.role === "heat");
-    if (heat && !named.length) {
-      return [["", ...heat.x.map(String)], ...heat.y.map((name, at) =>
-        [unescaped(name), ...heat.z[at].map((v) => (v === null ? "" : String(v)))])];
-    }
-    const ticks = layout.xaxis.tickvals;
-    const shownX = (x) => (ticks && ticks.includes(x) ? unescaped(layout.xaxis.ticktext[ticks.indexOf(x)])
-      .replace(/\n/g, " ") : layout.meta && layout.meta.shifts ? String(Math.round(2 ** x - 1)) : String(x));
-    const at = new Map();
-    named.forEach((trace, column) => trace.x.forEach((x, n) => {
-      if (!at.has(x)) at.set(x, named.map(() => ""));
-      const error = trace.customdata && trace.customdata[n];
-      at.get(x)[column] = trace.y[n] === null ? ""
-        : `${trace.y[n]}${error || error === 0 ? ` ± ${error}` : ""}`;
-    }));
-    const rows = [...at].sort(([a], [b]) => (a > b) - (a < b));
-    return [[head, ...named.map((t) => t.name)].map(unescaped),
-      ...rows.map(([x, cells]) => [shownX(x), ...cells])];
+  function drawAgain() {
+    paintSwatches();
+    all(".plot").forEach((element) => current.delete(element));
+    return drawMissing(near);
   }
+
+  const print = () => all(".plot").filter(visible).forEach((element) => draw(element, true));
+
+  const numbers = (figure) => numbersOf(prepared(figure, themes.light, 1000, 400));
 
   function openTable(tools, figure, button) {
     const old = tools.parentElement.querySelector(".numbers");
@@ -410,11 +436,11 @@
     return image;
   }
 
-  function connect() {
-    all("[data-export]").forEach((tools) => {
+  function connect(root) {
+    all("[data-export]", root).forEach((tools) => {
       const element = tools.previousElementSibling;
-      const figure = figures[Number(element.dataset.figure)];
       tools.addEventListener("click", ({ target }) => {
+        const figure = figures[Number(element.dataset.figure)];
         if (target.tagName !== "BUTTON") return;
         if (target.textContent === "Table") openTable(tools, figure, target);
         else save(figure, element, target.textContent.toLowerCase()).then((image) => {
@@ -422,38 +448,81 @@
         });
       });
     });
-    prefersDark.addEventListener("change", () => drawAll());
-    all("details").forEach((section) => section.addEventListener("toggle", () => {
-      if (section.open) drawAll(false, (element) => section.contains(element));
-    }));
+  }
+
+  function follow() {
+    prefersDark.addEventListener("change", drawAgain);
     let soon = 0;
-    view.onChange(() => { cancelAnimationFrame(soon); soon = requestAnimationFrame(() => drawAll()); });
+    view.onChange(() => { cancelAnimationFrame(soon); soon = requestAnimationFrame(drawAgain); });
     let width = innerWidth;
     window.addEventListener("resize", () => {
-      if (innerWidth !== width) { width = innerWidth; drawAll(); }
+      if (innerWidth !== width) { width = innerWidth; drawAgain(); }
     });
-    window.addEventListener("beforeprint", () => drawAll(true));
-    window.addEventListener("afterprint", () => drawAll());
+    window.addEventListener("beforeprint", print);
+    window.addEventListener("afterprint", drawAgain);
+  }
+
+  const MARGIN = 400; // pixels around the view
+  const observer = new IntersectionObserver((entries) => {
+    entries.forEach(({ target, isIntersecting }) => {
+      if (isIntersecting) near.add(target);
+      else near.delete(target);
+    });
+    drawMissing(near);
+  }, { rootMargin: `${MARGIN}px 0px` });
+
+  // Follow figures that are new. Those near the view are known at once.
+  function watch(root) {
+    near.forEach((element) => { if (!element.isConnected) near.delete(element); });
+    all(".plot", root).forEach((element) => {
+      const { top, bottom } = element.getBoundingClientRect();
+      if (bottom > -MARGIN && top < innerHeight + MARGIN) near.add(element);
+      observer.observe(element);
+    });
+  }
+
+  // Five signs of 85 are four bytes (RFC 1924, with a comma for <).
+  const SIGNS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+  function decoded(text) {
+    const value = new Uint8Array(128);
+    [...SIGNS].forEach((sign, at) => { value[sign.charCodeAt(0)] = at; });
+    const bytes = new DataView(new ArrayBuffer(Math.ceil(text.length / 5) * 4));
+    for (let at = 0; at < text.length; at += 5) {
+      let number = 0;
+      for (let n = at; n < at + 5; n += 1) {
+        number = number * 85 + (n < text.length ? value[text.charCodeAt(n)] : 84);
+      }
+      bytes.setUint32(at / 5 * 4, number);
+    }
+    return bytes.buffer.slice(0, Math.floor(text.length * 4 / 5));
   }
 
   async function load() {
     const packed = document.getElementById("plotly").textContent;
     if (!packed) return;
-    const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(packed)
-      : Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([decoded(packed)]).stream()
+      .pipeThrough(new DecompressionStream("gzip"));
+    // From an address, so that browsers parse it next to their other work.
+    const text = await new Response(stream).blob();
+    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
-    script.textContent = "";
+    await new Promise((loaded, failed) => {
+      Object.assign(script, { src: url, onload: loaded,
+        onerror: () => failed(new Error("the plotting library does not load")) });
+      document.head.append(script);
+    });
+    URL.revokeObjectURL(url);
   }
 
   paintSwatches();
   view.apply();
   load().then(async () => {
     if (window.Plotly) {
-      connect();
-      await drawAll();
+      connect(document);
+      follow();
+      watch(document);
+      await drawMissing(near);
+      window.drawEverything = () => drawMissing(all(".plot"));
     }
     window.pageReady = true;
   }).catch((error) => {
@@ -462,4 +531,12 @@
     });
     window.pageReady = true;
   });
+
+  // Other figures, and the elements that are new (`streamgauge view` replaces its content).
+  function show(given, roots) {
+    figures = given;
+    roots.forEach((root) => { connect(root); watch(root); });
+    return drawAgain();
+  }
+  return { show };
 })();

@@ -9,7 +9,7 @@ here, since plotly reads HTML tags in texts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
 from itertools import pairwise
@@ -208,25 +208,70 @@ def shaded(first: Any, last: Any) -> dict[str, Any]:
 
 
 def map_figure(
-    title: str, caption: str, borders: Iterable[Floats], centres: Floats, texts: Sequence[str]
+    title: str,
+    caption: str,
+    borders: Sequence[Floats],
+    centres: Floats,
+    texts: Sequence[str],
+    *,
+    level: Sequence[int] = (),
+    levels: Sequence[str] = (),
 ) -> Figure:
-    """Closed borders and one dot with a hover text in each, from latitudes and longitudes (columns)
-    alone: no map is fetched. `texts` may hold HTML tags, so escape the names in them."""
-    x: list[float | None] = []
-    y: list[float | None] = []
-    for border in borders:
-        gap = [None] if x else []
-        y += [*gap, *border[:, 0].round(5).tolist()]
-        x += [*gap, *border[:, 1].round(5).tolist()]
-    outlines = _trace("borders", "outlines", "borders", [], []) | {"x": x, "y": y, "mode": "lines"}
-    dots = _trace("centres", "dots", "borders", [], []) | {
+    """Closed borders and one dot with a hover text for each of `centres`, from latitudes and
+    longitudes (columns) alone: no map is fetched, so there are no coasts and countries. A bar gives
+    the scale in kilometres. `texts` may hold HTML tags, so escape the names in them. Borders are
+    shaded by their `level`, the stronger the higher; `levels` are the names of these; a level below
+    0 is not shaded."""
+    numbers = list(level) or [0] * len(borders)
+    traces = []
+    for number in sorted(set(numbers)):
+        lines = [border for border, of in zip(borders, numbers, strict=True) if of == number]
+        name = (levels[number] if number >= 0 else "not known") if levels else "borders"
+        trace = _trace(name, "outlines", "", [], []) | _joined(lines) | {"mode": "lines"}
+        share = (number + 1) / max(1, len(levels)) if levels else 0.25
+        trace["meta"]["share"] = max(0.0, share)
+        traces.append(trace)
+    dots = _trace("centres", "dots", "", [], []) | {
         "x": centres[:, 1].round(5).tolist(),
         "y": centres[:, 0].round(5).tolist(),
         "text": list(texts),
         "mode": "markers",
         "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
     }
-    return Figure(title, caption, [outlines, dots], _map_layout(x, y))
+    x, y = ([v for trace in traces for v in trace[axis]] for axis in "xy")
+    layout = _map_layout(x, y) | {"showlegend": bool(levels)}
+    return Figure(title, caption, [*traces, dots], layout)
+
+
+def _joined(lines: Sequence[Floats]) -> dict[str, list[float | None]]:
+    """Closed lines one after another, with gaps between them."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for line in lines:
+        gap = [None] if x else []
+        y += [*gap, *line[:, 0].round(5).tolist()]
+        x += [*gap, *line[:, 1].round(5).tolist()]
+    return {"x": x, "y": y}
+
+
+KM_PER_DEGREE = 111.195  # of latitude, on a sphere with the Earth's mean radius
+
+
+def scale_bar(width: float, latitude: float) -> tuple[float, str]:
+    """A length of 1, 2 or 5 times a power of ten kilometres, up to a quarter of a map that is so
+    many degrees of longitude wide: in degrees at this latitude, and as a text.
+
+    >>> degrees, text = scale_bar(1.0, 60.0)
+    >>> round(degrees, 3), text
+    (0.18, '10 km')
+    """
+    degree = KM_PER_DEGREE * math.cos(math.radians(latitude))
+    most = width * degree / 4
+    power = 10 ** math.floor(math.log10(most))
+    length = max(n * power for n in (1, 2, 5) if n * power <= most * (1 + 1e-9))
+    unit = f"{length:,.0f} km" if length >= 1 else f"{1000 * length:,.0f} m"
+    return length / degree, unit
 
 
 def _map_layout(x: Iterable[float | None], y: Iterable[float | None]) -> dict[str, Any]:
@@ -243,12 +288,21 @@ def _map_layout(x: Iterable[float | None], y: Iterable[float | None]) -> dict[st
     middle = math.radians(float(latitude.min() + latitude.max()) / 2)
     # Far from the equator a whole globe cannot be shown true to size anyway.
     ratio = 1 / max(0.2, math.cos(middle)) if np.ptp(longitude) < 90 else 1.0
-    return {
+    axes = {
         "xaxis": axis("longitude", longitude, 180),
         "yaxis": axis("latitude", latitude, 90, scaleanchor="x", scaleratio=ratio),
-        "hovermode": "closest",
-        "showlegend": False,
     }
+    (left, right), (bottom, top) = (axes[name]["range"] for name in ("xaxis", "yaxis"))
+    # In the corner at the bottom left, at the latitude of the middle.
+    at = math.degrees(middle) if abs(math.degrees(middle)) < 75 else math.copysign(75, middle)
+    length, text = scale_bar(right - left, at)
+    if top - bottom > 10:
+        text += f" at {abs(at):.0f}° {'N' if at >= 0 else 'S'}"
+    x0, y0 = left + 0.03 * (right - left), bottom + 0.04 * (top - bottom)
+    bar = {"type": "line", "name": "scale", "x0": x0, "x1": x0 + length, "y0": y0, "y1": y0}
+    label = {"x": x0, "y": y0, "text": text, "showarrow": False, "xanchor": "left",
+             "yanchor": "bottom", "font": {"size": 12}}  # fmt: skip
+    return {**axes, "hovermode": "closest", "shapes": [bar], "annotations": [label]}
 
 
 def ticks(positions: ArrayLike, texts: Sequence[str]) -> dict[str, Any]:
@@ -307,16 +361,20 @@ class Counted:
     hits: Sequence[int]
     counts: Sequence[int]
     level: bool = False  # a dashed grey level to compare with
+    alone: str = ""  # the name of a run that goes on: drawn by itself, and in no mean
+    whole: int = 0  # bins of the whole stream, where a run may have a part of them
 
 
 def moving_figure(
     title: str, caption: str, runs: Sequence[Counted], x_title: str, *,
-    marks: Sequence[tuple[float, str]] = (), classes: dict[str, Any] | None = None,
-    difference: bool = False,
+    marks: Sequence[tuple[float, str, str, str]] = (), classes: dict[str, Any] | None = None,
+    difference: bool = False, until: int = 0,
 ) -> Figure:  # fmt: skip
     """Accuracy in a moving window along x, whose width the reader chooses; below it, on request,
-    the difference from the chosen baseline, paired over seeds, and the share of each class. `data`
-    has the accuracy of each run over all its samples."""
+    the difference from the chosen baseline, paired over seeds, and the share of each class. `marks`
+    are positions, texts, kinds ("task", "labels", "accuracy", or "reported" by a learner) and the
+    learners that reported them. `data` has the accuracy of each run over all its samples. The axis
+    ends at `until` or with the runs."""
     tables: dict[str, list[list[int]]] = {"end": [], "counts": []}
 
     def number(of: str, values: Sequence[int]) -> int:
@@ -328,18 +386,21 @@ def moving_figure(
     series = [
         {"key": escape(run.name), "pair": run.pair, "level": run.level,
          "hits": [int(h) for h in run.hits], "end": number("end", run.end),
-         "counts": number("counts", run.counts)}
+         "counts": number("counts", run.counts),
+         **({"alone": escape(run.alone)} if run.alone else {}),
+         **({"whole": run.whole} if run.whole else {})}
         for run in runs
     ]  # fmt: skip
     whole = []
-    for name in dict.fromkeys(run.name for run in runs):
-        each = [sum(r.hits) / max(1, sum(r.counts)) for r in runs if r.name == name]
+    for name in dict.fromkeys(run.name for run in runs if not run.alone):
+        of = [r for r in runs if r.name == name and not r.alone]
+        each = [sum(r.hits) / max(1, sum(r.counts)) for r in of]
         draw = level if any(r.level for r in runs if r.name == name) else line
         whole.append(draw(name, [max(r.end[-1] for r in runs)], [float(np.mean(each))]))
     drawn = figure(title, caption, whole, x_title, "accuracy in the window, %")
     moving = {
-        "series": series, **tables, "marks": [[float(x), escape(text)] for x, text in marks],
-        "classes": classes, "difference": difference,
+        "series": series, **tables, "marks": [[float(x), *map(escape, of)] for x, *of in marks],
+        "classes": classes, "difference": difference, **({"until": until} if until else {}),
     }  # fmt: skip
     return replace(drawn, moving=moving)
 
@@ -356,6 +417,36 @@ def counted(
     where = np.arange(1, len(right) + 1) if position is None else np.asarray(position)
     sums = np.add.reduceat(right, begin).round().astype(np.int64) if len(right) else begin
     return Counted(name, pair, where[last].tolist(), sums.tolist(), (last - begin + 1).tolist())
+
+
+def share_axes(figures: Iterable[Figure]) -> None:
+    """Figures of one kind get one y axis, so that they can be compared: of several parts, and of
+    several positions in the stream."""
+    groups: dict[tuple[str, str], list[Figure]] = {}
+    for figure in figures:
+        if figure.moving is None:
+            kind = figure.title.split(" at ")[0].removeprefix("Backward ").removeprefix("Forward ")
+            groups.setdefault((kind, str(figure.layout["yaxis"].get("title"))), []).append(figure)
+    for group in groups.values():
+        traces = [trace for figure in group for trace in figure.data]
+        values = [v for trace in traces for v in _ends(trace)]
+        if len(group) < 2 or not values:
+            continue
+        from_zero = group[0].layout["yaxis"].get("rangemode") == "tozero"
+        low, high = min(values), max(values)
+        low = min(low, 0.0) if from_zero else low
+        margin = 0.06 * (high - low or 1.0)
+        for figure in group:
+            bottom = low - margin if low < 0 or not from_zero else 0.0
+            figure.layout["yaxis"]["range"] = [bottom, high + margin]
+
+
+def _ends(trace: Trace) -> Iterator[float]:
+    """The values of a trace, and the ends of its error bars."""
+    errors = trace.get("error_y", {}).get("array") or [0] * len(trace["y"])
+    for value, error in zip(trace["y"], errors, strict=True):
+        if isinstance(value, int | float):
+            yield from (value - (error or 0), value + (error or 0))
 
 
 def rounded(values: ArrayLike) -> list[Any]:

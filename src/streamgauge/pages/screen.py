@@ -3,19 +3,15 @@
 Names of files, classes and learners may hold escape sequences, control characters and marks that
 change the direction of text. `visible` writes them out. It is applied where text leaves the
 program: by `Screen`, which replaces standard output and error for the time of a command, by
-`SafeConsole`, whose own escape sequences (colours, progress bars) stay, and by pages.
+`console.SafeConsole`, whose own escape sequences (colours, progress bars) stay, and by pages.
 """
 
 from __future__ import annotations
 
 import codecs
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-from rich.console import Console
-from rich.segment import Segment
 
 from streamgauge.errors import StreamgaugeError
 
@@ -115,17 +111,3 @@ def _output_errors() -> Iterator[None]:
 def raw_stream(stream: Any) -> Any:
     """The stream behind a `Screen`, for output that moves the cursor on purpose."""
     return stream.raw if isinstance(stream, Screen) else stream
-
-
-class SafeConsole(Console):
-    """A rich console in which texts cannot act; its own colours and movements stay."""
-
-    def __init__(self, **options: Any) -> None:
-        if "file" not in options:
-            options["file"] = raw_stream(sys.stderr if options.get("stderr") else sys.stdout)
-        super().__init__(**options)
-
-    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
-        return super()._render_buffer(
-            part if part.control else Segment(visible(part.text), part.style) for part in buffer
-        )

@@ -2,9 +2,8 @@
 // What the reader chose, kept in the address; the bar, tables that sort, and copies of them.
 const view = (() => {
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const bar = document.querySelector(".bar");
+  let bar = null, boxes = [], tables = [];
   const field = (name) => bar && bar.querySelector(`[name=${name}]`);
-  const boxes = bar ? all("[name=learner]", bar) : [];
   const state = { show: null, base: "", window: 5, seeds: false, board: "", sort: "" };
   const listeners = [];
 
@@ -22,7 +21,8 @@ const view = (() => {
   }
 
   function write() {
-    const given = new URLSearchParams();
+    const given = new URLSearchParams(location.hash.slice(1));
+    Object.keys(state).forEach((name) => given.delete(name));
     if (state.show) given.set("show", [...state.show].map(encodeURIComponent).join(","));
     if (state.base) given.set("base", state.base);
     if (state.window !== 5) given.set("window", state.window);
@@ -68,7 +68,7 @@ const view = (() => {
       state.show = keys.length === boxes.length ? null : new Set(keys);
       changed();
     };
-    const found = () => boxes.filter((box) => !box.closest("li").hidden);
+    const shown = () => boxes.filter((box) => !box.closest("li").hidden);
     bar.addEventListener("change", ({ target }) => {
       if (target.name === "learner") tick(boxes.filter((b) => b.checked).map((b) => b.value));
       if (target.name === "baseline") state.base = target.value;
@@ -88,15 +88,12 @@ const view = (() => {
     });
     // Those that the search leaves; the others keep their ticks.
     const set = (ticked) => {
-      found().forEach((box) => { box.checked = ticked; });
+      shown().forEach((box) => { box.checked = ticked; });
       tick(boxes.filter((box) => box.checked).map((box) => box.value));
     };
     field("all").addEventListener("click", () => set(true));
     field("none").addEventListener("click", () => set(false));
     const menu = bar.querySelector(".menu");
-    document.addEventListener("click", ({ target }) => {
-      if (!menu.contains(target)) menu.open = false;
-    });
     menu.addEventListener("keydown", ({ key }) => {
       if (key === "Escape") { menu.open = false; menu.querySelector("summary").focus(); }
     });
@@ -129,18 +126,17 @@ const view = (() => {
     });
   }
 
-  const tables = all("table.sortable");
-  tables.forEach((table, number) => {
+  function sortable(table) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "descending" ? false
           : head.getAttribute("aria-sort") === "ascending" || column > 0;
-        state.sort = `${number}.${column}.${down ? "down" : "up"}`;
+        state.sort = `${tables.indexOf(table)}.${column}.${down ? "down" : "up"}`;
         sort(table, column, down);
         write();
       });
     });
-  });
+  }
 
   function sortAsAsked() {
     const [number, column, way] = state.sort.split(".");
@@ -190,15 +186,29 @@ const view = (() => {
       })));
   }
 
-  all("[data-copy]").forEach((tools) => {
-    const table = tools.previousElementSibling.querySelector("table");
-    copyable(tools, () => [...table.rows].filter((row) => !row.hidden)
-      .map((row) => [...row.cells].map(text)));
-  });
+  // Take up elements that are new: all of them, or those below some that were put into the page.
+  function mount(roots = [document]) {
+    const added = (selector) => roots.flatMap((root) =>
+      [...(root.matches && root.matches(selector) ? [root] : []), ...all(selector, root)]);
+    tables = all("table.sortable");
+    added("table.sortable").forEach(sortable);
+    added("[data-copy]").forEach((tools) => {
+      const table = tools.previousElementSibling.querySelector("table");
+      copyable(tools, () => [...table.rows].filter((row) => !row.hidden)
+        .map((row) => [...row.cells].map(text)));
+    });
+    read();
+    const bars = added(".bar");
+    bar = document.querySelector(".bar");
+    boxes = bar ? all("[name=learner]", bar) : [];
+    if (bars.length) connect();
+    sortAsAsked();
+  }
 
-  read();
-  if (bar) connect();
-  sortAsAsked();
+  mount();
+  document.addEventListener("click", ({ target }) => {
+    all(".bar .menu[open]").forEach((menu) => { menu.open = menu.contains(target); });
+  });
   window.addEventListener("hashchange", () => { read(); sortAsAsked(); apply(); });
-  return { state, shown, all, apply, copyable, onChange: (listener) => listeners.push(listener) };
+  return { state, shown, all, apply, mount, copyable, onChange: (listener) => listeners.push(listener) };
 })();

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamgauge.metrics.geo import THRESHOLDS_KM
 from streamgauge.pages import Page, PageTable
 from streamgauge.places.cells import LEVELS, GeoClasses, load_classes
@@ -148,6 +150,7 @@ def _page(
         built = f"built from {counts[0]} points"
         texts.append(cell_text(cell, f"class {index}", built, f"{counts[1]} points in it"))
         rows.append([f"{index}", token, f"{level}", f"{latitude:.4f}", f"{longitude:.4f}", *counts])
+    decades = np.floor(np.log10(np.maximum(labelling.count, 0.1))).astype(int)  # none: below 0
     header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
     return Page(
         "Streamgauge: geographic classes",
@@ -157,9 +160,12 @@ def _page(
             cell_map(
                 "The classes on a map",
                 "Each outline is an S2 cell; the dot is its centre, the location that a predicted "
-                "class stands for. Cells are small where there are many points.",
+                "class stands for. Cells are small where there are many points; the stronger "
+                "the colour, the more points are in them.",
                 cells,
                 texts,
+                decades.tolist(),
+                [f"{10**n:,} to {10 ** (n + 1) - 1:,}" for n in range(int(decades.max()) + 1)],
             ),
             PageTable(header, rows, "All classes", text_columns=[1]),
         ],

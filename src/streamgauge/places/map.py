@@ -60,10 +60,22 @@ def class_centres(names: Sequence[str] | None) -> Floats:
     return centres(cells)
 
 
-def cell_map(title: str, caption: str, cells: Sequence[int], texts: Sequence[str]) -> Figure:
-    """A map with the border of each cell, and a dot at its centre that shows its text on hover."""
-    rings = [border for cell in cells for border in borders(outline(cell))]
-    return map_figure(title, caption, rings, centres(cells), texts)
+def cell_map(
+    title: str,
+    caption: str,
+    cells: Sequence[int],
+    texts: Sequence[str],
+    level: Sequence[int] = (),
+    levels: Sequence[str] = (),
+) -> Figure:
+    """A map with the border of each cell, shaded by its level, and a dot at its centre that shows
+    its text on hover."""
+    numbers = list(level) or [0] * len(cells)
+    rings = [(border, of) for cell, of in zip(cells, numbers, strict=True)
+             for border in borders(outline(cell))]  # fmt: skip
+    lines = [border for border, _ in rings]
+    shading = [of for _, of in rings]
+    return map_figure(title, caption, lines, centres(cells), texts, level=shading, levels=levels)
 
 
 def borders(line: Floats) -> list[Floats]:

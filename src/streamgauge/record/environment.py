@@ -53,11 +53,11 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     """Commit and number of changed files; None outside a git repository. The commit is read from
     the files of the repository. `changed_files` is None where it is unknown: without git, or where
     git cannot tell without the repository's own configuration, which could name programs to run."""
-    found = _git_folders(folder)
-    commit = None if found is None else _commit(*found[1:])
-    if found is None or commit is None:
+    folders = _git_folders(folder)
+    commit = None if folders is None else _commit(*folders[1:])
+    if folders is None or commit is None:
         return None
-    return {"commit": commit, "changed_files": _changed_files(*found, commit)}
+    return {"commit": commit, "changed_files": _changed_files(*folders, commit)}
 
 
 def _git_folders(folder: Path) -> tuple[Path, Path, Path] | None:

@@ -33,12 +33,13 @@ class Entry:
     def __init__(self, name: str, stamp: str, content: dict[str, Any], new: bool) -> None:
         self.name, self.stamp, self.content, self.changed = name, stamp, content, new
 
-    def result(self, name: str, compute: Callable[[], Any]) -> Any:
-        """A stored result, or the computed one, which is stored."""
+    def result(self, name: str, compute: Callable[[], Any], keep: bool = True) -> Any:
+        """A stored result, or the computed one, which is stored if it is to be kept."""
         results = self.content["results"]
-        if name not in results:
-            results[name] = compute()
-            self.changed = True
+        if name in results or not keep:
+            return results[name] if name in results else compute()
+        results[name] = compute()
+        self.changed = True
         return results[name]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
@@ -328,6 +329,8 @@ class Recorder:
         self._journal = None  # until it is certain which journal follows
         try:
             self._commit(content)
+            del content
+            pa.default_memory_pool().release_unused()  # else the process keeps some 30 MB more
         except BaseException:
             if read_progress(self.path)["recorder"]["journal"] == file.number:  # type: ignore[index]
                 self._journal = file
@@ -343,6 +346,7 @@ class Recorder:
             if header != self._header:
                 write_sealed(self.path / "run.json", header)
             self._writer.checkpoint(state["step"], None, True, recorder=state)
+            self._writer.rows = {}
             self._state |= state
             self._header, self._rows, self._answered = header, 0, 0
             for file in self.path.glob("journal-?????"):

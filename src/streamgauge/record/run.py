@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import Damaged, StreamgaugeError, nearest, packages_for, sentence_of
-from streamgauge.files import write_atomic, write_text
+from streamgauge.files import readable, write_atomic, write_text
 from streamgauge.record.index import Index, index_of
 from streamgauge.record.recorded import folded, rows_of
 from streamgauge.record.tables import TABLES, columns_of
 from streamgauge.record.writer import read_header
 from streamgauge.settings import RUNS
-from streamgauge.tables.commit import read_progress, segment_files
+from streamgauge.tables.commit import REMEDY, read_progress, segment_files
 from streamgauge.tables.journal import JournalSegments, read_journal
 from streamgauge.tables.late import LabelledParquet
+from streamgauge.tables.parquet import open_parquet
 
 FAILED = "failed.txt"
 MEET = 20  # answers after which some class that was answered must have been a label
@@ -66,14 +67,12 @@ class LogTable(Mapping[str, NDArray[Any]], _Dict):
             return list(columns_of(self.name, frozenset()))
         return list(self._open(self._files[0]).schema_arrow.names)
 
-    def _open(self, file: Path) -> Any:
-        import pyarrow.parquet as pq
-
+    def _open(self, file: Path, *columns: str) -> Any:
         with _damage_errors(file):
-            return pq.ParquetFile(file, page_checksum_verification=True)
+            return open_parquet(file, columns)
 
     def _read(self, file: Path, column: str) -> NDArray[Any]:
-        opened = self._open(file)
+        opened = self._open(file, column)
         with _damage_errors(file):
             return _as_array(opened.read([column]).column(0))
 
@@ -298,17 +297,19 @@ class Run:
         progress = read_progress(self.path) or {"step": 0, "done": False, "segments": {}}
         return {"header": header, "progress": progress}
 
-    def result(self, name: str, compute: Callable[[], Any]) -> Any:
+    def result(self, name: str, compute: Callable[[], Any], keep: bool = True) -> Any:
         """A value of plain JSON that is computed from the log; where the folder has an index, it is
-        computed once."""
-        return compute() if self._entry is None else self._entry.result(name, compute)
+        computed once, unless it is too large to `keep`."""
+        return compute() if self._entry is None else self._entry.result(name, compute, keep)
 
     def _add_journal(self) -> dict[str, Any]:
         """Add the calls that a recorder has not committed yet; gives the commit point."""
         progress, content = read_journal(self.path)
-        assert content is not None  # the folder of a recorder stays one
-        state, self.header = folded(progress["recorder"], read_header(self.path), content)
-        rows = rows_of(content, state)
+        header = read_header(self.path)
+        with readable(f"The recording {self.path}", REMEDY):  # its files may not be of each other
+            assert content is not None  # the folder of a recorder stays one
+            state, self.header = folded(progress["recorder"], header, content)
+            rows = rows_of(content, state)
         self._journal = JournalSegments({name: some.take() for name, some in rows.items()})
         return {**progress, "step": state["step"]}
 
@@ -477,11 +478,13 @@ def run_folders(path: Path) -> list[Path]:
     """The run folders at a path: itself, or those in it."""
     if (path / "run.json").exists():
         return [path]
+    if path.is_file():
+        raise StreamgaugeError(f"{path} is a file, not a folder of runs.")
     if not path.is_dir():
         raise StreamgaugeError(f"There is no folder {path}.")
     with os.scandir(path) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir())
     inside = [path / name for name in names if os.path.exists(f"{path}/{name}/run.json")]
     if not inside:
-        raise StreamgaugeError(f"There is no run in {path}.")
+        raise StreamgaugeError(f"There is no run in {path if path.name else 'this folder'}.")
     return inside

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.history.known import as_seconds
 
 Kind = Literal["probabilities", "log-probabilities", "logits"]
 KINDS: tuple[Kind, ...] = ("probabilities", "log-probabilities", "logits")
@@ -258,8 +259,7 @@ def seconds(value: Any, name: str = "time") -> Any:
         return value
     numbers = as_array(value)
     if numbers.dtype.kind == "M":
-        missing = np.isnat(numbers)
-        numbers = np.where(missing, np.nan, numbers.astype("datetime64[us]").astype(np.int64) / 1e6)
+        numbers = as_seconds(numbers)
     if numbers.dtype.kind not in "iuf":
         raise StreamgaugeError(f"{name} is in seconds, or a date and time, not {value!r}.")
     if not np.isfinite(numbers).all():

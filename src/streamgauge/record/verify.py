@@ -16,7 +16,7 @@ from streamgauge.tables.journal import journal_path, parse
 
 @dataclass
 class Verified:
-    """What `verify` found in one run folder."""
+    """Result of `verify` for one run folder."""
 
     path: Path
     files: int = 0  # that were checked
@@ -32,17 +32,17 @@ def verify(paths: str | Path | Iterable[str | Path]) -> Iterator[Verified]:
 
 
 def _verified(folder: Path) -> Verified:
-    found = Verified(folder)
+    verified = Verified(folder)
     try:
         header = read_header(folder)
         progress = read_progress(folder)
-        found.files += 1 + (progress is not None)
+        verified.files += 1 + (progress is not None)
     except StreamgaugeError as error:
-        found.problems.append(str(error))
-        return found
+        verified.problems.append(str(error))
+        return verified
     if progress is None:
-        return found
-    found.unchecked = "format" not in header or "files" not in progress
+        return verified
+    verified.unchecked = "format" not in header or "files" not in progress
     names = list(progress.get("files", ()))
     if not names:
         names = [segment_name(t, n) for t, count in progress["segments"].items()
@@ -51,17 +51,17 @@ def _verified(folder: Path) -> Verified:
         try:
             check_committed(folder, progress, name)
         except StreamgaugeError as error:
-            found.problems.append(str(error))
-        found.files += 1
+            verified.problems.append(str(error))
+        verified.files += 1
     if "recorder" in progress:
         file = journal_path(folder, progress["recorder"]["journal"])
         if file.exists():
             with warnings.catch_warnings():
                 content = parse(file.read_bytes())
-            found.files += 1
+            verified.files += 1
             if content.damaged:
-                found.problems.append(
+                verified.problems.append(
                     f"{file} is damaged after byte {content.valid:,}: the calls recorded there are"
                     " missing."
                 )
-    return found
+    return verified

@@ -305,16 +305,17 @@ def from_plain(value: Any) -> Any:
     return value
 
 
-def require_readable(state: Any, name: str) -> None:
-    """Refuse a state that could be written to a checkpoint and not be read from it again."""
+def read_back(state: Any, name: str) -> Any:
+    """The state of a learner as a checkpoint gives it back. One that could be written to a
+    checkpoint and not be read from it again is refused."""
     if not isinstance(state, Mapping):
         kind = "None" if state is None else f"a {type(state).__name__}"
         raise StreamgaugeError(
             f"state_dict of the learner {name} must return a dictionary, not {kind}; return {{}} if"
             " there is nothing to store."
         )
-    if _reads_back(state):
-        return
+    with contextlib.suppress(Exception):  # whatever the pickling of a user's object raises
+        return _written_and_read(state)
     where, value = _unreadable(state, "state_dict()") or ("state_dict()", state)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, np.ndarray):
@@ -327,17 +328,13 @@ def require_readable(state: Any, name: str) -> None:
     )
 
 
-def _reads_back(value: Any) -> bool:
+def _written_and_read(value: Any) -> Any:
     import torch
 
     buffer = io.BytesIO()
-    try:
-        torch.save(to_plain(value), buffer)
-        buffer.seek(0)
-        torch.load(buffer, map_location="cpu", weights_only=True)
-    except Exception:  # whatever the pickling of a user's object raises
-        return False
-    return True
+    torch.save(to_plain(value), buffer)
+    buffer.seek(0)
+    return from_plain(torch.load(buffer, map_location="cpu", weights_only=True))
 
 
 def _unreadable(value: Any, where: str) -> tuple[str, Any] | None:
@@ -346,8 +343,14 @@ def _unreadable(value: Any, where: str) -> tuple[str, Any] | None:
     if isinstance(value, (dict, list, tuple)):
         entries = value.items() if isinstance(value, dict) else enumerate(value)
     bad = (_unreadable(item, f"{where}[{key!r}]") for key, item in entries)
-    inside = next((found for found in bad if found is not None), None)
-    return inside if inside is not None or _reads_back(value) else (where, value)
+    inside = next((damage for damage in bad if damage is not None), None)
+    if inside is not None:
+        return inside
+    try:
+        _written_and_read(value)
+    except Exception:
+        return where, value
+    return None
 
 
 @contextlib.contextmanager

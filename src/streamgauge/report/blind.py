@@ -59,7 +59,7 @@ def blind_level(runs: Iterable[Run], shifts: Sequence[int] = (0,)) -> BlindLevel
     """The blind forecasters on the streams of these runs, each stream counted once; None if the
     logs hold no predictions, and so no labels."""
     distinct = {pair_text(run): run for run in runs}
-    every = {pair: _Labels(Run(run.path)) for pair, run in distinct.items()}
+    every = {pair: _KnownLabels(Run(run.path)) for pair, run in distinct.items()}
     streams = [labels for labels in every.values() if len(labels.label)]
     pairs = [pair for pair, labels in every.items() if len(labels.label)]
     if not streams:
@@ -87,6 +87,11 @@ def pair_text(run: Run) -> str:
     return f"{run.stream['data_hash'][:8]}{run.stream['order_hash'][:8]}"
 
 
+def pair_of(run: Run) -> str:
+    """The same for runs that are compared with each other: of one seed on the same samples."""
+    return f"{run.seed} {pair_text(run)}"
+
+
 class _At(NamedTuple):
     """Forecasters at a shift: the one chosen for each part, its accuracy, and the parts' last
     positions, right answers and samples."""
@@ -96,7 +101,7 @@ class _At(NamedTuple):
     bins: tuple[list[int], list[int], list[int]] = ([], [], [])
 
 
-class _Labels:
+class _KnownLabels:
     """The labels of a run that blind forecasters may use, and the samples they are scored on."""
 
     def __init__(self, run: Run) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from streamgauge.metrics import Spread, pareto_front, spread, training_flops
 from streamgauge.pages.figures import Figure, Trace, figure, front, point
+from streamgauge.pages.units import flop, scaled, short
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import Board, Row
 
@@ -47,7 +46,7 @@ class Compute:
         sentences = list(self.tuning)
         if self.missing and self.by == FLOPS:
             names = ", ".join(
-                name if math.isnan(s) else f"{name} ({_short(s)} s)"
+                name if math.isnan(s) else f"{name} ({short(s)} s)"
                 for name, s in self.missing.items()
             )
             sentences.append(
@@ -110,8 +109,8 @@ def charged(runs: Iterable[Run]) -> list[str]:
             sentences[run.learner] = f"{beginning}; what that took in FLOPs is not known."
         else:
             sentences[run.learner] = (
-                f"{beginning}, which took {scaled(spent)}FLOP of training, {_short(spent / own)} "
-                f"times a run of it; with them, a run costs {scaled(own + spent)}FLOP."
+                f"{beginning}, which took {flop(spent)} of training, {short(spent / own)} "
+                f"times a run of it; with them, a run costs {flop(own + spent)}."
             )
     return list(sentences.values())
 
@@ -146,7 +145,7 @@ def compute_figure(computed: Compute) -> Figure:
         flops, accuracy = [p.flops.mean for p in best], [p.accuracy.mean for p in best]
         traces.append(front("Pareto front", flops, accuracy))
     for p in shown:
-        times = "" if math.isnan(p.relative) else f" ({_short(p.relative)} × ER)"
+        times = "" if math.isnan(p.relative) else f" ({short(p.relative)} × ER)"
         near = ", within noise of the front" if p.near else ""
         traces.append(
             point(
@@ -198,21 +197,3 @@ def _caption(computed: Compute) -> str:
         "standard errors of the difference over seeds. Whiskers are one standard deviation."
     )
     return f"{text} {computed.sentence}".strip()
-
-
-def scaled(flops: float) -> str:
-    """
-    >>> scaled(1.234e12), scaled(56), scaled(math.nan)
-    ('1.23 T', '56', 'unknown')
-    """
-    if math.isnan(flops):
-        return "unknown"
-    for unit in ("", " k", " M", " G", " T", " P", " E"):
-        if flops < 999.5:
-            return f"{_short(flops)}{unit}"
-        flops /= 1000
-    return f"{flops:.3g} Z"
-
-
-def _short(value: float) -> str:
-    return f"{np.round(value, 2 if value < 10 else 1):.3g}"

@@ -14,6 +14,7 @@ from streamgauge.pages.figures import Figure, figure, heat, level, line
 from streamgauge.record import Run
 from streamgauge.report.leaderboard import Row
 
+LEARNERS = 8  # with figures of their own: as many as there are colours
 CLASSES = 20  # rows of the figure: the classes with the most samples
 STRETCHES = 40  # of the stream
 CONFUSED = 10  # pairs of classes in the table
@@ -22,47 +23,58 @@ FEWEST = 30  # answers that a point of the reliability is made of
 
 
 @dataclass(frozen=True)
-class Failures:
-    """Of the first learner of the board that looks at inputs: figures and a table; of all learners:
-    the reliability."""
+class ByClass:
+    """Where one learner fails."""
 
-    learner: str = ""
-    classes: Figure | None = None
-    confusions: list[list[str]] = field(default_factory=list)  # label, answer, times, share
+    learner: str
+    classes: Figure
+    confusions: list[list[str]]  # label, answer, times, share
+
+
+@dataclass(frozen=True)
+class FailureFigures:
+    """Of learners that look at inputs, the best first: accuracy per class and confusions; of all
+    learners: the reliability."""
+
+    learners: list[ByClass] = field(default_factory=list)
+    left_out: int = 0  # learners that are not shown
     reliability: Figure | None = None
 
 
 def online_answers(run: Run) -> tuple[NDArray[Any], NDArray[Any]]:
     """Labels and predictions of the samples that were answered before they were learnt."""
     table = run.predictions
-    rows = _online_rows(run)
+    rows = online_rows(run)
     return table["label"][rows], table["prediction"][rows]
 
 
-def _online_rows(run: Run) -> NDArray[Any]:
+def online_rows(run: Run) -> NDArray[Any]:
     table = run.predictions
     rows = np.flatnonzero(table["shift"] == 0)
     return np.asarray(rows[np.argsort(table["step"][rows], kind="stable")])
 
 
-def failures(rows: Sequence[Row]) -> Failures:
+def failures(rows: Sequence[Row]) -> FailureFigures:
     """Accuracy by class, confusions and reliability, from the online answers of these rows."""
-    row = next((row for row in rows if row.sees_input), rows[0] if rows else None)
-    if row is None:
-        return Failures()
+    seeing = [row for row in rows if row.sees_input] or list(rows[:1])
+    by_class = [_by_class(row) for row in seeing[:LEARNERS]]
+    return FailureFigures(
+        [each for each in by_class if each is not None],
+        max(0, len(seeing) - LEARNERS),
+        _reliability(rows),
+    )
+
+
+def _by_class(row: Row) -> ByClass | None:
     answers = [online_answers(Run(run.path)) for run in row.runs]
     answers = [(label, answer) for label, answer in answers if len(label)]
     if not answers:
-        return Failures(reliability=_reliability(rows))
+        return None
     classes = int(max(max(label.max(), answer.max()) for label, answer in answers)) + 1
     given = row.runs[0].stream.get("class_names") or []
     names = [str(given[n]) if n < len(given) else str(n) for n in range(classes)]
-    return Failures(
-        row.learner,
-        _per_class(row.learner, answers, names),
-        _confusions(answers, names),
-        _reliability(rows),
-    )
+    drawn = _per_class(row.learner, answers, names)
+    return ByClass(row.learner, drawn, _confusions(answers, names))
 
 
 def _per_class(learner: str, answers: Sequence[Any], names: Sequence[str]) -> Figure:
@@ -78,15 +90,15 @@ def _per_class(learner: str, answers: Sequence[Any], names: Sequence[str]) -> Fi
     shown = np.argsort(-count.sum(axis=1), kind="stable")[:CLASSES]
     shown = shown[count[shown].sum(axis=1) > 0]
     with np.errstate(invalid="ignore"):
-        share = right[shown] / count[shown]
+        share = np.round(right[shown] / count[shown], 2)  # whole per cents: eight learners have one
     samples = len(answers[0][0])
     x = (np.arange(stretches) + 0.5) * samples / stretches
     of = f"the {len(shown)} most frequent classes" if classes > len(shown) else "all classes"
     texts = [f"{names[c][:16]} " for c in shown]  # a space: names that are numbers stay texts
     return figure(
         f"Accuracy of {learner} per class over the stream",
-        f"Online answers, {of}, the most frequent on top; the darker, the more are right (0 to "
-        "100 %). Empty where a class did not come.",
+        f"Online answers, {of}, the most frequent on top; the stronger the colour, the "
+        "more are right (0 to 100 %). Empty where a class did not come.",
         [heat("accuracy", x, [escape(text) for text in texts], 100 * share, most=100)],
         "samples seen",
         "class",
@@ -119,7 +131,7 @@ def _reliability(rows: Sequence[Row]) -> Figure | None:
         sums = np.zeros((3, LEVELS))  # answers, right answers, confidence
         for run in row.runs:
             log = Run(run.path)
-            at, table = _online_rows(log), log.predictions
+            at, table = online_rows(log), log.predictions
             confidence = table["confidence"][at].astype(np.float64)
             right = table["label"][at] == table["prediction"][at]
             known = np.isfinite(confidence) & (confidence >= 0) & (confidence <= 1)

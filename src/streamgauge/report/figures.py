@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from streamgauge import metrics
 from streamgauge.errors import StreamgaugeError
-from streamgauge.metrics.student import quantile
+from streamgauge.history.student import quantile
 from streamgauge.pages.figures import (
     FEWEST,
-    POINTS,
     Counted,
     Figure,
     Trace,
@@ -32,11 +31,13 @@ from streamgauge.pages.figures import (
 )
 from streamgauge.places.map import cell_map, cell_text, cells_named
 from streamgauge.record import Run
-from streamgauge.report.blind import LEVEL, BlindLevel, between, blind_level, pair_text
+from streamgauge.report.bits import Added, added_bits
+from streamgauge.report.blind import LEVEL, BlindLevel, between, blind_level, pair_of
 from streamgauge.report.compute import SECONDS, compute, compute_figure
-from streamgauge.report.failures import Failures, failures
+from streamgauge.report.failures import FailureFigures, failures
 from streamgauge.report.failures import online_answers as online_answers
 from streamgauge.report.leaderboard import NEAR_FUTURE, Board, Row
+from streamgauge.report.marks import Mark, Marks, find_marks
 
 Floats = NDArray[np.float64]
 Curve = tuple[Floats, Floats]
@@ -44,6 +45,7 @@ NO_CURVE: Curve = (np.empty(0), np.empty(0))
 BANDS = "Bands are one standard deviation over seeds."
 CLASSES = 8  # rows of the ribbon of labels; the other classes are one more
 RIBBON = 128  # stretches of it
+MEANS = 128  # points of a curve of training
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,11 @@ class Figures:
     stays: list[Figure]
     matrices: list[tuple[str, Floats]]  # learner; accuracy on each task (column) after each (row)
     cost: list[Figure]
-    fails: Failures
+    fails: FailureFigures
     training: list[Figure]
     class_map: Figure | str | None = None  # or the reason why there is none
+    marks: Sequence[Mark] = ()
+    bits: Mapping[str, Added] = field(default_factory=dict)  # that answers add, by learner
     sparks: Mapping[str, Sequence[float]] = field(default_factory=dict)  # learner; small curve
 
     @property
@@ -93,12 +97,16 @@ def figures(board: Board) -> Figures:
     runs = [
         (row, [_curves(Run(run.path), row.learner, shifts) for run in row.runs]) for row in rows
     ]
+    first = next((Run(run.path) for row in rows for run in row.runs), None)
+    marked = marks_of(first, runs) if first else Marks([], "")
     computed = [compute(board), compute(board, SECONDS)]
     stays = [_retained(runs), _average(runs, blind), _forgotten(runs)]
     return Figures(
         blind=blind,
-        verdict=_verdict(board, blind),
-        stream=_stream(runs, blind, rows),
+        verdict=verdict_figure(board, blind),
+        stream=_stream(runs, blind, first, marked) if first else None,
+        marks=marked.marks,
+        bits=added_bits(rows),
         ahead=_near_future(runs, blind, shifts),
         stays=[drawn for drawn in stays if drawn is not None],
         training=_training(runs),
@@ -131,21 +139,17 @@ def counted_online(run: Run, name: str) -> Counted | None:
     label, prediction = online_answers(run)
     if not len(label):
         return None
-    return counted(name, _pair(run), label == prediction)
+    return counted(name, pair_of(run), label == prediction)
 
 
 def counted_retained(run: Run, name: str) -> Counted | None:
     """Right answers of the final model on held-out samples, oldest first."""
     if not len(run.answers["evaluation"]):
         return None
-    found = metrics.retention_curve(run)
-    so_far = found.accuracy * np.arange(1, len(found.accuracy) + 1)
+    curve = metrics.retention_curve(run)
+    so_far = curve.accuracy * np.arange(1, len(curve.accuracy) + 1)
     hits = np.diff(so_far, prepend=0).round()
-    return counted(name, _pair(run), hits, np.asarray(found.position) + 1, bins=HELD_OUT_BINS)
-
-
-def _pair(run: Run) -> str:
-    return f"{run.seed} {pair_text(run)}"
+    return counted(name, pair_of(run), hits, np.asarray(curve.position) + 1, bins=HELD_OUT_BINS)
 
 
 def _spark(runs: Sequence[Counted]) -> list[float]:
@@ -155,9 +159,14 @@ def _spark(runs: Sequence[Counted]) -> list[float]:
         size = -(-len(run.hits) // 40)
         begin = np.arange(0, len(run.hits), size)
         shares.append(np.add.reduceat(run.hits, begin) / np.add.reduceat(run.counts, begin))
-    if not shares or len({len(share) for share in shares}) > 1:
+    return mean_curve(shares)
+
+
+def mean_curve(curves: Sequence[Any]) -> list[float]:
+    """The mean of small curves; none where their lengths differ."""
+    if not curves or len({len(curve) for curve in curves}) > 1:
         return []
-    return [round(float(v), 3) for v in np.mean(shares, axis=0)]
+    return [round(float(value), 3) for value in np.mean(curves, axis=0)]
 
 
 def known_points(x: Floats, y: Floats) -> Curve:
@@ -170,17 +179,23 @@ def scalar_curve(run: Run, name: str) -> Curve:
     """Means over equal stretches of a scalar that training returned."""
     table = run.training
     rows = np.flatnonzero(table["name"] == name)
-    edges = np.unique(np.linspace(0, len(rows), POINTS + 1).round().astype(np.int64))
+    edges = np.unique(np.linspace(0, len(rows), MEANS + 1).round().astype(np.int64))
     count = np.diff(edges)
     x, y = (np.add.reduceat(table[c][rows].astype(np.float64), edges[:-1]) / count
             for c in ("step", "value"))  # fmt: skip
     return x, y
 
 
-def _verdict(board: Board, blind: BlindLevel | None) -> Figure | None:
-    """Every column that is an accuracy as one row, all on one scale, with the blind level of it."""
+def verdict_figure(
+    board: Board,
+    blind: BlindLevel | None,
+    running: Mapping[str, Sequence[Mapping[str, float]]] | None = None,
+) -> Figure | None:
+    """Every column that is an accuracy as one row, all on one scale, with the blind level of it.
+    Scores of `running` seeds, by learner, are hollow markers."""
     columns = [c for c in board.columns if c.score in SCALED or c.score.startswith(NEAR_FUTURE)]
-    rows = [row for row in board.rows if row.runs]
+    going_on = running or {}
+    rows = [row for row in board.rows if row.runs or row.learner in going_on]
     if not columns or not rows:
         return None
     texts = [column.title for column in columns]
@@ -200,7 +215,15 @@ def _verdict(board: Board, blind: BlindLevel | None) -> Figure | None:
         trace |= {"mode": "markers", "hovertemplate": "%{x:.1f}"}
         if any(width == width for width in half):
             trace["error_x"] = {"array": rounded([100 * h for h in half]), "thickness": 1.5}
-        traces.append(trace)
+        if row.runs:
+            traces.append(trace)
+        for number, scores in enumerate(going_on.get(row.learner, ())):
+            known = [(n, scores[c.score]) for n, c in enumerate(columns) if c.score in scores]
+            x, y = [100 * value for _, value in known], [n + offset for n, _ in known]
+            hollow = line(row.learner, x, y, scale=1, second=True)
+            hovering = {"mode": "markers", "hovertemplate": "%{x:.1f} so far"}
+            named = not row.runs and number == 0
+            traces.append(hollow | hovering | {"showlegend": named})
     shapes = []
     for n, column in enumerate(columns):
         value = blind_of(blind, column.score)
@@ -251,41 +274,33 @@ def blind_of(blind: BlindLevel | None, score: str) -> float:
     return math.nan
 
 
-def _stream(runs: _Runs, blind: BlindLevel | None, rows: Sequence[Row]) -> Figure | None:
+def _stream(runs: _Runs, blind: BlindLevel | None, first: Run, marked: Marks) -> Figure | None:
     series = [curves.online for _, of in runs for curves in of if curves.online]
     if not series:
         return None
-    first = Run(rows[0].runs[0].path)
     return moving_figure(
         "Accuracy along the stream",
         "Share of the newest samples that were answered right before their labels were known; the "
         "width of this window is chosen above. In the middle: each learner minus the baseline, "
         "paired over seeds, with a band of 95 % intervals at each position where there are three "
-        "seeds or more. Below: how often the most frequent labels came. Dotted lines are changes "
-        f"of task. {BANDS}",
+        f"seeds or more. Below: how often the most frequent labels came. {marked.sentence} {BANDS}",
         [*series, *(blind.along if blind else ())],
         "samples seen",
-        marks=_marks(first),
+        marks=[(m.position, m.text, m.kind, m.key) for m in marked.marks],
         classes=_ribbon(first),
         difference=len(runs) > 1,
     )
 
 
-def _marks(run: Run) -> list[tuple[float, str]]:
-    """Where tasks begin, but for the first."""
-    table = run.predictions
-    if "task" not in table or run.stream["tasks"] < 2:
-        return []
-    rows = np.flatnonzero(table["shift"] == 0)
-    rows = rows[np.argsort(table["step"][rows], kind="stable")]
-    task = np.asarray(table["task"])[rows]
-    changes = np.flatnonzero(np.diff(task)) + 1
-    if len(changes) > MOST_MARKS:  # tasks that overlap or return
-        return []
-    return [(float(at), f"task {int(task[at]) + 1}") for at in changes.tolist()]
-
-
-MOST_MARKS = 30
+def marks_of(first: Run, runs: _Runs) -> Marks:
+    """The marks of the first run's stream, from all runs on it."""
+    pair, on_it, curves = pair_of(first), [], []
+    for row, several in runs:
+        for run, of in zip(row.runs, several, strict=True):
+            if pair_of(run) == pair:
+                on_it.append((row.learner, Run(run.path)))
+                curves += [of.online] if row.sees_input and of.online else []
+    return find_marks(first, on_it, curves)
 
 
 def _ribbon(run: Run) -> dict[str, Any] | None:
@@ -316,11 +331,11 @@ def _near_future(runs: _Runs, blind: BlindLevel | None, shifts: list[int]) -> Fi
     if len(shifts) < 2:
         return None
     known = blind.shifts if blind is not None else tuple(shifts)
-    place, axis = shift_axis(known, shifts)
-    where = dict(zip(known, place.tolist(), strict=True))
+    ticks, axis = shift_axis(known, shifts)
+    where = dict(zip(known, ticks.tolist(), strict=True))
     x = np.array([where[shift] for shift in shifts])
     traces = _lines(runs, lambda curves: (x, curves.near), markers=True)
-    levels = [] if blind is None else [level(LEVEL, place, blind.accuracy)]
+    levels = [] if blind is None else [level(LEVEL, ticks, blind.accuracy)]
     return curve_figure(
         "Near-future accuracy",
         "Samples this far beyond the last one that the model had learnt from, where repetition "
@@ -330,7 +345,7 @@ def _near_future(runs: _Runs, blind: BlindLevel | None, shifts: list[int]) -> Fi
         f"{BANDS}",
         [*traces, *levels],
         "shift, in samples",
-        x_axis={**axis, "range": [-0.15, float(place.max()) * 1.02]},
+        x_axis={**axis, "range": [-0.15, float(ticks.max()) * 1.02]},
         meta={"shifts": True},
     )
 
@@ -445,17 +460,25 @@ def curve_figure(
     return figure(title, caption, traces, *axes, **more)
 
 
+FIFTHS = ("0 to 20 %", "20 to 40 %", "40 to 60 %", "60 to 80 %", "80 to 100 %")
+
+
 def class_map(board: Board) -> Figure | str | None:
     """The map; None if classes are no cells; a sentence if the cells cannot be drawn."""
     cells = cells_named(board.stream.get("class_names"))
     if cells is None:
         return None
     texts = [[f"class {number}"] for number in range(len(cells))]
+    shown = next((row for row in board.rows if row.runs and row.sees_input), None)
+    level = [-1] * len(cells)
     rows = [row for row in board.rows if row.runs]
     for row in rows:
         label, prediction = online_answers(row.runs[0])
         count = np.bincount(label, minlength=len(cells))
         hits = np.bincount(label, label == prediction, len(cells))
+        if row is shown:
+            share = np.divide(hits, count, out=np.full(len(cells), np.nan), where=count > 0)
+            level = [-1 if v != v else min(4, int(len(FIFTHS) * v)) for v in share.tolist()]
         for number, text in enumerate(texts):
             if row is rows[0]:
                 text.append(f"{count[number]:,} samples")
@@ -463,11 +486,15 @@ def class_map(board: Board) -> Figure | str | None:
                 text.append(f"{escape(row.learner)}: {hits[number] / count[number]:.1%} right")
     try:
         return cell_map(
-            "Where the classes are",
-            "Each outline is an S2 cell, one class. Point at its centre for the accuracy of the "
-            "first seed of each learner in it.",
+            "Where the classes are" if shown is None else f"Where {shown.learner} is right",
+            "Each outline is an S2 cell, one class; the stronger the colour, the more online "
+            "answers to it are right (first seed). Point at its centre for the accuracy of each "
+            "learner. There are no coasts and borders: the plotting library has none that work "
+            "without a network.",
             cells,
             [cell_text(cell, *text) for cell, text in zip(cells, texts, strict=True)],
+            level,
+            FIFTHS,
         )
     except StreamgaugeError as error:
         return f"The classes are S2 cells, but there is no map. {error}"

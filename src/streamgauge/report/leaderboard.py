@@ -47,12 +47,15 @@ class Ties(NamedTuple):
 NO_TIES = Ties()
 
 
-def ties(rows: Sequence[Row], order: str, title: str) -> Ties:
+def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = None) -> Ties:
     """Compare all pairs of rows by the score that orders them, on the seeds that all of them have
     and the samples that all of them answered (`metrics.compare`, corrected by Holm)."""
     scored = [row for row in rows if row.runs and not math.isnan(_mean(row, order))]
     if len(scored) < 2:
         return NO_TIES
+    if compared is not None and len(scored) > compared:
+        why = f"Here no more than {compared} learners are compared pair by pair; filter, or see"
+        return Ties(sentence=f"{why} the report for all {len(scored)}.")
     by_pair = {
         row.learner: {pair_key(run): (run, of) for run, of in zip(row.runs, row.each, strict=True)}
         for row in scored
@@ -150,13 +153,17 @@ def stretches(each: dict[str, list[Run]], shift: int) -> tuple[dict[str, list[Fl
 
 
 def _stored_steps(run: Run, shift: int) -> tuple[Floats, Floats]:
-    if run.step > INDEXED_STEPS:
-        return _steps(Run(run.path), shift)
     stored = run.result(
-        f"steps@{shift}", lambda: [array.tolist() for array in _steps(Run(run.path), shift)]
-    )
+        f"steps@{shift}", lambda: [array.tolist() for array in _steps(Run(run.path), shift)],
+        keep=run.step <= INDEXED_STEPS,
+    )  # fmt: skip
     right, count = (np.asarray(values, np.float64) for values in stored)
     return right, count
+
+
+def answered(run: Run, shift: int) -> int:
+    """How many answers of a run are scored at this shift."""
+    return int(_stored_steps(run, shift)[1].sum())
 
 
 def _steps(run: Run, shift: int) -> tuple[Floats, Floats]:
@@ -270,16 +277,19 @@ class Boards(list[Board]):
         return "".join(board._repr_html_() for board in self)
 
 
-def leaderboard(runs: Iterable[Run]) -> Boards:
+def leaderboard(runs: Iterable[Run], compared: int | None = None) -> Boards:
     """One board per stream (name, settings without seeds, protocol without costs), one row per
     learner (name, settings, code, device, engine, cost of its jobs). Of several copies of a run the
-    most complete one counts."""
+    most complete one counts. Boards of more learners than `compared` are not compared pair by
+    pair."""
     # A run's id does not include the name: one learner may run under two names.
     in_order = sorted(runs, key=lambda run: (run.done, run.step))
     distinct = {(run.id, run.learner): run for run in in_order}.values()
     groups = _grouped(distinct, stream_key)
     titles = told_apart([(run.stream["name"], stream_key(run) | _paths(run)) for run, *_ in groups])
-    boards = Boards(_board(title, group) for title, group in zip(titles, groups, strict=True))
+    boards = Boards(
+        _board(title, group, compared) for title, group in zip(titles, groups, strict=True)
+    )
     save_results(distinct)
     return boards
 
@@ -361,17 +371,17 @@ def _grouped(runs: Iterable[Run], key: Any) -> list[list[Run]]:
     return [list(group) for _, group in groupby(sorted(runs, key=text), key=text)]
 
 
-def _board(title: str, runs: Iterable[Run]) -> Board:
+def _board(title: str, runs: Iterable[Run], compared: int | None = None) -> Board:
     groups = _grouped(runs, learner_key)
     names = told_apart([(run.learner, learner_key(run)) for run, *_ in groups])
     rows = [_row(name, group) for name, group in zip(names, groups, strict=True)]
     scores = {name for row in rows for name in row.scores}
-    columns = _columns(scores)
+    columns = columns_of(scores)
     order = main_score(scores)
     rows.sort(key=lambda row: -np.nan_to_num(_mean(row, order), nan=-np.inf))
     title_of_order = next((c.title for c in columns if c.score == order), "")
     timing = _timing([(row.learner, (*row.runs, *row.incomplete)[0]) for row in rows])
-    tied = ties(rows, order, title_of_order)
+    tied = ties(rows, order, title_of_order, compared)
     return Board(title, groups[0][0].stream, columns, tuple(rows), title_of_order, timing, tied)
 
 
@@ -422,7 +432,8 @@ def main_score(scores: set[str]) -> str:
     return next((name for name in candidates if name in scores), "")
 
 
-def _columns(scores: set[str]) -> tuple[Column, ...]:
+def columns_of(scores: set[str]) -> tuple[Column, ...]:
+    """The columns of a board whose runs have these scores."""
     shifts = sorted(int(name.removeprefix(NEAR_FUTURE)) for name in scores if NEAR_FUTURE in name)
     wanted = [
         Column("online_accuracy", "online"),

@@ -13,9 +13,12 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Figure, Page, PageTable, Section, Text, shaded_table
-from streamgauge.record import Run
+from streamgauge.pages.units import flop, scaled
+from streamgauge.record import Run, find_runs
+from streamgauge.report.bits import MOST, sentence
 from streamgauge.report.blind import PARTS, BlindLevel
-from streamgauge.report.compute import FLOPS, learning_seconds, scaled
+from streamgauge.report.compute import FLOPS, learning_seconds
+from streamgauge.report.failures import ByClass
 from streamgauge.report.figures import Figures, Floats, blind_of, figures, half_interval
 from streamgauge.report.leaderboard import (
     NEAR_FUTURE,
@@ -28,14 +31,17 @@ from streamgauge.report.leaderboard import (
     percent,
     share,
 )
+from streamgauge.report.marks import SOURCES, Mark
 
 TITLES = 3  # boards that the title names; more are counted
 
 
-def plot(runs: Run | Iterable[Run], path: str | Path | None = None) -> Path:
-    """Write the report of one or more runs and return its path: by default `report.html` in the
-    folder of the run, or in the folder that holds the first of several."""
-    several = [runs] if isinstance(runs, Run) else list(runs)
+def plot(
+    runs: Run | str | Path | Iterable[Run | str | Path], path: str | Path | None = None
+) -> Path:
+    """Write the report of one or more runs, or folders of runs, and return its path: by default
+    `report.html` in the folder of the run, or in the folder that holds the first of several."""
+    several = find_runs(runs)
     if path is None and several:
         folder = several[0].path if isinstance(runs, Run) else several[0].path.parent
         path = folder / "report.html"
@@ -78,7 +84,11 @@ def _board_blocks(board: Board) -> list[Block]:
     sections: dict[str, list[Block | None]] = {
         "Verdict": [summary(board, drawn), drawn.verdict],
         "Leaderboard": _leaderboard_blocks(board, drawn),
-        "Along the stream": [drawn.stream, _how_to_read(board, drawn.blind)],
+        "Along the stream": [
+            drawn.stream,
+            _marks(drawn.marks),
+            _how_to_read(board, drawn.blind),
+        ],
         "How far ahead": [drawn.ahead],
         "What stays": [*drawn.stays, _matrices(drawn.matrices)],
         "What it costs": [*drawn.cost, _costs(board)],
@@ -102,19 +112,31 @@ def _leaderboard_blocks(board: Board, drawn: Figures) -> list[Block | None]:
     note = (
         f"{NOTE} In brackets and shaded: 95 % intervals of the mean over seeds (Student's t), "
         f"which one seed does not have. Dotted: the blind level.{order} The small curve is "
-        "accuracy along the stream, from 0 to 100 %. “Needs” lists what a learner must be told "
-        "beyond the samples."
+        "accuracy along the stream, from 0 to 100 %."
     )
+    if any(row.needs for row in board.rows):
+        note += " “Needs” lists what a learner must be told beyond the samples."
+    if drawn.bits:
+        part = (
+            "" if all(each.whole for each in drawn.bits.values()) else f", first {MOST:,} samples"
+        )
+        note += (
+            " “Adds” is what the answers save, in bits per sample, beyond what past labels "
+            f"predict, as the audit computes it (first seed{part}; 95 % intervals from stretches "
+            "of the stream); – where it is not known."
+        )
     return [
-        _board_table(board, drawn),
+        board_table(board, drawn),
         Text(note),
         *(Text(sentence) for sentence in (board.ties.sentence, board.timing) if sentence),
         *(Text(sentence, "warning") for sentence in board.left_out),
-        _differing(board),
+        differing_settings(board),
     ]
 
 
-def _board_table(board: Board, drawn: Figures) -> PageTable:
+def board_table(board: Board, drawn: Figures) -> PageTable:
+    """One row per learner, as far as its runs are complete."""
+
     def name(learner: str) -> Cell:
         mark = board.ties.mark(learner)
         return Cell(learner, mark, board.ties.meaning(mark) if mark else "", key=learner)
@@ -135,33 +157,63 @@ def _board_table(board: Board, drawn: Figures) -> PageTable:
     def cost(row: Row) -> Cell:
         flops = row.scores[FLOPS].mean if FLOPS in row.scores else math.nan
         seconds = learning_seconds(row.runs).mean if row.runs else math.nan
-        text = "" if flops != flops else f"{scaled(flops)}FLOP"
+        text = "" if flops != flops else flop(flops)
         time = "" if seconds != seconds else f"{seconds:.3g} s"
         return Cell(text or time or "–", note=time if text else "", value=flops if text else 0.0)
+
+    def adds(row: Row) -> Cell:
+        of = drawn.bits.get(row.learner)
+        if of is None:
+            return Cell("–", value=-1e9)
+        text, low, high = (f"{v:.2f}".replace("-0.00", "0.00") for v in of[:3])
+        return Cell(text, note=f"[{low}, {high}]", value=of.added)
 
     sparks = any(drawn.sparks.values())
     library = any(row.library for row in board.rows)
     head = ["learner", *(column.title for column in board.columns)]
+    head += ["adds, bits"] if drawn.bits else []
     texts = [len(head)] if sparks else []
-    head += [*(["along the stream"] if sparks else []), "cost", "seeds", "needs"]
-    head += ["library"] if library else []
+    needs = any(row.needs for row in board.rows)
+    head += [*(["along the stream"] if sparks else []), "cost", "seeds"]
+    texts += range(len(head), len(head) + needs + library)
+    head += [*(["needs"] if needs else []), *(["library"] if library else [])]
     rows: list[list[str | Cell]] = [
         [
             name(row.learner),
             *(score(row, column) for column in board.columns),
+            *([adds(row)] if drawn.bits else []),
             *([Cell("", spark=drawn.sparks.get(row.learner, ()))] if sparks else []),
             cost(row),
             row.seeds,
-            ", ".join(row.needs) or "–",
+            *([", ".join(row.needs) or "–"] if needs else []),
             *([row.library or "–"] if library else []),
         ]
         for row in board.rows
     ]
-    texts += range(head.index("needs"), len(head))
     return PageTable(head, rows, text_columns=texts, sortable=True)
 
 
-def _differing(board: Board) -> Section | None:
+def _marks(marks: Sequence[Mark]) -> Section | None:
+    """Every mark of the curves along the stream, and where it comes from."""
+    if not marks:
+        return None
+    rows: list[list[str | Cell]] = [
+        [
+            Cell(f"{mark.position:,}", value=float(mark.position)),
+            Cell(mark.key, key=mark.key) if mark.key else "–",
+            mark.text,
+            mark.detail or "–",
+            SOURCES[mark.kind],
+        ]
+        for mark in marks
+    ]
+    head = ["samples seen", "learner", "what", "how much", "source"]
+    table = PageTable(head, rows, text_columns=range(1, 5), sortable=True)
+    title = f"{len(rows)} marks: tasks, changes of labels, falls of accuracy, reported drift"
+    return Section(title, [table], folded=True)
+
+
+def differing_settings(board: Board) -> Section | None:
     """The settings in which the learners differ, to be opened."""
     keys = {r.learner: learner_key((*r.runs, *r.incomplete)[0]) for r in board.rows}
     names = dict.fromkeys(name for key in keys.values() for name in key if name != "name")
@@ -225,16 +277,25 @@ def _costs(board: Board) -> PageTable | None:
 
 
 def _failures(drawn: Figures) -> list[Block | None]:
-    found = drawn.fails
-    table = None
-    if found.confusions:
-        head = ["label", "answer", "times", "% of the label"]
-        title = f"What {found.learner} mistakes most often for what (online, all seeds)"
-        table = PageTable(head, found.confusions, title, text_columns=[1])
-    place: Block | None = drawn.class_map if isinstance(drawn.class_map, Figure) else None
+    failures = drawn.fails
+    first, *others = [(each.learner, _by_class(each)) for each in failures.learners] or [("", [])]
+    more: list[Block] = [Section(name, blocks, folded=True) for name, blocks in others]
+    if failures.left_out:
+        more.append(Text(f"{failures.left_out} further learners are not shown here."))
+    map_block: Block | None = drawn.class_map if isinstance(drawn.class_map, Figure) else None
     if isinstance(drawn.class_map, str):
-        place = Text(drawn.class_map, "warning")
-    return [found.classes, table, found.reliability, place]
+        map_block = Text(drawn.class_map, "warning")
+    return [*first[1], *more, failures.reliability, map_block]
+
+
+def _by_class(each: ByClass) -> list[Block]:
+    """Accuracy of each class over time, and the most frequent confusions, of one learner."""
+    blocks: list[Block] = [each.classes]
+    if each.confusions:
+        head = ["label", "answer", "times", "% of the label"]
+        title = f"What {each.learner} mistakes most often for what (online, all seeds)"
+        blocks.append(PageTable(head, each.confusions, title, text_columns=[1], sortable=True))
+    return blocks
 
 
 def _how_to_read(board: Board, blind: BlindLevel | None) -> Text:
@@ -290,7 +351,9 @@ def summary(board: Board, drawn: Figures) -> str:
             f"labels are worth {share(blind_of(drawn.blind, shifts[-1].score))}, {best} is right "
             f"most often, {share(ahead[best])} of the time."
         )
-    return " ".join(text)
+    seeing_names = [row.learner for row in board.rows if row.sees_input]
+    text.append(sentence(drawn.bits, seeing_names))
+    return " ".join(part for part in text if part)
 
 
 def stream_text(stream: Mapping[str, Any]) -> str:

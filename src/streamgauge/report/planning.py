@@ -139,19 +139,25 @@ def power(
     sources = [deviation is not None, block_deviation is not None, baseline is not None]
     if sum(sources) != 1:
         raise StreamgaugeError(
-            "Give one of these: runs of a baseline, --deviation (over seeds), or --block-deviation"
-            " (over tenths of the stream)."
+            "Give one of these: runs of a baseline, the deviation over seeds, or the block"
+            " deviation (over tenths of the stream)."
         )
     if not -1 <= correlation < 1:
         raise StreamgaugeError(f"A correlation is at least -1 and below 1, not {correlation:g}.")
     if difference is not None and not 0 < abs(difference) < math.inf:
         raise StreamgaugeError("The difference to find must not be 0.")
+    shares = {"difference": difference, "deviation": deviation, "block deviation": block_deviation}
+    for name, value in shares.items() if baseline is None else ():
+        if value is not None and abs(value) > 1:
+            raise StreamgaugeError(
+                f"A {name} of accuracies is a share, at most 1, not {value:g}: 0.02 is two points."
+            )
     if deviation is not None:
         return plan(given(deviation), difference, FEWEST_SEEDS, 0, power, points, _seeds())
     if block_deviation is not None:
         if samples < 1:
             raise StreamgaugeError(
-                "--block-deviation needs --samples: the length of the stream that it belongs to."
+                "A block deviation needs samples: the length of the stream that it belongs to."
             )
         variances = given_blocks(block_deviation)
         return plan(variances, difference, 1, samples, power, points, _lengths(1))
@@ -159,10 +165,10 @@ def power(
     both = 2 * (1 - correlation)  # Var(A - B) where A and B vary alike
     scaled = _times(variances, both)
     table = _seeds() if seeds > 1 else _lengths(1)
-    found = plan(scaled, difference, seeds, samples, power, unit_of(metric), table)
+    result = plan(scaled, difference, seeds, samples, power, unit_of(metric), table)
     how = "without help from pairing" if not correlation else f"with correlation {correlation:g}"
     note = f"Scores are {metric}; the other learner is taken to vary like the baseline, {how}."
-    return Plan(**{**vars(found), "sentence": f"{found.sentence} {note}"})
+    return Plan(**{**vars(result), "sentence": f"{result.sentence} {note}"})
 
 
 def _seeds() -> list[tuple[int, float]]:

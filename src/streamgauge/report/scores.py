@@ -16,14 +16,17 @@ from streamgauge.metrics.power import measured
 from streamgauge.record import Run, find_runs
 from streamgauge.report.leaderboard import (
     LEVEL,
+    answered,
     learner_key,
     main_score,
     pair_key,
+    scores_of,
     shift_of,
     stream_key,
     stretches,
 )
 from streamgauge.report.planning import Plan, plan, unit_of
+from streamgauge.settings import RUNS
 
 
 class Scores(dict[str, Any]):
@@ -121,7 +124,8 @@ def compare(
 ) -> RunComparison:
     """Compare the runs of two learners on the same streams, paired over seeds.
 
-    `a` and `b` are a run or the runs of several seeds (or their folders). Each run of `a` is paired
+    `a` and `b` are a run or the runs of several seeds, their folders, or the name of a learner
+    with runs in the folder `runs`. Each run of `a` is paired
     with the run of `b` that has the same seed and saw the same samples in the same order. Online
     and near-future accuracies are also paired over stretches of the stream, so that one seed gives
     an interval; :func:`streamgauge.metrics.compare` has the formula. `metric` is a name that
@@ -133,7 +137,7 @@ def compare(
     """
     runs_a, runs_b = _of_one_learner(a, "first"), _of_one_learner(b, "second")
     pairs = _paired(runs_a, runs_b)
-    scores = [(score_log(Run(x.path)), score_log(Run(y.path))) for x, y in pairs]
+    scores = [(scores_of(x), scores_of(y)) for x, y in pairs]
     common = set.intersection(*(set(x) & set(y) for x, y in scores))
     metric = metric or main_score(common)
     if metric not in common:
@@ -142,30 +146,30 @@ def compare(
     per_seed: tuple[Any, Any] = (values_a, values_b)
     blocks, shift, samples = 1, shift_of(metric), 0
     if shift is not None:
-        samples = _samples(pairs[0][0], shift)
+        samples = answered(pairs[0][0], shift)
         shares, blocks = stretches({"a": [x for x, _ in pairs], "b": [y for _, y in pairs]}, shift)
         per_seed = (shares["a"], shares["b"]) if blocks else per_seed
-    found = compare_values(*per_seed, blocks=max(blocks, 1))
-    known = found.p < LEVEL and found.freedom >= 2
+    outcome = compare_values(*per_seed, blocks=max(blocks, 1))
+    known = outcome.p < LEVEL and outcome.freedom >= 2
     settle = None
-    if not math.isnan(found.p):
+    if not math.isnan(outcome.p):
         variances = measured(estimate(*per_seed, blocks=max(blocks, 1)))
-        goal = (None if known else found.difference) if difference is None else difference
-        settle = plan(variances, goal, found.seeds, samples, power, unit_of(metric))
+        goal = (None if known else outcome.difference) if difference is None else difference
+        settle = plan(variances, goal, outcome.seeds, samples, power, unit_of(metric))
     name_a, name_b = _names(runs_a[0], runs_b[0])
-    a_is_better = (found.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
+    a_is_better = (outcome.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
     result = RunComparison(
         a=name_a,
         b=name_b,
         metric=metric,
         mean_a=sum(values_a) / len(values_a),
         mean_b=sum(values_b) / len(values_b),
-        difference=found.difference,
-        low=found.low,
-        high=found.high,
-        p=found.p,
-        seeds=found.seeds,
-        blocks=found.blocks,
+        difference=outcome.difference,
+        low=outcome.low,
+        high=outcome.high,
+        p=outcome.p,
+        seeds=outcome.seeds,
+        blocks=outcome.blocks,
         better=None if not known else name_a if a_is_better else name_b,
         sentence="",
         plan=settle,
@@ -180,13 +184,20 @@ def compare(
 
 
 def _of_one_learner(runs: Runs, which: str) -> list[Run]:
-    found = find_runs(runs)
-    if not found:
+    by_name = isinstance(runs, str) and not Path(runs).exists() and Path(RUNS).is_dir()
+    all_runs = find_runs(RUNS if by_name else runs)
+    if by_name:
+        all_runs = [run for run in all_runs if run.learner == runs]
+        if not all_runs:
+            raise StreamgaugeError(
+                f"There is no folder {runs}, and no run of a learner of that name in {RUNS}."
+            )
+    if not all_runs:
         raise StreamgaugeError(f"The {which} argument of compare holds no run.")
-    done = [run for run in found if run.done]
+    done = [run for run in all_runs if run.done]
     if not done:
         raise StreamgaugeError(
-            f"{found[0].path} is not complete: finish it with sg.resume, then compare."
+            f"{all_runs[0].path} is not complete: finish it with sg.resume, then compare."
         )
     for run in done[1:]:
         if learner_key(run) != learner_key(done[0]):
@@ -203,11 +214,6 @@ def _of_one_learner(runs: Runs, which: str) -> list[Run]:
                 " one stream."
             )
     return done
-
-
-def _samples(run: Run, shift: int) -> int:
-    """How many answers of a run are scored at this shift."""
-    return int((Run(run.path).predictions["shift"] == shift).sum())
 
 
 def _paired(runs_a: list[Run], runs_b: list[Run]) -> list[tuple[Run, Run]]:
@@ -252,28 +258,28 @@ def _notes(pairs: list[tuple[Run, Run]], unpaired: int) -> list[str]:
     return notes
 
 
-def _sentence(found: RunComparison) -> str:
-    seeds = f"{found.seeds} seed{'s' * (found.seeds > 1)}"
-    over = f"{seeds} and {found.blocks} stretches of the stream" if found.blocks else seeds
+def _sentence(result: RunComparison) -> str:
+    seeds = f"{result.seeds} seed{'s' * (result.seeds > 1)}"
+    over = f"{seeds} and {result.blocks} stretches of the stream" if result.blocks else seeds
     how = f"paired over {over}"
-    name = found.metric.replace("_", " ")
-    show = unit_of(found.metric)
-    if math.isnan(found.p):
+    name = result.metric.replace("_", " ")
+    show = unit_of(result.metric)
+    if math.isnan(result.p):
         return (
-            f"{found.a} has {show(found.mean_a)} and {found.b} {show(found.mean_b)} in {name}; one"
-            " seed cannot tell whether they differ: run three or more."
+            f"{result.a} has {show(result.mean_a)} and {result.b} {show(result.mean_b)} in {name};"
+            " one seed cannot tell whether they differ: run three or more."
         )
-    interval = f"95 % interval {show(found.low)} to {show(found.high)}, p = {found.p:.2g}"
-    if found.seeds == 1:
+    interval = f"95 % interval {show(result.low)} to {show(result.high)}, p = {result.p:.2g}"
+    if result.seeds == 1:
         how += "; other seeds may differ"
-    if found.better is None:
-        too_few = ": two seeds are too few, run three or more" if found.seeds == 2 else ""
+    if result.better is None:
+        too_few = ": two seeds are too few, run three or more" if result.seeds == 2 else ""
         return (
-            f"{found.a} and {found.b} cannot be told apart by {name}{too_few}: difference"
-            f" {show(found.difference)} ({interval}; {how})."
+            f"{result.a} and {result.b} cannot be told apart by {name}{too_few}: difference"
+            f" {show(result.difference)} ({interval}; {how})."
         )
-    other = found.b if found.better == found.a else found.a
+    other = result.b if result.better == result.a else result.a
     return (
-        f"{found.better} is better than {other} by {show(abs(found.difference))} in {name}"
-        f" ({found.a} − {found.b}: {interval}; {how})."
+        f"{result.better} is better than {other} by {show(abs(result.difference))} in {name}"
+        f" ({result.a} − {result.b}: {interval}; {how})."
     )

@@ -15,9 +15,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from streamgauge.metrics import Spread
+from streamgauge.pages.units import scaled
 from streamgauge.record import Run
 from streamgauge.record.run import save_results
-from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds, scaled
+from streamgauge.report.compute import FLOPS, Compute, compute, learning_seconds
 from streamgauge.report.leaderboard import NOTE, Board, leaderboard, percent, scores_of
 
 # Scores whose names contain one of these are fractions, shown in percent.

@@ -15,7 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.pages.screen import SafeConsole
+from streamgauge.pages.console import SafeConsole
+from streamgauge.pages.units import duration
 from streamgauge.record import Run
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ EVERY = 30.0  # seconds between lines where there is no terminal
 PARTS = 16  # of a stream, one block of a sparkline each
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_SAMPLES = 5_000_000  # of a stream; the blind accuracy of longer ones is not computed
+REST_OF_LINE = 54  # characters of a learner's line behind its name
 MOST_LINES = 20  # learners shown on a terminal; the newest are kept
 
 
-class Blind(NamedTuple):
+class BlindProgress(NamedTuple):
     """Of a classifier that repeats the newest known label, up to each step."""
 
     hits: NDArray[np.int64]
@@ -40,12 +42,12 @@ class Blind(NamedTuple):
 
 
 @dataclass
-class _Progress:
+class _RunProgress:
     """One run, as far as it got."""
 
     learner: str
     seed: int
-    blind: Blind | None = None
+    blind: BlindProgress | None = None
     began: float = 0.0
     first: int = -1  # step that it began at: a resumed run does not begin at 0
     step: int = 0
@@ -90,19 +92,19 @@ def sparkline(shares: Sequence[float]) -> str:
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int(share * len(BLOCKS)))] for share in shares)
 
 
-def blind_hits(stream: Stream, label_delay: int) -> Blind | None:
+def blind_hits(stream: Stream, label_delay: int) -> BlindProgress | None:
     """How many samples up to each step have the label that was known last before their step; None
     for a stream too long to count in passing."""
     if not 0 < len(stream.order) <= MOST_SAMPLES:
         return None
-    label = np.asarray(stream.source.label)[stream.order]
+    label = np.asarray(stream.source.label)[stream.order].astype(np.int64)  # -1 must fit
     starts = np.asarray(stream.starts, np.int64)
     steps = np.arange(len(starts) - 1)
     newest = starts[np.maximum(steps - label_delay, 0)] - 1  # -1: none is known yet
     answer = np.where(newest < 0, -1, label[newest])
     hits = label == np.repeat(answer, np.diff(starts))
     hits &= np.repeat(newest >= 0, np.diff(starts))
-    return Blind(np.concatenate([[0], np.cumsum(hits)])[starts], starts)
+    return BlindProgress(np.concatenate([[0], np.cumsum(hits)])[starts], starts)
 
 
 class Watcher:
@@ -112,8 +114,8 @@ class Watcher:
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or SafeConsole(quiet=quiet, highlight=False, soft_wrap=True)
         self._expected: list[str] = []  # learners of all runs, in order
-        self._runs: list[_Progress] = []
-        self._blind: tuple[object, Blind | None] = (None, None)
+        self._runs: list[_RunProgress] = []
+        self._blind: tuple[object, BlindProgress | None] = (None, None)
         self._printed = time.perf_counter()
         self._shows = not quiet and self.console.is_terminal
         self._quiet = quiet
@@ -147,12 +149,12 @@ class Watcher:
             if self._blind[0] != key:
                 self._blind = (key, blind_hits(stream, planned.protocol.label_delay))
             blind = self._blind[1]
-        return self._watch(_Progress(planned.recipe.name, planned.learner_seed, blind))
+        return self._watch(_RunProgress(planned.recipe.name, planned.learner_seed, blind))
 
     def watch_run(self, run: Run) -> Callable[[Loop], None]:
-        return self._watch(_Progress(run.learner, run.seed))
+        return self._watch(_RunProgress(run.learner, run.seed))
 
-    def _watch(self, run: _Progress) -> Callable[[Loop], None]:
+    def _watch(self, run: _RunProgress) -> Callable[[Loop], None]:
         """A callback for every step. It draws at most a few times per second, and less often on a
         slow terminal or where steps are slow."""
         self._runs.append(run)
@@ -192,7 +194,7 @@ class Watcher:
 
         return progress
 
-    def _say_end(self, run: _Progress) -> None:
+    def _say_end(self, run: _RunProgress) -> None:
         now_taken = f"{run.steps - run.first:,} of them now, " if run.first > 0 else ""
         taken = f"{run.steps} steps ({now_taken}{run.seconds:.1f} s)"
         parts = [text for text in (run.online(), taken, run.against_blind()) if text]
@@ -200,18 +202,18 @@ class Watcher:
         self.say(f"{run.learner}, seed {run.seed}: {', '.join(parts)}{shape}")
         self._printed = time.perf_counter()
 
-    def _position(self, run: _Progress) -> str:
+    def _position(self, run: _RunProgress) -> str:
         number = next(n for n, other in enumerate(self._runs, 1) if other is run)
         return f"run {number} of {len(self._expected)}: " if len(self._expected) > 1 else ""
 
-    def _line(self, run: _Progress) -> str:
+    def _line(self, run: _RunProgress) -> str:
         """Where a run is, and the time for all."""
         at = f"step {run.step:,} of {run.steps:,}"
         parts = [at, run.online(), run.against_blind(), self._left()]
         text = ", ".join(part for part in parts if part)
         return f"{self._position(run)}{run.learner}, seed {run.seed}: {text}"
 
-    def _view(self, run: _Progress, rate: float) -> Group:
+    def _view(self, run: _RunProgress, rate: float) -> Group:
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(no_wrap=True)
         head.add_column(ratio=1)
@@ -222,19 +224,24 @@ class Watcher:
             ProgressBar(total=max(run.steps, 1), completed=run.step),
             Text(f"{run.step}/{run.steps}  {online}{rate:.0f} steps/s"),
         )
-        lines = [self._learner_line(name) for name in self._learners()[-MOST_LINES:]]
+        learners = self._learners()[-MOST_LINES:]
+        widest = max(map(len, learners), default=0)
+        wide = max(8, min(30, widest, self.console.width - REST_OF_LINE))
+        lines = [self._learner_line(name, wide) for name in learners]
         left = [Text(self._left())] if self._left() else []
         return Group(head, *left, *map(Text, lines))
 
     def _learners(self) -> list[str]:
         return list(dict.fromkeys(run.learner for run in self._runs if run.asked))
 
-    def _learner_line(self, learner: str) -> str:
-        """A learner: its runs so far, the means of finished ones, and the shape of the newest."""
+    def _learner_line(self, learner: str, wide: int) -> str:
+        """A learner, its name in so many characters: the means of its finished runs, and the shape
+        of the newest."""
         runs = [run for run in self._runs if run.learner == learner and run.asked]
         done = [run for run in runs if run.done] or runs[-1:]
         online = 100 * sum(run.right / run.asked for run in done) / len(done)
-        words = [f"{learner[:30]:30}", f"online {online:5.1f} %"]
+        name = learner if len(learner) <= wide else f"{learner[: wide - 3]}..."
+        words = [f"{name:{wide}}", f"online {online:5.1f} %"]
         blind = [run.above_blind for run in done if run.above_blind is not None]
         if len(blind) == len(done):
             words.append(f"{sum(blind) / len(blind):+6.1f} against blind")
@@ -256,14 +263,3 @@ class Watcher:
         seconds += sum(steps * per_step.get(name, usual) for name in ahead)
         # Runs that go on at the same time share the machine.
         return f"{duration(seconds / max(1, len(active)))} left for all"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> [duration(s) for s in (5.2, 200, 9000)]
-    ['5 s', '3 min', '2 h 30 min']
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

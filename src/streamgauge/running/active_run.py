@@ -20,13 +20,15 @@ from streamgauge import engine as engines
 from streamgauge import metrics
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import Busy, StreamgaugeError
+from streamgauge.errors import Busy, StreamgaugeError, sentence_of
 from streamgauge.files import acquire_lock
 from streamgauge.learners.base import Learner
+from streamgauge.learners.user_code import reads_of
 from streamgauge.record import Run, RunWriter
+from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.record.renamed import current_state
 from streamgauge.record.run import remembering_failure
-from streamgauge.record.writer import require_readable
+from streamgauge.record.writer import read_back
 from streamgauge.running import determinism
 from streamgauge.running.execution import Execution, Logger
 from streamgauge.running.executors.torchrun import Ranks, of_torchrun
@@ -40,6 +42,7 @@ from streamgauge.settings import RUNS, as_plain
 from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import Resident, fits
 
+_QUICK_BUILD = 5.0  # seconds in which a learner is made, so that a second one costs little
 BUSY_WAIT = 0.5  # seconds between two looks at runs that other processes write
 
 
@@ -122,8 +125,9 @@ class ActiveRun:
         done = (self.path / "run.json").exists() and Run(self.path).done
         self.complete: bool = done if self.ranks is None else self.ranks.told(done)
         if self.complete:
-            self.log(complete_already(Run(self.path)))
+            self.log(complete_already(Run(self.path)) + _not_covered(recipe))
         self._open = ExitStack()  # what `close` releases
+        self._heartbeat: HeartbeatWriter | None = None
         self._loop: Loop | None = None
 
     @classmethod
@@ -210,14 +214,17 @@ class ActiveRun:
             if recorder.done:  # by another process, since this one looked
                 self.complete = True
                 return
+            if self.ranks is None or not self.ranks.rank:
+                self._heartbeat = stack.enter_context(HeartbeatWriter(self.path, self._facts))
+            second = self._second_learner()
             try:
                 build = partial(self._build, ranks=self.ranks)
                 loop = Loop(stream, build, self.protocol, recorder, self.device, self.engine)
             except BaseException:
-                recorder.discard()  # a run that cannot start leaves no folder
+                self._discard(recorder)  # a run that cannot start leaves no folder
                 raise
             if not self.recipe.built_in:
-                loop.check_state = partial(self._check_state, recorder)
+                loop.check_state = partial(self._check_state, recorder, second)
             if self.engine.reason:
                 self.log(f"{self.recipe.name} is run step by step: {self.engine.reason}.")
             stack.enter_context(determinism.threads(recorder.threads or thread_count))
@@ -271,14 +278,42 @@ class ActiveRun:
     def close(self) -> None:
         """Release the folder, and the memory of the network and its recorded steps."""
         self._open.close()
+        self._heartbeat = None
         self._loop, self.engine = None, engines.Eager()
 
-    def _check_state(self, recorder: Any, state: dict[str, Any]) -> None:
+    def _check_state(self, recorder: Any, second: Learner | None, state: dict[str, Any]) -> None:
         try:
-            require_readable(state, self.recipe.name)
+            restored = read_back(state, self.recipe.name)
+            if second is not None:
+                with determinism.same_randomness():
+                    _require_loadable(second, restored, self.recipe.name)
         except StreamgaugeError:
-            recorder.discard()  # there is nothing to resume
+            self._discard(recorder)  # there is nothing to resume
             raise
+
+    def _second_learner(self) -> Learner | None:
+        """A user's learner that is thrown away after its `load_state_dict` was tried; on the CPU,
+        and made first, since a class may count its objects. None if that takes long or fails."""
+        if self.recipe.built_in or self.recipe.library or self.ranks is not None:
+            return None
+        cpu, began = torch.device("cpu"), time.monotonic()
+        gate = Gate(self.stream.source, self.stream.preparation, cpu)
+        with determinism.same_randomness(), suppress(Exception):
+            second = self.recipe.build(self.stream.spec, gate, self.seed, cpu)
+            return second if time.monotonic() - began < _QUICK_BUILD else None
+        return None
+
+    def _discard(self, recorder: Any) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()  # no file comes into the folder after this
+        recorder.discard()
+
+    def _facts(self) -> dict[str, int]:
+        """For the heartbeat, also before the loop is made."""
+        loop = self._loop
+        if loop is None:
+            return {"step": 0, "steps": len(self.stream), "right": 0, "asked": 0}
+        return {"step": loop.step, "steps": loop.end, "right": loop.right, "asked": loop.asked}
 
     def _recorder(self) -> Any:
         make = partial(RunWriter, self.path, self.header, absent_columns(self.stream))
@@ -354,6 +389,29 @@ def _one_class(stream: Stream) -> list[str]:
 
 def complete_already(run: Run) -> str:
     return f"{run.path} is complete already (made {run.made}); nothing to do."
+
+
+def _require_loadable(second: Learner, state: dict[str, Any], name: str) -> None:
+    try:
+        second.load_state_dict(state)
+    except Exception as error:
+        raise StreamgaugeError(
+            f"The learner {name} could not be resumed: its load_state_dict does not take what its"
+            f" state_dict returned. {sentence_of(error)}"
+        ) from error
+
+
+def _not_covered(recipe: Recipe) -> str:
+    """Of a stored run that is used: what the identity of its learner does not cover."""
+    if recipe.built_in or recipe.library:
+        return ""
+    reads = reads_of(recipe.kind)
+    if not reads:
+        return ""
+    return (
+        f" {recipe.name} reads a file or the environment ({reads}), and a change of that is not"
+        " noticed: --force or force=True repeats the run."
+    )
 
 
 def _folder(out: Path, prefix: str, run_id: str) -> Path:

@@ -62,7 +62,7 @@ Measure = Callable[[Recipe], Relative]
 
 
 @dataclass(frozen=True)
-class Timed:
+class LearnerAtCost:
     """A learner with the protocol that its cost and the stream's speed lead to."""
 
     recipe: Recipe
@@ -121,7 +121,7 @@ class CostRequest:
 
     def timed(
         self, recipe: Recipe, given: Mapping[str, Any], protocol: Protocol, measure: Measure
-    ) -> Timed:
+    ) -> LearnerAtCost:
         """A learner's recipe and protocol by its cost, which `given` may override."""
         cost = given.get("cost", self.cost) if takes_cost(recipe) else self.cost
         factor = self.factor
@@ -136,7 +136,7 @@ class CostRequest:
         elif self.speed is not None or self.budget is not None:
             timed = dataclasses.replace(protocol, cost="1", costs=())
         if relative is None:
-            return Timed(recipe, timed)
+            return LearnerAtCost(recipe, timed)
         steps = relative.cost
         if self.budget is not None and relative.cost:
             updates = _updates(recipe, as_budget(self.budget), relative.cost)
@@ -144,7 +144,7 @@ class CostRequest:
                 config = dataclasses.replace(recipe.config, passes=_passes(recipe, updates))
                 recipe = dataclasses.replace(recipe, config=config)
             steps = as_budget(self.budget)
-        return Timed(recipe, timed, relative, steps)
+        return LearnerAtCost(recipe, timed, relative, steps)
 
 
 def as_speed(speed: Cost) -> Fraction | None:
@@ -262,7 +262,7 @@ def stored(headers: Iterable[Mapping[str, Any]], recipe: Recipe, stream: Stream)
     return None
 
 
-def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]:
+def baselines(methods: Sequence[LearnerAtCost], texts: Mapping[str, str]) -> list[LearnerAtCost]:
     """ER++ and ER-- for every method of cost c, with the settings of the experiment's ER. ER++
     takes c gradient steps per batch without delay. ER-- is limited to the method's trained batches
     and versions, and takes c steps on each. What is equal is there once, under the names of all its
@@ -271,7 +271,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
     from streamgauge.learners.published.realtime import PATTERNS
 
     ers = [method for method in methods if method.recipe.where == "er"]
-    by_settings: dict[tuple[Any, Protocol], Timed] = {}
+    by_settings: dict[tuple[Any, Protocol], LearnerAtCost] = {}
     for method in methods:
         steps, name = method.steps, method.recipe.name
         if not steps or method.recipe.where in STEPPED:
@@ -299,7 +299,7 @@ def baselines(methods: Sequence[Timed], texts: Mapping[str, str]) -> list[Timed]
                 kind, _, _ = known.recipe.name.partition("(")
                 where = known.recipe.where
             owners = tuple(dict.fromkeys((*(known.baseline_of if known else ()), name)))
-            by_settings[config, protocol] = Timed(
+            by_settings[config, protocol] = LearnerAtCost(
                 catalogue.learner(f"{kind}({','.join(owners)})={where}", **settings),
                 protocol,
                 Relative(steps),
@@ -358,17 +358,17 @@ def _passes(recipe: Recipe, number: int) -> int:
     return number
 
 
-def _er_of(method: Timed, ers: Sequence[Timed]) -> Timed | None:
+def _er_of(method: LearnerAtCost, ers: Sequence[LearnerAtCost]) -> LearnerAtCost | None:
     """The experiment's ER, the one with the method's network and memory where there are several."""
 
-    def unlike(er: Timed) -> int:
+    def unlike(er: LearnerAtCost) -> int:
         mine, its = er.recipe.config, method.recipe.config
         return sum(getattr(its, s, None) != getattr(mine, s) for s in ("model", "memory"))
 
     return min(ers, key=unlike, default=None)
 
 
-def _er_settings(method: Timed, like: Timed | None, text: str) -> dict[str, Any]:
+def _er_settings(method: LearnerAtCost, like: LearnerAtCost | None, text: str) -> dict[str, Any]:
     """Settings of the ER of a method: those of the experiment's ER; else of the preset for ER that
     is named like the method's; else the method's own, as far as ER has them."""
     if like is not None:
@@ -394,7 +394,7 @@ def _plain_clock(protocol: Protocol) -> Protocol:
     return dataclasses.replace(protocol, cost="1")
 
 
-def _is_same(er: Timed, config: Any, protocol: Protocol) -> bool:
+def _is_same(er: LearnerAtCost, config: Any, protocol: Protocol) -> bool:
     """Whether an ER of the experiment is this baseline: as many steps, at the same time."""
     settings = vars(er.recipe.config)
     return (

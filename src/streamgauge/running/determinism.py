@@ -5,9 +5,11 @@ that does not depend on how busy the machine is.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from streamgauge.errors import StreamgaugeError
@@ -102,6 +104,19 @@ def suitable_threads(build: Callable[[Gate], Learner], stream: Stream, device: t
     with FlopCounterMode(display=False) as counter:
         learner.predict(x)
     return 1 if 0 < counter.get_total_flops() < WORTH_SHARING else number
+
+
+@contextmanager
+def same_randomness() -> Iterator[None]:
+    """A block after which the global generators of Python, NumPy and torch are as before."""
+    python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)  # noqa: NPY002
 
 
 def _user_chose(number: int) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgauge.engine import Eager
-from streamgauge.engine.counting import Marks, classes_of, right, right_within
+from streamgauge.engine.counting import HeldOutLabels, classes_of, right, right_within
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.running.jobs import blank
@@ -64,7 +64,7 @@ class Evaluator:
         self._heldout = {
             name: Heldout(stream, split, name) for name, split in stream.splits.items()
         }
-        self._due = Due(stream, protocol, device)
+        self._due = DueEvaluation(stream, protocol, device)
         if protocol.probe != "never" and adapter.features is None:
             raise StreamgaugeError("This learner has no `features`, so there is nothing to probe.")
 
@@ -268,17 +268,17 @@ class Heldout:
         correct = prediction == self.label[:asked]
         return np.add.reduceat(correct, self._begins[self._begins < asked], dtype=np.int64)
 
-    def marks(self, asked: int, device: torch.device) -> Marks:
+    def marks(self, asked: int, device: torch.device) -> HeldOutLabels:
         """Labels and tasks of the first `asked` samples on the device: views of tensors that stay
         at the same address, as a recorded evaluation needs."""
         if not self._known:
             known = (self.label, self.task, self._tasks)
             self._known = tuple(to_device(v.astype(np.int64), device) for v in known)
         label, task, tasks = self._known
-        return Marks(label[:asked], task[:asked], tasks[: self._begins.searchsorted(asked)])
+        return HeldOutLabels(label[:asked], task[:asked], tasks[: self._begins.searchsorted(asked)])
 
 
-class Due:
+class DueEvaluation:
     """What is due after a number of steps: (boundary, regular, keep answers, probe)."""
 
     def __init__(self, stream: Stream, protocol: Protocol, device: torch.device) -> None:

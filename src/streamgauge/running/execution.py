@@ -20,7 +20,7 @@ from streamgauge.versions import take_renamed
 Logger = Callable[[str], None]  # gets one sentence
 
 
-class ExecutionOptions(TypedDict, total=False):
+class ExecutionKeywords(TypedDict, total=False):
     """Keywords that functions of the Python API take in place of an `Execution`."""
 
     device: str
@@ -107,7 +107,7 @@ def records_steps(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def execution_of(execution: Execution | None, options: ExecutionOptions) -> Execution:
+def execution_of(execution: Execution | None, options: ExecutionKeywords) -> Execution:
     """An `Execution` with some fields replaced by keywords of the Python API."""
     fields = dict(options)
     take_renamed(fields, "said", "log", 4)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamgauge.files import json_hash
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import OPTIONAL, PLACES, environment
 from streamgauge.streams import Stream
@@ -36,8 +35,7 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     }
     if "engine" in config:
         determines["engine"] = config["engine"]
-    text = json.dumps(determines, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return json_hash(determines, sort_keys=True, default=str)
 
 
 def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -21,11 +21,12 @@ import numpy as np
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.cost.energy import Energy, of_job
-from streamgauge.cost.turns import Turns, most_pairs, time_in_turns
+from streamgauge.cost.turns import TurnSeconds, most_pairs, time_in_turns
 from streamgauge.engine.eager import ask
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Batch
+from streamgauge.pages.units import bytes_text
 from streamgauge.running.determinism import suitable_threads, threads
 from streamgauge.streams import ArraySource, Gate, Stream, arrange
 from streamgauge.streams.stream import Arrangement
@@ -43,7 +44,7 @@ Conditions = tuple[tuple[int, ...], int, int, "torch.device"]  # input shape, cl
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
+class JobCost:
     """Of one training job with the memory full, on average over the measured jobs."""
 
     learner: str
@@ -72,7 +73,7 @@ def measure(
     jobs: int = 4,
     device: str = "cpu",
     timed: bool = True,
-) -> list[Cost]:
+) -> list[JobCost]:
     """The cost of each learner's job, and of the ER with the same network and memory as 1. The
     memory is filled first; then `jobs` jobs are counted, or as many more as make whole cycles of a
     learner whose jobs take turns (`cycle`). With `timed`, jobs are timed in turns with ER's."""
@@ -201,7 +202,7 @@ def _counted(work: Callable[[], Any]) -> tuple[float, Any]:
     return float(counter.get_total_flops()), result
 
 
-def _measure(recipe: Recipe, conditions: Conditions, jobs: int, timed: bool) -> Cost:
+def _measure(recipe: Recipe, conditions: Conditions, jobs: int, timed: bool) -> JobCost:
     input_shape, *_, device = conditions
     cycle = _cycle(recipe, *conditions)
     jobs = -(-jobs // cycle) * cycle
@@ -214,7 +215,7 @@ def _measure(recipe: Recipe, conditions: Conditions, jobs: int, timed: bool) -> 
     for _ in range(jobs):
         kind, flops, _ = bench.count_job()
         kinds.setdefault(kind, []).append(flops)
-    turns = Turns((math.nan,), (math.nan,))
+    turns = TurnSeconds((math.nan,), (math.nan,))
     energy = Energy(None, None, "not measured")
     if timed:
         turns = time_in_turns(bench.time_job, er.time_job, cycle)
@@ -222,7 +223,7 @@ def _measure(recipe: Recipe, conditions: Conditions, jobs: int, timed: bool) -> 
     memory = bench.adapter.memory
     flops = statistics.fmean(f for of_kind in kinds.values() for f in of_kind) or math.nan
     low, high = turns.interval
-    return Cost(
+    return JobCost(
         learner=recipe.name,
         flops=flops,
         relative_flops=flops / unit,
@@ -266,16 +267,16 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def as_dict(cost: Cost) -> dict[str, Any]:
+def as_dict(cost: JobCost) -> dict[str, Any]:
     return dataclasses.asdict(cost)
 
 
-def cost_text(costs: list[Cost]) -> str:
+def cost_text(costs: list[JobCost]) -> str:
     """A table for the terminal, and what could not be measured."""
     width = max([14, *(len(cost.learner) + 1 for cost in costs)])
     lines = [
         f"{'learner':<{width}}{'FLOPs':>10}{'time':>9}{'95 % interval':>16}{'GFLOP per job':>15}"
-        f"{'ms per job':>12}{'memory held':>14}{'samples':>12}"
+        f"{'ms per job':>12}{'memory':>14}{'samples':>12}"
     ]
     for cost in costs:
         known = not math.isnan(cost.flops)
@@ -316,17 +317,3 @@ def cost_text(costs: list[Cost]) -> str:
     if costs and costs[0].joules is None:
         lines.append(f"Energy is not available: {costs[0].energy_source}.")
     return "\n".join(lines)
-
-
-def bytes_text(count: float) -> str:
-    """
-    >>> bytes_text(5300), bytes_text(1.5e12), bytes_text(float("nan"))
-    ('5 kB', '1.5 TB', '-')
-    """
-    if count != count:
-        return "-"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -31,7 +31,7 @@ from streamgauge.streams import Gate, Stream
 from streamgauge.streams.gate import Resident, fetch_labels, fetch_samples, to_device
 
 Progress = Callable[["Loop"], None]  # called after each step; with `sparse = True` also less often
-TURNS = 32  # steps of one sample that a learner takes in one call
+TURNS = 512  # samples of the steps that a learner takes in one call
 
 
 class Loop:
@@ -108,8 +108,8 @@ class Loop:
         turns = self._takes_turns() and (progress is None or getattr(progress, "sparse", False))
         while self.step < end:
             with self.engine.scope():
-                if turns and not self._trained_unchecked and self.meter.finds_nothing:
-                    self._play_turns(min(self.step + TURNS, end))
+                if turns and (count := self._turns_ahead(end)):
+                    self._take_turns(count)
                 else:
                     for event in self.schedule.play_step():
                         _HANDLERS[event.kind](self, event)
@@ -128,45 +128,42 @@ class Loop:
             self.save(done=self.step == len(self.stream))
 
     def _takes_turns(self) -> bool:
-        one_by_one = len(self.stream) == self.stream.samples
         plain = self.engine.name == "eager" and self.device.type == "cpu" and self._resident is None
-        return one_by_one and plain and self.adapter.takes_turns and not self.adapter.has_job_kinds
+        return plain and self.adapter.takes_turns and not self.adapter.has_job_kinds
 
-    def _play_turns(self, end: int) -> None:
-        """Play steps that do nothing but answer and learn their sample, up to a step or to one that
-        does something else, which is played, too."""
-        first, events = self.step, list[Event]()
-        while self.step < end and not events:
-            step = self.step
-            events = list(self.schedule.play_step())
-            if [(event.kind, event.step) for event in events] == [(kind, step) for kind in _TURN]:
-                events = []
-        last = self.step - bool(events)
-        if last > first:
-            self._take_turns(np.arange(first, last))
-        for event in events:
-            _HANDLERS[event.kind](self, event)
+    def _turns_ahead(self, end: int) -> int:
+        """How many of the next steps only answer and learn their samples."""
+        if self._trained_unchecked or not self.meter.finds_nothing:
+            return 0
+        count = max(1, TURNS // self.stream.size)
+        return self.schedule.plain_steps(min(self.step + count, end))
 
-    def _take_turns(self, steps: NDArray[np.int64]) -> None:
-        stream, rows, count = self.stream, self.recorder.rows, len(steps)
-        index = stream.order[stream.starts[steps]]
+    def _take_turns(self, count: int) -> None:
+        stream, rows, first = self.stream, self.recorder.rows, self.step
+        starts = stream.starts[first : first + count + 1]
+        index = stream.order[starts[0] : starts[-1]]
         self.gate.reveal(index)
         self.gate.label_due(index)
         with self.timed("read"):
             x, label = stream.source.read(index), stream.source.label[index]
         with self.timed("predict"):
             assert self.adapter.answer_and_learn is not None
-            scores, learning = self.adapter.answer_and_learn(x, label.astype(np.int64, copy=False))
+            y, ends = label.astype(np.int64, copy=False), starts[1:] - starts[0]
+            scores, learning = self.adapter.answer_and_learn(x, y, ends)
             _, prediction, confidence = self.engine.judge(scores)
         self._seconds["predict"] -= learning
         self._seconds["learn"] = self._seconds.get("learn", 0.0) + learning
-        versions = self.version + np.arange(count)
-        append_predictions(rows, stream, steps, prediction, confidence, versions)
-        size = self.adapter.memory_bytes()
-        append_job(rows, steps, versions + 1, "learn", np.nan, size, np.nan, count)
+        turn = np.arange(count)
+        of_sample = np.repeat(turn, np.diff(starts))
+        append_predictions(
+            rows, stream, first + of_sample, prediction, confidence, self.version + of_sample
+        )
+        size, version = self.adapter.memory_bytes(), self.version + 1 + turn
+        append_job(rows, first + turn, version, "learn", np.nan, size, np.nan, count)
         self.version += count
         self.right += int((prediction == label).sum())
-        self.asked += count
+        self.asked += len(label)
+        self.schedule.pass_steps(count)
 
     def _drain(self) -> None:
         right, asked = self.engine.drain()
@@ -346,7 +343,7 @@ class Loop:
         self.learner.load_state_dict(state["learner"])
 
     def timed(self, part: str) -> AbstractContextManager[None]:
-        return _Timed(self._seconds, part)
+        return _Stopwatch(self._seconds, part)
 
 
 # Of the class, not of an object: bound methods in a loop would be a reference cycle, and a closed
@@ -364,10 +361,8 @@ _HANDLERS: dict[str, Callable[[Loop, Event], None]] = {
     "evaluate": Loop._evaluate,
 }
 
-_TURN = ("reveal", "answer", "labels", "learn")  # the events of a step that a learner takes alone
 
-
-class _Timed:
+class _Stopwatch:
     """Adds the seconds of a block to its part; a class, as generators take three times as long."""
 
     __slots__ = ("_part", "_seconds", "_start")

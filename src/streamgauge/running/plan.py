@@ -46,7 +46,7 @@ class Experiment:
 class PlannedRun:
     """One run to be made: what runs, and how it is measured. Its stream is built when needed. Two
     planned runs are equal only if they are the same object. It can be pickled: a learner from a
-    user's file is found again by its path."""
+    user's file is loaded again by its path."""
 
     recipe: Recipe
     stream: str  # a name, or the absolute path of FILE.py
@@ -184,7 +184,7 @@ def _recipes(experiment: Experiment) -> dict[str, tuple[str, Recipe]]:
 
 
 def origin(stream: str) -> str:
-    """A stream's name, or the absolute path of its file or data: found from any folder."""
+    """A stream's name, or the absolute path of its file or data: valid in any folder."""
     if stream.endswith(".py"):
         return str(Path(stream).resolve())
     return str(catalogue.own_data(stream)[1].get("path", stream))

@@ -38,10 +38,10 @@ def append_predictions(
     version: Any,
     shift: int = 0,
 ) -> NDArray[Any]:
-    """The answers to the samples of a step, one row per sample; or to successive steps of one
-    sample each, which are given as an array. Returns the true labels."""
-    one, source = isinstance(step, int), stream.source
-    index = stream.index(step) if one else stream.order[stream.starts[step]]
+    """The answers to the samples of a step, one row per sample; or of successive steps, which are
+    given as an array, the step of each sample. Returns the true labels."""
+    first, last = (step, step) if isinstance(step, int) else (step[0], step[-1])
+    source, index = stream.source, stream.order[stream.starts[first] : stream.starts[last + 1]]
     label: NDArray[Any] = source.label[index]
     columns: dict[str, Any] = {
         name: source.columns[name][index] for name in ("user", "time") if name in source.columns

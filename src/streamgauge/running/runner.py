@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import Damaged, Failures, StreamgaugeError
+from streamgauge.errors import Damaged, Failures, StreamgaugeError, with_keywords
 from streamgauge.learners.behaviour import current_learner
 from streamgauge.record import Run
 from streamgauge.record.index import index_of
@@ -21,7 +21,7 @@ from streamgauge.running.active_run import (
     run_to_completion,
 )
 from streamgauge.running.determinism import user_threads
-from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
+from streamgauge.running.execution import Execution, ExecutionKeywords, execution_of
 from streamgauge.running.executors import dispatch
 from streamgauge.running.executors.dispatch import Watch
 from streamgauge.running.header import identity
@@ -40,6 +40,7 @@ CONFIG_ENTRIES = ("stream", "learner", "protocol", "seed", "device", "engine")
 __getattr__ = renamed(__name__, {"Planned": "PlannedRun", "carry_out": "execute"})
 
 
+@with_keywords
 def run(
     stream: Stream,
     learner: Any,
@@ -51,7 +52,7 @@ def run(
     origin: str | None = None,
     notes: Mapping[str, Any] | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> Run:
     """Run a learner on a stream and return the stored run. `learner` is a name, a class, what
     `sg.learner` returns, or a model of river or scikit-learn.
@@ -129,7 +130,7 @@ def execute(
     out: str | Path = RUNS,
     watch: Watch | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> Iterator[tuple[PlannedRun, Run]]:
     """Do what is missing of an experiment; yields every run as it ends, with its plan. `watch` is
     called before each run in this process, and returns a callback for its steps."""
@@ -138,11 +139,11 @@ def execute(
 
 
 def resume(
-    path: str | Path,
+    path: str | Path | Run,
     *,
     watch: Callable[[Run], Progress | None] | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> list[Run]:
     """Finish an interrupted run, or every interrupted run in a folder of runs. A run that cannot be
     finished does not keep the others from it; what is wrong is raised at the end. Code that a run
@@ -150,8 +151,9 @@ def resume(
     of the files."""
     execution = execution_of(execution, options)
     runs = list[Run]()
-    folders = run_folders(Path(path))
-    index = index_of(Path(path), len(folders))
+    path = path.path if isinstance(path, Run) else Path(path)
+    folders = run_folders(path)
+    index = index_of(path, len(folders))
     with user_threads(execution.threads), Failures() as failures:
 
         def finish(folder: Path) -> None:
@@ -177,7 +179,7 @@ def placebo(
     permutation: int = 0,
     watch: Callable[[Run], Progress | None] | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> Run:
     """Run the learner of a complete run again with inputs permuted against labels.
 

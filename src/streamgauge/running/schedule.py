@@ -30,6 +30,9 @@ Kind = Literal[
 ]
 
 
+PLAIN: tuple[Kind, ...] = ("reveal", "answer", "labels", "learn")  # a step that only trains
+
+
 class Event(NamedTuple):
     kind: Kind
     step: int
@@ -66,6 +69,14 @@ class Schedule:
         self._jobs: list[Event] = []  # begun, oldest first
         self._unlabelled: list[int] = []  # steps whose labels have not arrived
         self._backlog: list[int] = []  # labelled steps that wait for the learner
+        # Whether a free learner answers a step, trains on it, and is free at the next one.
+        self._plain = (
+            protocol.predict
+            and not protocol.label_delay
+            and not protocol.shifts
+            and type(self.clock) is Clock
+            and self.clock.ends_in_time(self.costs["learn"])
+        )
 
     @property
     def predictable(self) -> bool:
@@ -104,6 +115,27 @@ class Schedule:
         yield from self._end_jobs(self.clock.finished(self.step))
         if self._evaluation_due(self.step):
             yield Event("evaluate", self.step)
+
+    def plain_steps(self, limit: int) -> int:
+        """How many of the next steps, up to a step, have exactly the events `PLAIN`. They need not
+        be played one by one: `pass_steps` ends them."""
+        step = self.step
+        if not self._plain or step == 0 or self._jobs or self._backlog or self.clock.busy(step):
+            return 0
+        while (
+            step < limit
+            and not begins_task(self.stream, step)
+            and not self.stream.is_remainder(step)
+            and not self._evaluation_due(step + 1)
+        ):
+            step += 1
+        return step - self.step
+
+    def pass_steps(self, count: int) -> None:
+        """End so many plain steps, as if they had been played."""
+        self.step += count
+        self.clock.begin(self.step - 1, self.costs["learn"])
+        self.clock.finished(self.step)
 
     def charge(self, kind: str) -> None:
         """Keep the learner busy with work that the protocol gives a cost, from now on."""

@@ -37,7 +37,7 @@ def workers_for(source: Source, requested: int | None) -> int:
 
 
 @dataclass(eq=False)
-class _Piece:
+class _DecodingPart:
     """Up to `ROWS` samples of a read, decoded by one worker into one slot of shared memory."""
 
     index: IntArray
@@ -50,11 +50,11 @@ class _Piece:
 
 
 @dataclass(eq=False)
-class _Block:
+class _AnnouncedRead:
     """One announced read."""
 
     key: bytes
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[_DecodingPart] = field(default_factory=list)
 
 
 class PrefetchSource(SourceView):
@@ -80,11 +80,11 @@ class PrefetchSource(SourceView):
         self._free = list(range(spare, slots))
         self._spare = list(range(spare))
         self._first_planned = spare
-        self._queue: deque[_Piece] = deque()  # announced, not sent to a worker yet
-        self._sent: dict[int, dict[int, _Piece]] = {worker: {} for worker in range(workers)}
+        self._queue: deque[_DecodingPart] = deque()  # announced, not sent to a worker yet
+        self._sent: dict[int, dict[int, _DecodingPart]] = {worker: {} for worker in range(workers)}
         self._number = 0
-        self._blocks: deque[_Block] = deque()
-        self._by_key: dict[bytes, deque[_Block]] = {}
+        self._blocks: deque[_AnnouncedRead] = deque()
+        self._by_key: dict[bytes, deque[_AnnouncedRead]] = {}
         self.hits = self.misses = self.unused = 0  # announced reads, other reads, dropped blocks
 
     @property
@@ -93,7 +93,7 @@ class PrefetchSource(SourceView):
         return bool(self._alive) and len(self._queue) < 2 * len(self._workers)
 
     def announce(self, index: IntArray) -> None:
-        block = _Block(_key(index), _pieces(index))
+        block = _AnnouncedRead(_key(index), _pieces(index))
         self._blocks.append(block)
         self._by_key.setdefault(block.key, deque()).append(block)
         self._queue.extend(block.pieces)
@@ -120,7 +120,7 @@ class PrefetchSource(SourceView):
 
     # Announced reads
 
-    def _fetch(self, block: _Block, count: int) -> Array:
+    def _fetch(self, block: _AnnouncedRead, count: int) -> Array:
         while self._blocks[0] is not block:
             self._drop(self._blocks[0])
             self.unused += 1
@@ -129,14 +129,14 @@ class PrefetchSource(SourceView):
         self._send(self._queue, self._free)
         return out
 
-    def _drop(self, block: _Block) -> None:
+    def _drop(self, block: _AnnouncedRead) -> None:
         for piece in block.pieces:
             piece.dropped = True
             if piece.ready:
                 self._release(piece)
         self._remove(block)
 
-    def _remove(self, block: _Block) -> None:
+    def _remove(self, block: _AnnouncedRead) -> None:
         self._blocks.remove(block)
         same = self._by_key[block.key]
         same.remove(block)
@@ -146,7 +146,7 @@ class PrefetchSource(SourceView):
     # Pieces
 
     def _collect(
-        self, count: int, pieces: list[_Piece], queue: deque[_Piece], slots: list[int]
+        self, count: int, pieces: list[_DecodingPart], queue: deque[_DecodingPart], slots: list[int]
     ) -> Array:
         """The samples of these pieces, some of which may still be in the queue for free slots."""
         out = np.empty((count, *self.spec.input_shape), self._slots.dtype)
@@ -157,7 +157,7 @@ class PrefetchSource(SourceView):
                 self._receive(None)
         return out
 
-    def _send(self, queue: deque[_Piece], slots: list[int]) -> None:
+    def _send(self, queue: deque[_DecodingPart], slots: list[int]) -> None:
         """Assign queued pieces to workers while there are free slots."""
         while queue and slots and self._alive:
             piece = queue.popleft()
@@ -168,7 +168,7 @@ class PrefetchSource(SourceView):
                 piece.failed = True
             queue.clear()
 
-    def _assign(self, piece: _Piece, slot: int) -> None:
+    def _assign(self, piece: _DecodingPart, slot: int) -> None:
         piece.slot = slot
         piece.worker = min(self._alive, key=lambda worker: len(self._sent[worker]))
         self._number += 1
@@ -176,7 +176,7 @@ class PrefetchSource(SourceView):
         if not self._workers.send(piece.worker, (self._number, slot, piece.index)):
             self._lose(piece.worker)
 
-    def _take(self, piece: _Piece, out: Array) -> bool:
+    def _take(self, piece: _DecodingPart, out: Array) -> bool:
         """Copy a piece into the result if it is decoded; true if that row range is complete."""
         rows = slice(piece.start, piece.start + len(piece.index))
         if piece.failed:  # the source itself reads it, or raises the error
@@ -187,7 +187,7 @@ class PrefetchSource(SourceView):
             self._release(piece)
         return piece.ready
 
-    def _release(self, piece: _Piece) -> None:
+    def _release(self, piece: _DecodingPart) -> None:
         if piece.slot >= 0:
             (self._free if piece.slot >= self._first_planned else self._spare).append(piece.slot)
             piece.slot = -1
@@ -222,12 +222,12 @@ def _key(index: IntArray) -> bytes:
     return np.asarray(index, np.int64).tobytes()
 
 
-def _pieces(index: IntArray) -> list[_Piece]:
+def _pieces(index: IntArray) -> list[_DecodingPart]:
     """Pieces of nearly equal size, so that no worker waits for a longer one."""
     whole = np.asarray(index, np.int64)
     count = -(-len(whole) // ROWS)
     edges = [len(whole) * number // count for number in range(count + 1)] if count else [0]
-    return [_Piece(whole[start:end], start) for start, end in itertools.pairwise(edges)]
+    return [_DecodingPart(whole[start:end], start) for start, end in itertools.pairwise(edges)]
 
 
 class _Decoder:

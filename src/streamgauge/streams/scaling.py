@@ -89,6 +89,28 @@ class OnlineScaler:
         values: Floats = scaled.astype(np.float32, copy=False)
         return values
 
+    def in_turns(self, x: NDArray[Any], ends: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Standardised rows as they are answered and as they are learnt, where the rows of each
+        step are answered, taken in and learnt before those of the next. A step ends before each of
+        the rows `ends`."""
+        answered, learnt = np.empty(x.shape, np.float32), dict[int, Floats]()
+        begin, step = 0, 0
+        while begin < len(x):  # up to the step that changes the statistics
+            step = min(step + int(np.searchsorted(ends[step:], begin + self._due - self.count)),
+                       len(ends) - 1)  # fmt: skip
+            end = int(ends[step])
+            answered[begin:end] = self(x[begin:end])
+            if self.update(x[begin:end]) is not None:
+                first = int(ends[step - 1]) if step else 0
+                learnt[first] = self(x[first:end])
+            begin, step = end, step + 1
+        if not learnt:
+            return answered, answered
+        as_learnt = answered.copy()
+        for first, rows in learnt.items():
+            as_learnt[first : first + len(rows)] = rows
+        return answered, as_learnt
+
     def on_tensor(self, x: Tensor) -> Tensor:
         """The same, of a tensor on any device."""
         if self._tensors[0].device != x.device:
@@ -125,7 +147,7 @@ def location_and_spread(rows: Floats) -> tuple[Floats, Floats]:
     """Per column the median and the spread of finite values; 0 and 1 where there are none, and a
     spread of 1 where all values are equal."""
     finite = np.isfinite(rows)
-    ordered = np.sort(np.where(finite, rows, np.inf).astype(np.float64), axis=0)
+    ordered = np.sort(np.where(finite, rows, np.inf), axis=0).astype(np.float64)
     count = finite.sum(axis=0)
     column = np.arange(rows.shape[1])
 
@@ -140,6 +162,8 @@ def location_and_spread(rows: Floats) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore"):
         location, spread = quantile(0.5), np.zeros(rows.shape[1])
         for low, high, width in RANGES:
+            if (spread > 0).all():
+                break
             spread = np.where(spread > 0, spread, (quantile(high) - quantile(low)) / width)
     smallest = np.finfo(np.float32).tiny
     spread = np.where(spread > smallest, spread, 1.0)

@@ -181,7 +181,11 @@ def as_labels(
     if len(y) == 0:
         raise StreamgaugeError("The stream is empty: there is no label in it.")
     if y.ndim != 1:
-        raise StreamgaugeError(f"Labels must be one number per sample, not of shape {y.shape}.")
+        one_hot = y.ndim == 2 and y.dtype.kind in "iufb" and (np.sort(y, axis=1)[:, :-1] == 0).all()
+        hint = " For one-hot labels: y.argmax(axis=1)." if one_hot and y.shape[1] > 1 else ""
+        raise StreamgaugeError(
+            f"Labels must be one number per sample, not of shape {y.shape}.{hint}"
+        )
     if class_names is not None:
         class_names = [str(name) for name in class_names]
     label, names = _numbers_and_names(y, class_names, classes is None)
@@ -209,6 +213,8 @@ def _as_array(values: Array, what: str) -> Array:
             f"{what} must be a NumPy array, or a dense tensor of a type that NumPy has:"
             " convert them first, for instance with .float()."
         ) from error
+    if array.ndim == 0 and hasattr(values, "toarray"):
+        raise StreamgaugeError(f"{what} must be a dense array: give the sparse one's .toarray().")
     if array.ndim == 0:
         raise StreamgaugeError(f"{what} must be an array with one entry per sample, not one value.")
     return array
@@ -230,9 +236,21 @@ def _numbers_and_names(
     """Labels as numbers, and class names. Text becomes its number among the class names. Without
     class names, text and numbers that are not 0..C-1 are coded in order of first appearance."""
     text = y.dtype.kind == "U" or (y.dtype == object and all(isinstance(v, str) for v in y))
-    if y.dtype.kind == "f":
+    if len(missing := _missing(y)):
         raise StreamgaugeError(
-            "The targets are floats: regression is not supported; give whole-number class labels."
+            f"{len(missing):,} of {len(y):,} labels are missing, the first of sample {missing[0]}:"
+            " leave such samples out, or give a data frame, sg.stream(frame, label=COLUMN), which"
+            " leaves them out."
+        )
+    if y.dtype.kind == "f":
+        whole = bool((y == np.floor(y)).all())
+        raise StreamgaugeError(
+            "The targets are floats: "
+            + (
+                "classes are whole numbers, y.astype(int)."
+                if whole
+                else "regression is not supported; give whole-number class labels."
+            )
         )
     if not text and y.dtype.kind not in "iub":
         raise StreamgaugeError(f"Labels must be whole numbers or text, not {y.dtype}.")
@@ -240,7 +258,7 @@ def _numbers_and_names(
         return y.astype(np.int8), class_names
     if not text and (not may_code or _is_range(y, class_names)):
         return y, class_names
-    values, first, place = np.unique(
+    values, first, inverse = np.unique(
         y.astype(str) if text else y, return_index=True, return_inverse=True
     )
     names = [str(value) for value in values]
@@ -249,12 +267,21 @@ def _numbers_and_names(
         class_names = [names[at] for at in order]
         if line := coded_line(class_names):
             announce(line.strip())
-        return np.argsort(order)[place].astype(np.int64), class_names
+        return np.argsort(order)[inverse].astype(np.int64), class_names
     number_of = {name: number for number, name in enumerate(class_names)}
     for name in names:
         if name not in number_of:
             raise StreamgaugeError(f"The label '{name}' is not among the class names given.")
-    return np.array([number_of[name] for name in names])[place], class_names
+    return np.array([number_of[name] for name in names])[inverse], class_names
+
+
+def _missing(y: Array) -> IntArray:
+    """The samples without a label."""
+    if y.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(y))
+    if y.dtype != object:
+        return np.empty(0, np.int64)
+    return np.array([i for i, v in enumerate(y) if v is None or v != v], np.int64)
 
 
 def _is_range(y: IntArray, class_names: Sequence[str] | None) -> bool:
@@ -340,7 +367,7 @@ def _refuse_missing(name: str, column: Array) -> None:
 def _as_users(user: Array) -> Array:
     """Users as int64, the type of the log: unchanged if possible, else numbered."""
     if user.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # too large values change, which is found below
+        with np.errstate(invalid="ignore"):  # too large values change, which is refused below
             whole = user.astype(np.int64)
         return whole if bool((whole == user).all()) else _numbered(user)
     if user.dtype.kind in "ib" or (user.dtype.kind == "u" and user.max() <= np.iinfo(np.int64).max):

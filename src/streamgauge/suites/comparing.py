@@ -19,7 +19,7 @@ VERDICTS = ("equivalent", "consistent", "differs", "uninformative", NOT_COUNTED,
 
 
 @dataclass(frozen=True)
-class Cell:
+class LedgerCell:
     """One number of a table. Numbers are in the unit of the table, %."""
 
     part: str
@@ -57,11 +57,12 @@ class TableStatement:
 
     source: str
     joint: Joint
+    shared_seed: bool  # of all published runs
     detectable: float  # points, with probability 80 % in a cell
     unadjusted: int  # cells with p <= 5 % before Holm
 
 
-def table(suite: Suite, rows: Iterable[Measured]) -> list[Cell]:
+def table(suite: Suite, rows: Iterable[Measured]) -> list[LedgerCell]:
     """Every cell of the tables of a suite, with its verdict."""
     by_row = {row.key: row for row in rows}
     cells = []
@@ -92,7 +93,7 @@ def _cell(
     values: Mapping[int, float],
     measured: Sequence[Measured],
     command: str,
-) -> Cell:
+) -> LedgerCell:
     """A cell of a row or of a difference of rows, not judged yet; `measured` are the rows of its
     values."""
     defined = isinstance(of, Row) and of.defined
@@ -110,7 +111,7 @@ def _cell(
     elif number is None and not values:
         why = NOT_RUN
     runs = tuple(run for row in measured for run in row.runs)
-    return Cell(
+    return LedgerCell(
         of.part,
         of.name,
         column,
@@ -126,10 +127,10 @@ def _cell(
     )
 
 
-def families(cells: Iterable[Cell]) -> list[list[Cell]]:
+def families(cells: Iterable[LedgerCell]) -> list[list[LedgerCell]]:
     """The cells to judge, by published table: those with a published number and values that
     count."""
-    by_table: dict[tuple[str, str], list[Cell]] = {}
+    by_table: dict[tuple[str, str], list[LedgerCell]] = {}
     for cell in cells:
         number = cell.published
         if number is not None and cell.values and not cell.defined and cell.verdict != NOT_COUNTED:
@@ -137,9 +138,9 @@ def families(cells: Iterable[Cell]) -> list[list[Cell]]:
     return list(by_table.values())
 
 
-def _judged(family: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+def _judged(family: Sequence[LedgerCell]) -> list[tuple[LedgerCell, LedgerCell]]:
     """Each cell of a table with its judged version."""
-    tested: list[tuple[Cell, Agreement]] = []
+    tested: list[tuple[LedgerCell, Agreement]] = []
     for column in dict.fromkeys(cell.column for cell in family):
         cells = [cell for cell in family if cell.column == column]
         tested += zip(cells, _tests(cells), strict=True)
@@ -150,27 +151,29 @@ def _judged(family: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
     ]
 
 
-def _tests(cells: Sequence[Cell]) -> list[Agreement]:
+def _tests(cells: Sequence[LedgerCell]) -> list[Agreement]:
     """Of one column of a table."""
     numbers = [cell.published for cell in cells if cell.published is not None]
-    theirs = [
-        Side(
-            number.value,
-            math.nan if number.deviation is None or number.misprint else number.deviation,
-            number.seeds or 1,
-            criterion.binomial_floor(number.value, number.samples),
-        )
-        for number in numbers
-    ]
     ours = [cell.ours for cell in cells if cell.ours is not None]
     mine = [
         Side(own.mean, own.deviation, own.seeds, criterion.binomial_floor(own.mean, number.samples))
         for own, number in zip(ours, numbers, strict=True)
     ]
-    return criterion.compare_column(theirs, mine, [10.0**-number.digits for number in numbers])
+    return criterion.compare_column(
+        [_side(number) for number in numbers], mine, [number.unit for number in numbers]
+    )
 
 
-def _why(cell: Cell, test: Agreement) -> str:
+def _side(number: Published) -> Side:
+    return Side(
+        number.value,
+        math.nan if number.deviation is None or number.misprint else number.deviation,
+        number.seeds or 1,
+        criterion.binomial_floor(number.value, number.samples),
+    )
+
+
+def _why(cell: LedgerCell, test: Agreement) -> str:
     if math.isnan(test.error):
         return "one run on each side: no deviation"
     if test.verdict == "differs" and test.equivalent:
@@ -178,27 +181,32 @@ def _why(cell: Cell, test: Agreement) -> str:
     return "misprinted deviation not used" if cell.published and cell.published.misprint else ""
 
 
-def statements(cells: Iterable[Cell]) -> list[TableStatement]:
+def statements(cells: Iterable[LedgerCell]) -> list[TableStatement]:
     """One for each published table of these cells that has two judged cells or more."""
-    found = []
+    statements = []
     for family in families(cells):
-        known = [cell for cell in family if cell.test is not None and cell.test.error > 0]
-        tests = [cell.test for cell in known if cell.test is not None]
-        number = family[0].published
-        if len(tests) < 2 or number is None:
+        family = [cell for cell in family if len(cell.values) > 1]
+        tests = [cell.test for cell in family if cell.test is not None and cell.test.error > 0]
+        numbers = [cell.published for cell in family if cell.published is not None]
+        if len(tests) < 2:
             continue
-        found.append(
+        statements.append(
             TableStatement(
-                f"{number.paper}, {number.table}",
-                criterion.joint(tests, [cell.values for cell in known], number.shared_seed),
+                f"{numbers[0].paper}, {numbers[0].table}",
+                criterion.joint(
+                    [_side(number) for number in numbers],
+                    [cell.values for cell in family],
+                    [number.unit for number in numbers],
+                ),
+                numbers[0].shared_seed,
                 criterion.detectable(tests),
                 sum(test.p <= criterion.LEVEL for test in tests),
             )
         )
-    return found
+    return statements
 
 
-def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[Cell]:
+def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[LedgerCell]:
     cells = []
     rows = {row.key: row for row in suite.rows}
     for pairing in suite.differences:
@@ -219,7 +227,7 @@ def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> li
     return cells
 
 
-def as_dict(cell: Cell) -> dict[str, object]:
+def as_dict(cell: LedgerCell) -> dict[str, object]:
     number, ours, test = cell.published, cell.ours, cell.test
     return {
         "part": cell.part,
@@ -250,7 +258,7 @@ def as_dict(cell: Cell) -> dict[str, object]:
     }
 
 
-def cell_texts(cell: Cell) -> dict[str, str]:
+def cell_texts(cell: LedgerCell) -> dict[str, str]:
     """The cell as one row of a table with a verdict for each number."""
     ours, difference, test = "–", "", cell.test
     if cell.ours is not None:

@@ -23,12 +23,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.history.student import quantile, two_sided_p
 from streamgauge.metrics import holm
-from streamgauge.metrics.student import quantile, two_sided_p
 
 LEVEL = 0.05
 MARGIN = 1.0  # points: differences below it do not matter
 WIDEST = 2.0  # points: half of the widest interval that says anything
+ROTATIONS = 9_999  # of a table, for its joint statement
 Verdict = Literal["equivalent", "consistent", "differs", "uninformative"]
 
 
@@ -75,20 +76,21 @@ class Agreement:
     @property
     def equivalent(self) -> bool:
         """Two one-sided tests at 2.5 % each: the 95 % interval lies within the margin."""
-        return abs(self.difference) + self.half <= MARGIN
+        to_limit = MARGIN - abs(self.difference)
+        return to_limit > 0 and two_sided_p(to_limit / self.error, self.freedom) <= LEVEL
 
 
 @dataclass(frozen=True)
 class Joint:
-    """All differences of a table at once."""
+    """All differences of a table at once, of the seeds of ours that all cells have."""
 
     cells: int
-    chi2: float
-    freedom: float
+    seeds: int
+    chi2: float  # by chance as large as the number of cells; NaN with less than two seeds
     p: float
-    offset: float = math.nan  # common to all cells, where the published runs share one seed
-    offset_half: float = math.nan  # of the interval that our seeds give for it
-    offset_p: float = math.nan
+    offset: float  # mean difference over the cells
+    offset_half: float  # of its 95 % interval
+    offset_p: float
 
 
 def binomial_floor(mean: float, samples: int | None) -> float:
@@ -170,33 +172,39 @@ def judged(tests: Sequence[Agreement]) -> list[Agreement]:
 
 
 def joint(
-    tests: Sequence[Agreement], runs: Sequence[Mapping[int, float]], shared_seed: bool = False
+    published: Sequence[Side], runs: Sequence[Mapping[int, float]], units: Sequence[float]
 ) -> Joint:
-    """The sum of squared differences, each as the normal deviate of its p-value.
+    """Could the published numbers be drawn as ours are? `runs` has our value of every cell by seed.
 
-    Cells of a table are not independent: columns come from the same runs, and a seed is the same
-    order of classes in every row. `runs` has our value of every cell by seed; their correlations
-    give the χ² its degrees of freedom (Satterthwaite: k² / Σ r², multiplied by Σ r² / k).
-
-    With `shared_seed` all published runs have one seed, whose stream is common to all. The mean
-    difference is an offset, tested against the spread of the same mean over our seeds. The χ² is
-    about the weighted mean difference, with one degree of freedom less.
+    χ² is the sum over cells of log(1 + t²/(n-1)), the likelihood ratio of a t test with n seeds of
+    ours, divided by its mean under the hypothesis. Cells of a table are correlated in an unknown
+    way: columns come from the same runs, and a seed is the same order of classes in every row. So
+    p comes from rotations (Langsrud 2005): if the published runs are drawn as ours are, then for
+    every cell the scaled difference and the n - 1 independent contrasts of our seeds are n normal
+    values of mean 0 and equal variance, with the same correlations between cells in each. They are
+    then as likely as any rotation of them, and χ² is computed for random ones. This needs no
+    estimate of the correlations, and its level is exact but for the rounding of printed numbers, by
+    which a difference is scaled down. The offset is tested likewise, for which Student's t with
+    n - 1 degrees of freedom is the exact answer.
     """
-    count = len(tests)
     values = _by_seed(runs)
-    if shared_seed:
-        differences = np.array([test.difference for test in tests])
-        offset = float(differences.mean())
-        half, offset_p = _offset(offset, values.mean(axis=0))
-        centre = float(np.average(differences, weights=[test.error**-2 for test in tests]))
-        deviates = [_deviate((t.difference - centre) / t.error, t.freedom) for t in tests]
-        chi2 = math.fsum(z * z for z in deviates)
-        p = chi2_p(chi2, count - 1) if count > 1 else math.nan
-        return Joint(count, chi2, count - 1, p, offset, half, offset_p)
-    chi2 = math.fsum(_deviate(t.difference / t.error, t.freedom) ** 2 for t in tests)
-    squares = squared_correlations(values)
-    freedom = count**2 / squares
-    return Joint(count, chi2, freedom, chi2_p(chi2 * count / squares, freedom))
+    count, seeds = values.shape
+    if seeds < 2:
+        return Joint(count, seeds, *[math.nan] * 5)
+    means, deviations = values.mean(axis=1), values.std(axis=1, ddof=1)
+    difference = means - [side.mean for side in published]
+    offset = float(difference.mean())
+    share = 1 / seeds + np.array([1 / side.runs for side in published])
+    rounding = np.array(units) ** 2 / 12
+    raised, _ = moderate([Side(m, s, seeds) for m, s in zip(means, deviations, strict=True)])
+    scaled = difference / np.sqrt(share + rounding / raised**2)
+    statistic = _by_rotations(np.column_stack([scaled, values - means[:, None]]))
+    p = float(np.mean(statistic >= statistic[0]))  # the first one is that of the data
+    by_seed = values.mean(axis=0)
+    error = math.sqrt(by_seed.var(ddof=1) * share.mean() + rounding.mean() / count)
+    half = _t(1 - LEVEL, seeds - 1) * error
+    offset_p = two_sided_p(offset / error, seeds - 1) if error else math.nan
+    return Joint(count, seeds, float(statistic[0]), p, offset, half, offset_p)
 
 
 def _by_seed(runs: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:
@@ -205,35 +213,25 @@ def _by_seed(runs: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:
     return np.array([[cell[seed] for seed in seeds] for cell in runs], dtype=np.float64)
 
 
-def _offset(offset: float, means: NDArray[np.float64]) -> tuple[float, float]:
-    """Half the 95 % interval, and p, of an offset that is one seed's, from the means of ours."""
-    seeds = len(means)
-    if seeds < 2:
-        return math.inf, math.nan
-    error = float(np.std(means, ddof=1)) * math.sqrt(1 + 1 / seeds)
-    return _t(1 - LEVEL, seeds - 1) * error, two_sided_p(offset / error, seeds - 1)
+def _by_rotations(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """χ² of the data, then of random rotations. `y` has a row per cell: its scaled difference, then
+    the deviations of n seeds from their mean, which have n - 1 dimensions."""
+    seeds = y.shape[1] - 1
+    length = np.linalg.norm(y, axis=1, keepdims=True)
+    cosine = (y / np.where(length > 0, length, 1)) @ _directions(seeds)
+    rest = np.maximum(1 - cosine**2, 1e-12)  # of the variance: 1 / (1 + t²/(n-1))
+    statistic: NDArray[np.float64] = -np.log(rest).sum(axis=0)
+    return statistic / (_digamma(seeds / 2) - _digamma((seeds - 1) / 2))
 
 
-def squared_correlations(values: NDArray[np.float64]) -> float:
-    """Σ r² over all pairs of rows of an array (cells, seeds). r² of n seeds is corrected for
-    chance, (r² - 1/(n-1)) (n-1)/(n-2), and the sum is no less than that of independent cells."""
-    count, seeds = values.shape
-    if seeds < 3:
-        return float(count)
-    centred = values - values.mean(axis=1, keepdims=True)
-    norms = np.sqrt((centred**2).sum(axis=1))
-    units = centred / np.where(norms > 0, norms, np.inf)[:, None]
-    squares = (units @ units.T) ** 2
-    chance = 1 / (seeds - 1)
-    others = (squares.sum() - np.trace(squares)) - chance * count * (count - 1)
-    excess = others * (seeds - 1) / (seeds - 2)
-    return float(min(count + max(excess, 0.0), count**2))
-
-
-def _deviate(t: float, freedom: float) -> float:
-    """The normal deviate with the p-value of t."""
-    p = max(two_sided_p(t, freedom), 1e-300)
-    return math.copysign(NormalDist().inv_cdf(p / 2), t)
+@lru_cache
+def _directions(seeds: int) -> NDArray[np.float64]:
+    """Of unit length, in columns: that of the difference, then random ones."""
+    directions = np.random.default_rng(0).normal(size=(seeds + 1, ROTATIONS))
+    directions[1:] -= directions[1:].mean(axis=0)
+    directions /= np.linalg.norm(directions, axis=0)
+    first = np.eye(seeds + 1)[:, :1]
+    return np.hstack([first, directions])
 
 
 def detectable(tests: Sequence[Agreement]) -> float:
@@ -251,30 +249,6 @@ def detectable(tests: Sequence[Agreement]) -> float:
 
 
 _t = lru_cache(maxsize=4096)(quantile)
-
-
-def chi2_p(chi2: float, freedom: float) -> float:
-    """P(χ² >= chi2).
-
-    >>> round(chi2_p(3.841459, 1), 6)
-    0.05
-    """
-    a, x = freedom / 2, chi2 / 2
-    if x <= 0:
-        return 1.0
-    front = math.exp(a * math.log(x) - x - math.lgamma(a))
-    if x < a + 1:  # the series of the lower tail
-        term = total = 1 / a
-        for n in range(1, 10_000):
-            term *= x / (a + n)
-            total += term
-            if term < 1e-16 * total:
-                break
-        return 1 - front * total
-    value = 0.0  # the continued fraction of the upper tail, from its end
-    for n in range(200 + int(20 * math.sqrt(x)), 0, -1):
-        value = n * (n - a) / (x + 2 * n + 1 - a - value)
-    return front / (x + 1 - a - value)
 
 
 def _digamma(x: float) -> float:

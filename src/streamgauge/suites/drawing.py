@@ -20,8 +20,16 @@ from streamgauge.audit import blind_accuracy
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.metrics.log import classes_seen
 from streamgauge.pages import Block, Figure, Page, Section, Text
-from streamgauge.pages.figures import Counted, moving_figure, shift_axis, thin, ticks
+from streamgauge.pages.figures import (
+    Counted,
+    moving_figure,
+    share_axes,
+    shift_axis,
+    thin,
+    ticks,
+)
 from streamgauge.record import Run
+from streamgauge.report.blind import pair_text
 from streamgauge.report.failures import online_answers
 from streamgauge.report.figures import (
     BANDS,
@@ -35,6 +43,7 @@ from streamgauge.report.figures import (
     scalar_curve,
 )
 from streamgauge.report.leaderboard import UNSEEING
+from streamgauge.report.marks import Marks, find_marks
 from streamgauge.report.page import stream_text
 from streamgauge.suites.comparing import table
 from streamgauge.suites.dumbbells import published_section
@@ -66,9 +75,30 @@ class PartRuns:
         self, title: str, caption: str, count: Callable[[Run, str], Counted | None], x_title: str
     ) -> Figure | None:
         """Accuracy in a moving window, one line per row."""
-        found = [count(Run(run.path), row.name) for row, runs in self.rows for run in runs]
-        known = [each for each in found if each is not None]
-        return moving_figure(title, caption, known, x_title) if known else None
+        counts = [count(Run(run.path), row.name) for row, runs in self.rows for run in runs]
+        known = [each for each in counts if each is not None]
+        if not known:
+            return None
+        marked = self.marks() if count is counted_online else Marks([], "")
+        return moving_figure(
+            title,
+            f"{caption} {marked.sentence}".strip(),
+            known,
+            x_title,
+            marks=[(m.position, m.text, m.kind, m.key) for m in marked.marks],
+        )
+
+    def marks(self) -> Marks:
+        """Tasks, changes of labels, falls of accuracy and reported drift on the first run's
+        stream."""
+        first, on_it, curves = self.runs[0], [], []
+        for row, runs in self.rows:
+            for run in runs:
+                if pair_text(run) == pair_text(first):
+                    on_it.append((row.name, Run(run.path)))
+                    seen = None if row.method in UNSEEING else counted_online(run, row.name)
+                    curves += [seen] if seen else []
+        return find_marks(Run(first.path), on_it, curves)
 
     def figure(
         self,
@@ -144,28 +174,6 @@ def write_figures(suite: Suite, runs: Iterable[Run], path: str | Path) -> Path:
     names = list(dict.fromkeys(row.name for part in parts for row, _ in part.rows))
     grey = {row.name for part in parts for row, _ in part.rows if row.method in UNSEEING}
     return Page("Streamgauge suite", title, blocks, learners=names, grey=grey).write(path)
-
-
-def share_axes(figures: Iterable[Figure]) -> None:
-    """Figures of one kind get one y axis, so that they can be compared: of several parts, and of
-    several positions in the stream."""
-    groups: dict[tuple[str, str], list[Figure]] = {}
-    for figure in figures:
-        if figure.moving is None:
-            kind = figure.title.split(" at ")[0].removeprefix("Backward ").removeprefix("Forward ")
-            groups.setdefault((kind, str(figure.layout["yaxis"].get("title"))), []).append(figure)
-    for group in groups.values():
-        traces = [trace for figure in group for trace in figure.data]
-        values = [v for trace in traces for v in trace["y"] if isinstance(v, int | float)]
-        if len(group) < 2 or not values:
-            continue
-        from_zero = group[0].layout["yaxis"].get("rangemode") == "tozero"
-        low, high = min(values), max(values)
-        low = min(low, 0.0) if from_zero else low
-        margin = 0.06 * (high - low or 1.0)
-        for figure in group:
-            bottom = low - margin if low < 0 or not from_zero else 0.0
-            figure.layout["yaxis"]["range"] = [bottom, high + margin]
 
 
 STREAMS = 3  # that a page describes

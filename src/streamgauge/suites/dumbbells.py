@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from streamgauge.pages import Block, Figure, PageTable, Section, Text
-from streamgauge.pages import Cell as PageCell
+from streamgauge.pages import Block, Cell, Figure, PageTable, Section, Text
 from streamgauge.pages.figures import figure, line, rounded, ticks
-from streamgauge.suites.comparing import Cell, cell_texts
+from streamgauge.suites.comparing import LedgerCell, cell_texts
 
 PUBLISHED, OURS = "published", "ours"
 MARGIN = 0.05  # of the range of values, on both sides
 
 
-def published_section(cells: Sequence[Cell]) -> Section | None:
+def published_section(cells: Sequence[LedgerCell]) -> Section | None:
     """None where no number is both published and measured."""
     known = [cell for cell in cells if cell.published is not None and cell.ours is not None]
     if not known:
         return None
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[LedgerCell]] = {}
     for cell in known:
         groups.setdefault((cell.part, cell.column), []).append(cell)
     blocks: list[Block] = [
@@ -33,7 +32,7 @@ def published_section(cells: Sequence[Cell]) -> Section | None:
     return Section("Published and ours", blocks)
 
 
-def _dumbbells(part: str, column: str, cells: Sequence[Cell]) -> Figure:
+def _dumbbells(part: str, column: str, cells: Sequence[LedgerCell]) -> Figure:
     shapes = []
     values: list[float] = []
     sides: dict[str, tuple[list[float], list[float]]] = {PUBLISHED: ([], []), OURS: ([], [])}
@@ -73,8 +72,8 @@ def _dumbbells(part: str, column: str, cells: Sequence[Cell]) -> Figure:
     )  # fmt: skip
 
 
-def _table(cells: Sequence[Cell]) -> PageTable:
-    rows: list[list[str | PageCell]] = []
+def _table(cells: Sequence[LedgerCell]) -> PageTable:
+    rows: list[list[str | Cell]] = []
     for cell in cells:
         texts = cell_texts(cell)
         assert cell.ours is not None
@@ -83,8 +82,8 @@ def _table(cells: Sequence[Cell]) -> PageTable:
                 cell.title,
                 cell.column,
                 texts["published"],
-                PageCell(texts["ours"], value=cell.ours.mean),
-                PageCell(texts["difference"], value=cell.difference),
+                Cell(texts["ours"], value=cell.ours.mean),
+                Cell(texts["difference"], value=cell.difference),
                 cell.verdict or cell.why,
             ]
         )

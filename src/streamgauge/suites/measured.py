@@ -298,9 +298,11 @@ def _joined(older: Measured, newer: Measured) -> Measured:
 
 
 def _joined_codes(older: Measured, newer: Measured) -> tuple[str, ...]:
-    """None where one of both does not have any: then the commits decide."""
-    both = older.code and newer.code
-    return tuple(dict.fromkeys((*older.code, *newer.code))) if both else ()
+    """Hashes of both. Where the older runs have none, their commits were compared with today's code
+    (`_remarked`): if they behave alike, the newer hash is theirs too; else nobody knows."""
+    if older.code and newer.code:
+        return tuple(dict.fromkeys((*older.code, *newer.code)))
+    return () if set(older.remarks) & set(NOT_CURRENT) else newer.code
 
 
 def write(suite: str, rows: Iterable[Measured], file: Path) -> Path:

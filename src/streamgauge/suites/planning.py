@@ -30,7 +30,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import class_prepares
 from streamgauge.models.features import device_named
 from streamgauge.running.determinism import threads
-from streamgauge.running.evaluation import Due, Heldout
+from streamgauge.running.evaluation import DueEvaluation, Heldout
 from streamgauge.running.job_cost import JobBenchmark
 from streamgauge.running.protocol import Protocol
 from streamgauge.streams import Stream
@@ -229,7 +229,7 @@ def _work(row: Row, stream: Stream | None, protocol: Protocol) -> Work:
 
 def _evaluated(stream: Stream, protocol: Protocol) -> tuple[int, int]:
     """Held-out samples answered over all evaluations, and the number of these."""
-    due = Due(stream, protocol, torch.device("cpu"))
+    due = DueEvaluation(stream, protocol, torch.device("cpu"))
     splits = [Heldout(stream, split) for split in stream.splits.values()]
     total = evaluations = 0
     if not splits:

@@ -8,7 +8,8 @@ shared_seed = true      all runs of the table have one seed
 [misprints]             "ROW, COLUMN" = why the printed deviation cannot be right
 given = "..."           numbers that the suites take as they are (costs), and why
 closed_form = "..."     numbers that follow from a formula, and which test proves them
-[[plotted]]             curves without printed numbers, which cannot be verified
+[[plotted]]             curves without printed numbers, which cannot be verified; `not_drawn` says
+                        why no suite draws them
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Published:
     misprint: str = ""  # why the printed deviation cannot be right
 
     @property
+    def unit(self) -> float:
+        """Of the last printed digit."""
+        return 10.0**-self.digits
+
+    @property
     def source(self) -> str:
         return f"{self.paper}, {self.table}, row {self.row}, column {self.column}"
 
@@ -60,8 +66,9 @@ class Plotted:
     paper: str
     where: str
     what: str
-    suite: str
+    suite: str = ""
     figure: str = ""  # of that suite, to compare by eye
+    not_drawn: str = ""  # why there is none
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import Comparison, Spread, compare, spread
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
-from streamgauge.pages.figures import figure, markers, point, ticks
+from streamgauge.pages.figures import figure, markers, point, share_axes, ticks
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
 from streamgauge.report.leaderboard import percent
@@ -45,7 +45,7 @@ Made = Sequence[tuple[PlannedRun, Run]]
 
 
 @dataclass(frozen=True)
-class Line:
+class SpeedRow:
     """A method at one speed of the stream, and the ER that spends as much."""
 
     method: str
@@ -69,7 +69,7 @@ class Picture:
     """One speed of the stream."""
 
     speed: str
-    lines: tuple[Line, ...]  # by cost
+    lines: tuple[SpeedRow, ...]  # by cost
     correlation: float  # Spearman's, of accuracy and cost
     sentences: tuple[str, ...]
     figure: Figure
@@ -184,7 +184,7 @@ def picture(speed: str, made: Made) -> Picture:
             return None if other is None else compare(correct[name], correct[other])
 
         lines.append(
-            Line(
+            SpeedRow(
                 name,
                 planned.relative.cost,
                 planned.protocol.cost,
@@ -239,7 +239,7 @@ def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.mean([abs(rank_correlation(x, order)) >= observed for order in orders]))
 
 
-def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list[str]:
+def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> list[str]:
     if correlation == correlation:
         chance = by_chance(
             [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
@@ -269,8 +269,8 @@ def _sentences(lines: Sequence[Line], correlation: float, delayed: bool) -> list
         won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
         sure = sum(gap.high < 0 for _, gap in gaps)
         text = (
-            f"{baseline} wins against {won} {len(gaps)} methods beside it, against {sure} of them "
-            "by more than chance explains (95 % intervals)."
+            f"{baseline} wins against {won} {len(gaps)} methods compared with it, against {sure} "
+            "of them by more than chance explains (95 % intervals)."
         )
         names = "; ".join(_gap(name, gap) for name, gap in exceptions)
         sentences.append(f"{text} Exceptions: {names}." if names else text)
@@ -287,7 +287,7 @@ def _gap(name: str, gap: Comparison) -> str:
     return f"{text} (95 % interval {100 * gap.low:.1f} to {100 * gap.high:.1f}{sure})"
 
 
-def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
+def _figure(lines: Sequence[SpeedRow], delayed: bool) -> Figure:
     """Accuracies with error bars of one deviation over the cost of each method, with baselines."""
     costs = sorted({float(line.cost) for line in lines})
     kinds: list[tuple[str, list[Spread | None]]] = [("ER++", [line.plus for line in lines])]
@@ -309,7 +309,7 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
         "allows, as the method does; ER++ misses nothing and so spends as many times more as the "
         "method costs."
         if delayed
-        else "Every batch is trained on; ER++ spends as much as the method beside it."
+        else "Every batch is trained on; ER++ spends as much as the method it is compared with."
     )
     return figure(
         "Average online accuracy over the cost of a method",
@@ -319,7 +319,7 @@ def _figure(lines: Sequence[Line], delayed: bool) -> Figure:
         "online accuracy, %",
         from_zero=False,
         x_axis={
-            **ticks(costs, [f"{cost:g}" for cost in costs]),
+            **ticks(costs, [f"{cost:.3g}" for cost in costs]),
             "type": "log",
             "range": [math.log10(min(costs)) - 0.08, math.log10(max(costs)) + 0.12],
         },
@@ -353,6 +353,7 @@ def write(pictures: Sequence[Picture], made: Mapping[str, Made], path: Path) -> 
     size = f"{stream_text(first)}, {seeds} seed{'s' if seeds > 1 else ''}."
     head = ["method", "relative cost", "steps per job", "online", "ER−−", "ER++", "seeds"]
     blocks: list[Block] = [f"{len(pictures[0].lines)} methods on {size}"]
+    share_axes(picture.figure for picture in pictures)
     for picture in pictures:
         rows = [[*line.texts(), str(line.accuracy.seeds)] for line in picture.lines]
         sentences = " ".join(picture.sentences)

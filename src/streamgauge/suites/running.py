@@ -1,4 +1,4 @@
-"""The runs that a suite's rows ask for: planned, found among stored runs by what was configured
+"""The runs that a suite's rows ask for: planned, matched with stored runs by what was configured
 wherever the folder lies, and made where they are missing.
 
 A run's identity also holds the kind of device and the hash of the code; a row asks for neither, so
@@ -20,7 +20,7 @@ from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
 from streamgauge.record import PLACES, Run
 from streamgauge.report.watching import Watcher
-from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
+from streamgauge.running.execution import Execution, ExecutionKeywords, execution_of
 from streamgauge.running.executors.dispatch import Watch, execute
 from streamgauge.running.loop import Progress
 from streamgauge.running.plan import PlannedRun, plan
@@ -288,7 +288,7 @@ def run(
     weights: Mapping[str, str] | None = None,
     watch: Watch | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> Iterator[Run]:
     """Run what is missing and yield every run that is there in the end.
 
@@ -340,6 +340,6 @@ def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[
             if len(suite.parts) > 1 or not text.startswith("["):
                 watcher.say(text)
 
-        options = ExecutionOptions(device="cpu", threads=1, log=log)
+        options = ExecutionKeywords(device="cpu", threads=1, log=log)
         all_seeds = parse_seeds(str(seeds))
         return list(run(suite, seeds=all_seeds, out=out, watch=watcher.watch, **options))

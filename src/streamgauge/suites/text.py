@@ -10,18 +10,18 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Column
 
 from streamgauge.cost.turns import UNEVEN
-from streamgauge.report.compute import scaled
+from streamgauge.pages.units import bytes_text, duration, flop
 from streamgauge.report.terminal import folding, right, text_table
-from streamgauge.running.job_cost import bytes_text
 from streamgauge.suites import comparing, published, spec
-from streamgauge.suites.claims import claims, evaluate, in_paper
+from streamgauge.suites.claims import claims, evaluate, in_paper, judged
 from streamgauge.suites.comparing import (
     VERDICTS,
-    Cell,
+    LedgerCell,
     TableStatement,
     cell_texts,
     p_text,
@@ -90,7 +90,7 @@ def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> 
         f"An estimate. Steps: {bases}. FLOPs: counted on a few samples; ? where none were, as only "
         f"torch's can be. Time: measured here on {device} on a few samples and multiplied, as if "
         "nothing else ran, without reading data or the linear probe; a run on another device takes "
-        "another time. Memory: data, samples held and their indices, without the network's "
+        "another time. Memory: data, samples stored and their indices, without the network's "
         "activations."
     )
     slowdown = max((e.price.slowdown for e in estimates if e.price is not None), default=1.0)
@@ -103,7 +103,7 @@ def plan_text(suite: spec.Suite, estimates: Sequence[Estimate], device: str) -> 
     return "\n".join([*lines, *suite.notes])
 
 
-def table_text(suite: spec.Suite, cells: Sequence[Cell], with_runs: bool = True) -> str:
+def table_text(suite: spec.Suite, cells: Sequence[LedgerCell], with_runs: bool = True) -> str:
     parts = [suite.title + (" (generated data: no paper's numbers)" if suite.generated else "")]
     run = {cell.title for cell in cells if cell.ours is not None}
     missing = dict.fromkeys(c.title for c in cells if c.defined and c.title not in run)
@@ -137,7 +137,7 @@ def _filled(sentence: str, indent: str = "") -> str:
     )
 
 
-def _part_table(cells: Sequence[Cell]) -> str:
+def _part_table(cells: Sequence[LedgerCell]) -> str:
     """The cells of a part, within 80 columns: a row with several numbers has a line of its own."""
     columns = ["ours", "n"]
     if any(cell.published for cell in cells):
@@ -161,12 +161,12 @@ def _part_table(cells: Sequence[Cell]) -> str:
     return text_table(head, lines, show_edge=True)
 
 
-def _sources(cells: Iterable[Cell]) -> Iterable[str]:
+def _sources(cells: Iterable[LedgerCell]) -> Iterable[str]:
     """The papers' tables of these cells."""
     return dict.fromkeys(f"{c.published.paper}, {c.published.table}" for c in cells if c.published)
 
 
-def _counts(cells: Sequence[Cell]) -> list[str]:
+def _counts(cells: Sequence[LedgerCell]) -> list[str]:
     units = "In %, mean ± sample deviation over seeds"
     judged = [cell for cell in cells if cell.published and not cell.defined]
     if not judged:
@@ -182,23 +182,25 @@ def _counts(cells: Sequence[Cell]) -> list[str]:
 def statement_text(statement: TableStatement) -> str:
     """The joint statement on a table as one sentence or two."""
     joint = statement.joint
-    text = f"{statement.source}: {joint.cells} cells, χ² = {joint.chi2:.1f}"
-    if math.isnan(joint.offset):
-        text += f" (p = {p_text(joint.p)})"
+    text = f"{statement.source}: {joint.cells} cells"
+    if math.isnan(joint.p):
+        text += ". No χ²: its rows do not have two seeds in common"
     else:
         text += (
-            f" about a common offset (p = {p_text(joint.p)}). All published runs share one seed: "
-            f"the mean difference is {joint.offset:+.2f}, and one seed moves the mean of ours by ± "
-            f"{joint.offset_half:.2f} (95 %, p = {p_text(joint.offset_p)})"
+            f" by {joint.seeds} seeds, χ² = {joint.chi2:.1f} where chance gives {joint.cells} (p = "
+            f"{p_text(joint.p)}). Mean difference {joint.offset:+.2f} ± {joint.offset_half:.2f} "
+            f"(p = {p_text(joint.offset_p)})"
         )
+        text += "; all published runs share one seed" if statement.shared_seed else ""
     return (
         f"{text}. {statement.unadjusted} of {joint.cells} have p ≤ 5 % before Holm "
         f"({0.05 * joint.cells:.1f} expected by chance). A true difference of "
-        f"{statement.detectable:.1f} points is called different with probability 80 % in a cell."
+        f"{statement.detectable:.1f} points is called different with probability 80 % in a cell, "
+        "on average."
     )
 
 
-def _commands(cells: Iterable[Cell]) -> list[str]:
+def _commands(cells: Iterable[LedgerCell]) -> list[str]:
     lines = []
     first = {(cell.title, cell.command): cell for cell in reversed(list(cells))}
     for (title, command), cell in reversed(first.items()):
@@ -207,26 +209,6 @@ def _commands(cells: Iterable[Cell]) -> list[str]:
             lines += [f"{title}: {command}", _filled(f"runs {' '.join(cell.runs)}", "    ")]
             lines += [_filled(remark, "    ") for remark in cell.remarks]
     return lines
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(75), duration(5000), duration(200000), duration(0.4)
-    ('75 s', '83 min', '55.6 h', '0.4 s')
-    """
-    if math.isnan(seconds):
-        return "?"
-    units = (("s", 1, 100), ("min", 60, 100), ("h", 3600, 72), ("days", 86400, math.inf))
-    unit, value = next((unit, seconds / of) for unit, of, most in units if seconds / of < most)
-    return f"{value:.0f} {unit}" if value >= 75 else f"{value:.3g} {unit}"
-
-
-def flop(count: float) -> str:
-    """
-    >>> flop(787e12), flop(1.15e10), flop(5e16)
-    ('787 TFLOP', '11.5 GFLOP', '50 PFLOP')
-    """
-    return "?" if math.isnan(count) else f"{scaled(count)}FLOP"
 
 
 HEAD = """# The ledger
@@ -240,13 +222,13 @@ The difference is ours − published, with its 95 % interval by Student's t: Wel
 seeds and its deviation are published, a prediction interval where one run is published (that run
 could be one of ours). Deviations of few seeds are uncertain: a variance below the typical one of
 its column is raised half way to it, and none is below the binomial variance of the test samples. p
-is given as it is and corrected by Holm over all cells of the table. [suites.md](suites.md) has the
-formulas; `tests/suites/test_criterion.py` measures the error rates.
+is given as it is and corrected by Holm over all judged cells of the table in the suite.
+[suites.md](suites.md) has the formulas, the error rates and what is assumed.
 
-- **differs**: p by Holm is 5 % or less. The rate of one or more false "differs" in a table is at
-  most 5 %.
+- **differs**: p by Holm is 5 % or less. The rate of one or more false "differs" is at most 5 % per
+  table; over n tables it adds up to at most 1 − 0.95ⁿ (30 % for seven).
 - **equivalent**: it does not differ, and the 95 % interval lies within ± 1 point (the margin), by
-  two one-sided tests at 2.5 % each.
+  two one-sided tests at 2.5 % each. For a number of 3 % a point is much: read the interval.
 - **consistent**: it does not differ, and the interval is within ± 2 points of the difference.
 - **uninformative**: the interval is wider than that, or there is none. A true difference of 2
   points would be missed more often than not.
@@ -255,9 +237,13 @@ formulas; `tests/suites/test_criterion.py` measures the error rates.
 - **not run**.
 
 Consistent is not the same as equal: see the interval, and below each table the difference that
-would have been detected. The survey's seeds 0 to 4 have the same orders of classes as ours, and
-published values of single seeds to pair with are not available; an unpaired interval is then too
-wide rather than too narrow. Published deviations are taken as sample deviations (n − 1); had n been
+would have been detected. There is also a statement on all cells of a table together: χ² of the
+differences, which by chance is the number of cells, and the mean difference. Their p-values account
+for correlations between cells: a seed is the same in all rows.
+
+The survey's seeds 0 to 4 have the same orders of classes as ours, and published values of single
+seeds to pair with are not available. Unpaired intervals are then too wide rather than too narrow,
+and p-values too large. Published deviations are taken as sample deviations (n − 1); had n been
 meant, intervals would be wider by 12 % at most. Numbers are in %, mean ± sample deviation over
 seeds. A row "as defined" is the method as its paper defines it, where the published code, and with
 it the published number, did something else; it is shown and not judged.
@@ -266,28 +252,47 @@ it the published number, did something else; it is shown and not judged.
 
 def ledger_page(results: Path = RESULTS) -> str:
     """The whole page in Markdown, from stored results: no run folder is read."""
-    suites = [load(name) for name in names()]
-    measured = {suite.name: recorded(suite.name, results) for suite in suites}
-    cells = {suite.name: comparing.table(suite, measured[suite.name]) for suite in suites}
-    cells = _without_repeats(cells)
-    parts = [HEAD, _summary(suites, cells), _claims(measured)]
-    for suite in suites:
-        # A row "as defined" that was not run is left out; `suite table` names it.
-        shown = [
-            cell
-            for cell in cells[suite.name]
-            if cell.published is not None and (cell.ours is not None or not cell.defined)
-        ]
-        if shown:
-            parts.append(_suite(suite, shown, measured[suite.name]))
-        elif measured[suite.name]:
-            parts.append(_own_numbers(suite, cells[suite.name], measured[suite.name]))
+    numbers = ledger_numbers(results)
+    measured = {each.suite.name: each.measured for each in numbers}
+    counts = _markdown_table([*COUNTED, *VERDICTS], verdict_counts(numbers))
+    parts = [HEAD, "\n".join([*counts, ""]), _claims(measured)]
+    for each in numbers:
+        if shown := each.shown:
+            parts.append(_suite(each.suite, shown, each.measured))
+        elif each.measured:
+            parts.append(_own_numbers(each.suite, each.cells, each.measured))
     given = [table for table in published.tables().values() if table.given or table.closed_form]
     parts += [_given(given), _plotted()]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _without_repeats(cells: Mapping[str, list[Cell]]) -> dict[str, list[Cell]]:
+class SuiteNumbers(NamedTuple):
+    """A suite, what was measured of it, and every cell of its tables."""
+
+    suite: Suite
+    measured: Sequence[Measured]
+    cells: Sequence[LedgerCell]
+
+    @property
+    def shown(self) -> list[LedgerCell]:
+        """Cells with a published number. A row "as defined" that was not run is left out;
+        `suite table` names it."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.published is not None and (cell.ours is not None or not cell.defined)
+        ]
+
+
+def ledger_numbers(results: Path = RESULTS) -> list[SuiteNumbers]:
+    """All suites, from stored results; each published number counts once."""
+    suites = [load(name) for name in names()]
+    measured = {suite.name: recorded(suite.name, results) for suite in suites}
+    cells = _without_repeats({s.name: comparing.table(s, measured[s.name]) for s in suites})
+    return [SuiteNumbers(s, measured[s.name], cells[s.name]) for s in suites]
+
+
+def _without_repeats(cells: Mapping[str, list[LedgerCell]]) -> dict[str, list[LedgerCell]]:
     """Without numbers that were not run here and were in another suite: each counts once."""
     run = {
         cell.published.source
@@ -301,14 +306,18 @@ def _without_repeats(cells: Mapping[str, list[Cell]]) -> dict[str, list[Cell]]:
     }
 
 
-def _summary(suites: list[Suite], cells: dict[str, list[Cell]]) -> str:
+COUNTED = ("suite", "published numbers")
+
+
+def verdict_counts(numbers: Iterable[SuiteNumbers]) -> list[list[object]]:
+    """Rows of a table: suite, published numbers, and how many have each verdict."""
     rows: list[list[object]] = []
-    for suite in suites:
-        judged = [c for c in cells[suite.name] if c.published is not None and not c.defined]
+    for each in numbers:
+        judged = [c for c in each.cells if c.published is not None and not c.defined]
         count = Counter(cell.verdict for cell in judged)
         if judged:
-            rows.append([suite.name, len(judged), *(count[verdict] for verdict in VERDICTS)])
-    return "\n".join([*_markdown_table(["suite", "published numbers", *VERDICTS], rows), ""])
+            rows.append([each.suite.name, len(judged), *(count[v] for v in VERDICTS)])
+    return rows
 
 
 CLAIMS = """## Claims
@@ -319,21 +328,38 @@ all seeds have the same stream (near-future-natural), the variance has a second 
 difference between ten consecutive parts of the stream: seeds alone would not say what another
 stretch of the stream gives.
 
-- **holds**: every pair is as claimed, each by its own one-sided test at 5 %; p is the largest.
-- **does not hold**: a pair is the other way at 5 %, by Holm over the pairs; p is that one's.
+"p for": of the claim, which is the largest of its pairs' one-sided p-values; none where rows are
+missing or not counted. "p against": that a pair is the other way, by Holm over the pairs. In
+brackets: by Holm over all claims of the paper that are listed here, those that miss rows included.
+
+- **holds**, **does not hold**: p by Holm over the paper's claims is 5 % or less. The rate of one or
+  more false verdicts of a kind per paper is at most 5 %.
+- **taken alone**: p is 5 % or less, but not by Holm. Of 20 claims that are false by a hair, one is
+  expected to hold in this sense.
 - **cannot tell**: neither, or rows are missing or not counted.
 
 "B does not beat A" holds if A − B > −1 point is shown, and does not hold if A − B < 0 is shown. "In
 the paper" is how many pairs of its own numbers are as claimed, without regard to uncertainty; "on
-CGLM" and the like: the paper says so of other data than ours. Claims are tested one by one, without
-a correction for their number: of 20 that are false by a hair, one is expected to be called true.
+CGLM" and the like: the paper says so of other data than ours. Which sentences became claims, and
+margins that a paper does not give, were chosen when most runs were known.
 """
 
 
 def _claims(measured: Mapping[str, Sequence[Measured]]) -> str:
+    return "\n".join([CLAIMS, *_markdown_table(CLAIM_HEAD, claim_rows(measured)), ""])
+
+
+CLAIM_HEAD = (
+    "claim", "source", "ours", "in the paper", "seeds", "p for", "p against", "verdict",
+    "not as claimed",
+)  # fmt: skip
+
+
+def claim_rows(measured: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Rows of a table with every claim of the papers, tested on our runs."""
     rows = []
-    for claim in claims():
-        result = evaluate(claim, measured.get(claim.suite, ()))
+    for result in judged([evaluate(claim, measured.get(claim.suite, ())) for claim in claims()]):
+        claim = result.claim
         details = [
             f"{' − '.join(name or '0' for name in test.pair)}: {test.difference:+.2f} ± "
             f"{test.half:.2f}"
@@ -342,17 +368,26 @@ def _claims(measured: Mapping[str, Sequence[Measured]]) -> str:
         details += (
             [f"not counted or not run: {', '.join(result.missing)}"] if result.missing else []
         )
-        p = "" if math.isnan(result.p) else p_text(result.p)
-        source = f"{claim.paper}, {claim.where}"
         seeds = {test.seeds for test in result.tested}
-        shown = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else "".join(map(str, seeds))
-        where = f"{claim.suite}, {claim.column}"
-        exceptions = "; ".join(details)
+        p_for = _two_p(result.p_for, result.adjusted_for) if not result.missing else ""
         rows.append(
-            [claim.text, source, where, in_paper(claim), shown, p, result.verdict, exceptions]
+            [
+                claim.text,
+                f"{claim.paper}, {claim.where}",
+                f"{claim.suite}, {claim.column}",
+                in_paper(claim),
+                f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else "".join(map(str, seeds)),
+                p_for,
+                _two_p(result.p_against, result.adjusted_against) if result.tested else "",
+                result.verdict,
+                "; ".join(details),
+            ]
         )
-    head = ["claim", "source", "ours", "in the paper", "seeds", "p", "verdict", "not as claimed"]
-    return "\n".join([CLAIMS, *_markdown_table(head, rows), ""])
+    return rows
+
+
+def _two_p(p: float, adjusted: float) -> str:
+    return f"{p_text(p)} ({p_text(adjusted)})"
 
 
 def _markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
@@ -361,7 +396,7 @@ def _markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) ->
     return [first.replace("|  |", "| |"), "|---" * len(list(head)) + "|", *others]
 
 
-def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str:
+def _suite(suite: Suite, cells: list[LedgerCell], measured: Iterable[Measured]) -> str:
     lines = [f"## {suite.name}", "", f"{suite.title}. {suite.what}", ""]
     lines += [f"- {note}" for note in suite.notes]
     for part in dict.fromkeys(cell.part for cell in cells):
@@ -380,7 +415,7 @@ def _suite(suite: Suite, cells: list[Cell], measured: Iterable[Measured]) -> str
     return "\n".join(lines)
 
 
-def _own_numbers(suite: Suite, cells: Sequence[Cell], measured: Sequence[Measured]) -> str:
+def _own_numbers(suite: Suite, cells: Sequence[LedgerCell], measured: Sequence[Measured]) -> str:
     """A suite whose paper prints no number: ours alone, rows by columns."""
     lines = [f"## {suite.name}", "", f"{suite.title}. {suite.what}", ""]
     lines += [f"- {note}" for note in suite.notes]
@@ -441,9 +476,12 @@ def _plotted() -> str:
         "## Only drawn",
         "",
         "What a paper shows as a curve without numbers **cannot be verified**: there is nothing to",
-        "compare with but the picture. Ours is drawn by `streamgauge suite figures NAME`.",
+        "compare with but the picture. `streamgauge suite figures NAME` draws ours.",
         "",
     ]
     curves = [p for table in published.tables().values() for p in table.plotted]
-    rows = [[p.paper, p.where, p.what, f"{p.suite}, {p.figure}"] for p in curves]
+    rows = [
+        [p.paper, p.where, p.what, f"{p.suite}, {p.figure}" if p.suite else f"none: {p.not_drawn}"]
+        for p in curves
+    ]
     return "\n".join([*lines, *_markdown_table(["paper", "where", "what", "ours"], rows), ""])

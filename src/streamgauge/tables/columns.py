@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from streamgauge.errors import StreamgaugeError, nearest
 
+_SHOWN = 20  # columns that a sentence lists
 # Names that columns are known by, without case and punctuation: the role's own, then these, the
 # likeliest first. Between columns with names of one line nothing is guessed.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -62,12 +63,13 @@ def choose(
     option: str = "--stream.",
     needed: Sequence[str] = (),
     usual_label: str = "",
+    suggest: Callable[[], str] = str,
 ) -> dict[str, str]:
     """Role -> column. `given` names a column for a role, "none" to leave it out, "" to guess.
     `usual_label` is the label where no name tells (see `TableReader`).
 
     `option` begins the options by which users name a column; "" where there are none. A role in
-    `needed` without a column is an error.
+    `needed` without a column is an error; `suggest` is called for a sentence that ends it.
 
     >>> choose(["File name", "species", "lat"], ["path", "label", "latitude", "time"], {}, "a.csv")
     {'path': 'File name', 'label': 'species', 'latitude': 'lat'}
@@ -102,12 +104,13 @@ def choose(
     free = [column for column in columns if column not in chosen.values()]
     if "label" in roles and not chosen.get("label") and not given.get("label"):
         chosen |= {"label": usual_label} if usual_label in free else {}
+    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     for role in needed:
         if role not in chosen:
             raise StreamgaugeError(
                 f"No column of {table} looks like the {role}: "
                 f"{remedy(role, 'name it with')}; the columns are "
-                f"{', '.join(columns) or 'none'}."
+                f"{', '.join(columns[:_SHOWN]) or 'none'}{more}. {suggest()}".rstrip()
             )
     return {role: chosen[role] for role in roles if role in chosen}
 

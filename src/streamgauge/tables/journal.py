@@ -130,10 +130,10 @@ class Content:
         stored = {name: pa.array(np.ascontiguousarray(self.answers[name])) for name in names}
         if "scores" in columns:
             late = LateLabels(self.labels["sample"], self.labels["label_time"])
-            found = late.find(np.ascontiguousarray(self.answers["sample"]))
-            known = (found >= 0) & (self.widths > 0)
+            row = late.find(np.ascontiguousarray(self.answers["sample"]))
+            known = (row >= 0) & (self.widths > 0)
             label = np.full(len(known), -1, np.int32)
-            label[known] = self.labels["label"][found[known]]
+            label[known] = self.labels["label"][row[known]]
             logp = np.full(len(known), np.nan)
             begin = np.cumsum(self.widths) - self.widths
             logp[known] = self.scores[(begin + label)[known]]
@@ -153,9 +153,9 @@ class Content:
 
 def parse(data: bytes) -> Content:
     view, at = memoryview(data), 0
-    parts: tuple[list[memoryview], ...] = ([], [], [], [], [])
-    answers, lengths, scores, texts, labels = parts
-    widths: list[tuple[int, int]] = []
+    # One array each: an object per record would take several times the memory of the journal.
+    answers, lengths, scores, texts = bytearray(), bytearray(), bytearray(), bytearray()
+    labels, sizes = bytearray(), bytearray()
     rows: dict[str, list[dict[str, Any]]] = {}
     classes, state = list[str](), dict[str, Any]()
     damaged = False
@@ -169,11 +169,11 @@ def parse(data: bytes) -> Content:
             end = SIZES.size
             for some, item in ((answers, ANSWER.itemsize), (lengths, 4), (scores, 4 * width)):
                 begin, end = end, end + count * item
-                some.append(payload[begin:end])
-            texts.append(payload[end:])
-            widths.append((count, width))
+                some += payload[begin:end]
+            texts += payload[end:]
+            sizes += payload[: SIZES.size]
         elif kind == LABELS:
-            labels.append(payload)
+            labels += payload
         elif kind == VALUES:
             values = json.loads(bytes(payload))  # as written: its CRC-32 is right
             for table, row in values.get("rows", ()):
@@ -181,16 +181,14 @@ def parse(data: bytes) -> Content:
             classes += values.get("classes", ())
             state |= values.get("state", {})
         at = end_of_record
-    sizes = np.frombuffer(b"".join(lengths), "<i4").astype(np.int64)
-    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
-    text = [pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-    counted = np.array(widths, np.int64).reshape(-1, 2)
+    ends = np.append(0, np.cumsum(np.frombuffer(lengths, "<i4"), dtype=np.int64)).astype(np.int32)
+    counts, widths = np.frombuffer(sizes, "<u4").reshape(-1, 2).T.astype(np.int64)
     return Content(
-        answers=np.frombuffer(b"".join(answers), ANSWER),
-        labels=np.frombuffer(b"".join(labels), LABEL),
-        ids=pa.StringArray.from_buffers(len(sizes), *text),
-        scores=np.frombuffer(b"".join(scores), "<f4"),
-        widths=np.repeat(counted[:, 1], counted[:, 0]),
+        answers=np.frombuffer(answers, ANSWER),
+        labels=np.frombuffer(labels, LABEL),
+        ids=pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(texts)),
+        scores=np.frombuffer(scores, "<f4"),
+        widths=np.repeat(widths, counts),
         rows=rows, classes=classes, state=state,
         valid=at, damaged=damaged,
     )  # fmt: skip

@@ -104,8 +104,8 @@ class LabelledParquet(ParquetTable):
 
     def _join(self, columns: dict[str, Any], names: Sequence[str]) -> None:
         """Replace the columns `label` and `label_time` by the joined ones."""
-        found = self.late.find(columns["sample"].to_numpy())
-        rows = pa.array(found, mask=found < 0)
+        row = self.late.find(columns["sample"].to_numpy())
+        rows = pa.array(row, mask=row < 0)
         at_once = pc.is_valid(columns["label"]) if "label" in self.stored else pa.scalar(False)
         for name, own in (("label_time", "time"), ("label", "label")):
             if name == "label" or name in names:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import readable
-from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes
+from streamgauge.tables.base import COMPRESSIONS, TableReader, open_bytes, refuse_repeated_names
 from streamgauge.tables.columns import announce, choose, columns_named, require
 from streamgauge.tables.journal import log_files
 from streamgauge.tables.late import LabelledParquet
 from streamgauge.tables.rows import Rows
-from streamgauge.tables.text import ArffTable, JsonLines, TextTable
+from streamgauge.tables.text import ArffTable, TextTable, open_json
 from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable, map_arrow
 from streamgauge.tables.values import numbers
 
@@ -207,7 +207,7 @@ def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
             return ParquetTable([path], name)
         if kind == "arrow":
             return ArrowTable(map_arrow(path), name)
-        return NpzTable(path, name) if kind == "npz" else JsonLines(path, name)
+        return NpzTable(path, name) if kind == "npz" else open_json(path, name)
 
 
 def table_format(path: Path) -> str | None:
@@ -224,14 +224,24 @@ def _open_text(data: Path | bytes, name: str, header: bool | None) -> TableReade
     return TextTable(data, name, header)
 
 
+def _of_pandas(frame: Any) -> Any:
+    """A pandas frame whose columns have names, each once; a named index is a column, often the
+    time."""
+    if not all(isinstance(name, str) for name in frame.columns):
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    refuse_repeated_names(list(frame.columns), "the data frame")
+    index = [name for name in frame.index.names if name is not None]
+    refuse_repeated_names([*frame.columns, *map(str, index)], "the data frame with its index")
+    return frame.reset_index() if index else frame
+
+
 def _from_frame(data: Any) -> pa.Table:
     import narwhals
 
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    names = getattr(getattr(data, "index", None), "names", None)
-    if names is not None and any(name is not None for name in names):
-        data = data.reset_index()  # pandas: a named index is a column, often the time
+    if hasattr(data, "set_axis") and hasattr(data, "columns"):
+        data = _of_pandas(data)
     try:
         frame = narwhals.from_native(data)
     except TypeError:

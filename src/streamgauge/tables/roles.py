@@ -20,7 +20,7 @@ Array = NDArray[Any]
 _MISSING, _UNKNOWN, _NEGATIVE = -1, -2, -3  # labels
 
 
-class Labels(NamedTuple):
+class LabelColumn(NamedTuple):
     """Labels as class numbers, below 0 in bad rows, and the names of the classes."""
 
     label: Ints
@@ -33,7 +33,7 @@ def code_labels(
     numbering: str = "auto",
     known: Sequence[str] | None = None,
     by_value: bool = False,
-) -> Labels:
+) -> LabelColumn:
     """Labels that are exactly 0..C-1 stay as they are; others are coded in order of first
     appearance, or with `by_value` in order of their values, and named by their values.
 
@@ -87,7 +87,7 @@ def code_labels(
             sort,
             lambda row, what=what: rows.at(row, what.format(column[row].as_py())),  # type: ignore[misc]
         )
-    return Labels(label, None if known is None else list(known))
+    return LabelColumn(label, None if known is None else list(known))
 
 
 def _first(codes: Codes, keys: Sequence[Any]) -> list[int]:
@@ -186,7 +186,7 @@ def _degrees(column: pa.ChunkedArray, role: str, rows: Rows) -> NDArray[np.float
     with np.errstate(invalid="ignore"):
         rows.refuse(
             np.abs(degrees) > limit,
-            "place off the globe",
+            "point off the globe",
             lambda row: rows.at(row, f"has the {role} {degrees[row]}."),
         )
     return degrees

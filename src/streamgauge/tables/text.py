@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -27,6 +28,7 @@ from streamgauge.tables.base import (
 )
 from streamgauge.tables.columns import NAMES, plain_name
 from streamgauge.tables.rows import row_number
+from streamgauge.tables.typed import ArrowTable
 from streamgauge.tables.values import MISSING, MISSING_NUMBERS
 
 SEPARATORS = ",;\t|"
@@ -63,7 +65,10 @@ class _Rewritten(io.RawIOBase):
 
 
 class TextTable(TableReader):
-    """Text with a separator: one of , ; tab | or runs of spaces; with or without a header."""
+    """Text with a separator: one of , ; tab | or runs of spaces; with or without a header, or
+    comments (# ...) before it."""
+
+    _comments = 0  # lines before the header
 
     def __init__(self, data: Path | bytes, name: str, header: bool | None = None) -> None:
         self.data, self.name = data, name
@@ -77,15 +82,21 @@ class TextTable(TableReader):
                 )
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
-                self.separator = _separator(_lines(text, name), by_spaces)
-                records, ends = _records(text.decode("utf-8-sig", "replace"), self.separator)
+                comments, rest = _comments(text.decode("utf-8-sig", "replace"))
+                self.separator = _separator(_lines(rest, name), by_spaces)
+                records, ends = _records(rest, self.separator)
                 if whole or len(records) > 2 or len(text) >= _LONGEST:
                     break  # the first two records are complete
                 more = file.read(4 * len(text))
                 whole, text = not more, head + more
                 head = text
+        self._comments = len(comments)
+        named = _records(comments[-1].lstrip("# "), self.separator)[0][0] if comments else []
+        if header is None and len(named) == len(records[0]) > 1 and not _has_header(records):
+            records, ends, header = [named, *records], [0, *ends], True  # NumPy writes # a b c
         self.has_header = _has_header(records) if header is None else header
-        self.skipped_lines = ends[0] if self.has_header else 0
+        self.skipped_lines = self._comments + (ends[0] if self.has_header else 0)
+        _refuse_other_widths(records, name)
         self.names = _column_names(records, self.has_header, name)
         self.quoted = b'"' in head  # only quoted cells can hold line breaks
         self.decimal_comma = self.separator != "," and _decimal_comma(records[self.has_header :])
@@ -141,14 +152,16 @@ class TextTable(TableReader):
         mark = "\t" if self.separator == " " else self.separator
         with self._open() as file:
             text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
-            records = csv.reader(text, delimiter=mark)
-            at, begin = -1 if self.has_header else 0, 1
+            at, begin = -1 if self.skipped_lines > self._comments else 0, self._comments + 1
             try:
+                for _ in range(self._comments):
+                    next(text)
+                records = csv.reader(text, delimiter=mark)
                 for record in records:
                     if record and at == row:
                         return f"Line {begin:,}"
                     at += bool(record)
-                    begin = records.line_num + 1
+                    begin = self._comments + records.line_num + 1
             except Exception:  # damaged further down: the row has a number, if no line
                 pass
         return super().row_name(row)
@@ -160,12 +173,37 @@ def _ending(data: Path | bytes, name: str) -> str:
     return endings[-1] if endings else ""
 
 
-def _lines(text: bytes, name: str) -> list[str]:
+def _lines(text: str, name: str) -> list[str]:
     """The lines that are not blank; an error where there is none."""
-    lines = text.decode("utf-8-sig", errors="replace").splitlines()
-    if lines := [line for line in lines if line.strip()]:
+    if lines := [line for line in text.splitlines() if line.strip()]:
         return lines
     raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
+
+
+def _comments(text: str) -> tuple[list[str], str]:
+    """The lines of comments (# ...) before a table, and the text after them. A line with as many
+    cells as the next one is a header, whatever it begins with."""
+    lines = text.split("\n")
+    count = next((at for at, line in enumerate(lines) if line.strip() and line[0] != "#"), 0)
+    marked = [at for at in range(count) if lines[at].strip()]
+    if not marked:
+        return [], text
+    mark = _separator([line for line in lines[count:] if line.strip()], by_spaces=True)
+    last = _records(lines[marked[-1]], mark)[0][0]
+    below = _records("\n".join(lines[count:]), mark, most=2)[0]
+    names_it = len(last) == len(below[0]) and not (below[1:] and _above_numbers(*below))
+    count = marked[-1] + (not names_it)
+    return lines[:count], "\n".join(lines[count:])
+
+
+def _refuse_other_widths(records: Sequence[Sequence[str]], name: str) -> None:
+    """What stands before the header is no part of a table."""
+    first, widths = len(records[0]), {len(record) for record in records[1:]}
+    if len(widths) == 1 and not widths & {first, first + 1}:
+        raise StreamgaugeError(
+            f"The first line of {name} has {first} cells and the next lines have {widths.pop()}:"
+            " remove what stands before the header, or mend the header."
+        )
 
 
 def _separator(lines: Sequence[str], by_spaces: bool) -> str:
@@ -227,12 +265,15 @@ def _has_header(records: Sequence[Sequence[str]]) -> bool:
     numbers = [cell.strip() for cell in first if _is_number(cell)]
     if len(set(numbers)) < len(numbers):
         return False
-    above_numbers = any(
-        _is_name(cell) and _is_number(under) for cell, under in zip(first, below[0], strict=False)
-    )
+    above_numbers = _above_numbers(first, below[0])
     if not numbers:
         return above_numbers or not _are_values(first, below)
     return _names_a_role(first, below) or _counts_up(first, numbers, below) or above_numbers
+
+
+def _above_numbers(first: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a name stands above a number."""
+    return any(_is_name(a) and _is_number(b) for a, b in zip(first, below, strict=False))
 
 
 def _are_values(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
@@ -267,8 +308,8 @@ def _counts_up(
         return False
     if len(numbers) > 2:
         return True
-    places = [at for at, cell in enumerate(first) if _is_number(cell)]
-    cells = [row[at] for row in below for at in places if at < len(row)]
+    positions = [at for at, cell in enumerate(first) if _is_number(cell)]
+    cells = [row[at] for row in below for at in positions if at < len(row)]
     named = any(map(_is_name, first))
     return named and all(map(_is_year, numbers)) and not any(map(_is_year, cells))
 
@@ -347,6 +388,22 @@ class ArffTable(TextTable):
         return row_number(row)
 
 
+def open_json(path: Path, name: str) -> TableReader:
+    """One JSON object per line, or a list of objects."""
+    with readable(name), open_bytes(path) as file:
+        begins = file.read(1 << 16).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if begins != b"[":
+            return JsonLines(path, name)
+    with readable(name), open_bytes(path) as file:
+        rows = json.load(file)
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise StreamgaugeError(f"{name} is a list, but not one of objects with names and values")
+    names = dict.fromkeys(column for row in rows for column in row)
+    with readable(name):
+        columns = {column: pa.array([row.get(column) for row in rows]) for column in names}
+        return ArrowTable(pa.table(columns), name)
+
+
 class JsonLines(TableReader):
     """One JSON object per line."""
 
@@ -357,6 +414,11 @@ class JsonLines(TableReader):
             raise StreamgaugeError(f"{name} is empty: a table needs one JSON object per line")
         with readable(name):
             self.names = list(first.column_names)
+        if len(first) == 1 and all(pa.types.is_nested(field.type) for field in first.schema):
+            raise StreamgaugeError(
+                f"{name} is one object of columns: write one object per row (pandas:"
+                " to_json(orient='records', lines=True))"
+            )
 
     def _blocks(self) -> Iterator[pa.Table]:
         from pyarrow import json

@@ -17,20 +17,19 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.files import readable, refuse_bomb
 from streamgauge.tables import base
 from streamgauge.tables.base import TableReader, refuse_repeated_names
+from streamgauge.tables.parquet import open_parquet
 
 
 class ParquetTable(TableReader):
     """One Parquet file, or several that belong together, in the order of their names."""
 
     def __init__(self, files: Sequence[Path], name: str) -> None:
-        from pyarrow import parquet
-
         self.files, self.name = list(files), name
         self.between: tuple[int, int] | None = None  # rows; None: all
         self.counts: list[int] = []
         for file in files:
             with readable(f"The Parquet file '{file}'"):
-                opened = parquet.ParquetFile(file, page_checksum_verification=True)
+                opened = open_parquet(file)
             schema = opened.schema_arrow
             if not self.counts:
                 self.schema = schema
@@ -43,16 +42,12 @@ class ParquetTable(TableReader):
         self.rows = sum(self.counts)
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
-        from pyarrow import parquet
-
         start, stop = self.between or (0, self.rows or 0)
         row = 0
         for path in self.files:
             with readable(f"The Parquet file '{path}'"):
                 # Buffering ahead would keep the bytes of the whole file in memory.
-                file = parquet.ParquetFile(
-                    path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
-                )
+                file = open_parquet(path, names, pre_buffer=False, buffer_size=1 << 20)
                 groups = []
                 first = None
                 for group in range(file.metadata.num_row_groups):

@@ -193,13 +193,13 @@ class Vocabulary:
         """Whether all classes are whole numbers of 64 bits."""
         return all(isinstance(key, int) and abs(key) < 1 << 63 for key in self.numbers)
 
-    def sorted_places(self) -> Codes:
+    def sorted_ranks(self) -> Codes:
         """The rank of each class: whole numbers by size, then names by alphabet."""
         names = list(self.numbers)
         ranked = sorted(range(len(names)), key=lambda i: (isinstance(names[i], str), names[i]))
-        places = np.empty(len(names), np.int32)
-        places[ranked] = np.arange(len(names), dtype=np.int32)
-        return places
+        ranks = np.empty(len(names), np.int32)
+        ranks[ranked] = np.arange(len(names), dtype=np.int32)
+        return ranks
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:

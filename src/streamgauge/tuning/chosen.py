@@ -10,7 +10,7 @@ from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
-from streamgauge.report.compute import scaled
+from streamgauge.pages.units import flop
 from streamgauge.tuning.space import short
 
 # Fields of a study that a run with its choice keeps in its configuration.
@@ -120,7 +120,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     """The choice, its standard error, the compute of the search, and the next command."""
     took = [f"{summary['seconds']:.3g} s"] if summary["seconds"] is not None else []
     if summary["flops"] is not None:
-        took.insert(0, f"{scaled(summary['flops'])}FLOP of training")
+        took.insert(0, f"{flop(summary['flops'])} of training")
     counts = [f"{summary['trials']} trials"]
     if summary["trials"] < summary["asked"]:
         counts[0] = f"{summary['trials']} of {summary['asked']} trials"

@@ -43,8 +43,8 @@ class Range:
         low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         if high == low:
             return ""
-        place = (at - low) / (high - low)
-        return "lower" if place < EDGE else "upper" if place > 1 - EDGE else ""
+        share = (at - low) / (high - low)
+        return "lower" if share < EDGE else "upper" if share > 1 - EDGE else ""
 
     def __str__(self) -> str:
         return f"{'log:' * self.log}{self.low:g}:{self.high:g}"

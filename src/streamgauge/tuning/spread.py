@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.running.active_run import BUSY_WAIT
 from streamgauge.running.execution import Execution
 from streamgauge.running.executors import cluster as clusters
 from streamgauge.running.executors.on_ray import Workspace, upload
-from streamgauge.tuning.trial import Report, Result, Standing, Task, attempt
+from streamgauge.tuning.trial import Report, Result, Task, TrialStanding, attempt
 
 if TYPE_CHECKING:
     from streamgauge.tuning.study import Study
@@ -47,9 +49,12 @@ def drive(work: Study, pool: RayPool) -> None:
             else:
                 twins[number] = under_way.twin
         if not going:
+            if not problems and work.waits():
+                time.sleep(BUSY_WAIT)
+                continue
             break
         number, message = pool.receive()
-        if isinstance(message, Standing):
+        if isinstance(message, TrialStanding):
             # A worker that was believed lost, and whose trial another has ended, is told to stop.
             give_up = number not in going or work.report(number, message.part, message.value)
             pool.answer(number, message.part, give_up)
@@ -75,17 +80,17 @@ class TrialQueue:
     again, so Ray may restart it anywhere."""
 
     def __init__(self) -> None:
-        self.reports: asyncio.Queue[tuple[int, Standing]] = asyncio.Queue()
+        self.reports: asyncio.Queue[tuple[int, TrialStanding]] = asyncio.Queue()
         self.waiting: dict[tuple[int, int], asyncio.Future[bool]] = {}
 
     async def report(self, number: int, part: int, value: float) -> bool:
         """Called by a trial; returns whether to give it up."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.waiting[number, part] = answer
-        await self.reports.put((number, Standing(part, value)))
+        await self.reports.put((number, TrialStanding(part, value)))
         return await answer
 
-    async def receive(self) -> tuple[int, Standing]:
+    async def receive(self) -> tuple[int, TrialStanding]:
         return await self.reports.get()
 
     async def answer(self, number: int, part: int, give_up: bool) -> None:
@@ -120,7 +125,7 @@ class RayPool:
     def submit(self, number: int, task: Task) -> None:
         self._calls.call(number, number, task, self._queue, self._workspace)
 
-    def receive(self) -> tuple[int, Standing | Result | StreamgaugeError]:
+    def receive(self) -> tuple[int, TrialStanding | Result | StreamgaugeError]:
         """Wait for a trial's value after a part, its result, or why it cannot be made."""
         first, value = self._calls.first(self._next)
         if first is self._next:

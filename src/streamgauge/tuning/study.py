@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import secrets
+import shutil
 import socket
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import StreamgaugeError, packages_for
-from streamgauge.files import locked, write_json, writing
+from streamgauge.errors import Busy, StreamgaugeError, packages_for
+from streamgauge.files import acquire_lock, locked, release_lock, turn, write_json, writing
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.running import plan as runs
-from streamgauge.running.active_run import run_to_completion
+from streamgauge.running.active_run import BUSY_WAIT, run_to_completion
 from streamgauge.running.determinism import user_threads
-from streamgauge.running.execution import Execution, ExecutionOptions, execution_of
+from streamgauge.running.execution import Execution, ExecutionKeywords, execution_of
 from streamgauge.running.executors.dispatch import run_interleaved
 from streamgauge.running.plan import Experiment
 from streamgauge.settings import as_plain, coerce
@@ -34,11 +38,19 @@ from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
 from streamgauge.tuning import space as spaces
 from streamgauge.tuning.space import Space
-from streamgauge.tuning.trial import Result, Task, Trial, check_objective, marks, protocol_for
+from streamgauge.tuning.trial import (
+    Result,
+    SteppedTrial,
+    Task,
+    check_objective,
+    marks,
+    protocol_for,
+)
 
 Sampler = Literal["tpe", "random", "grid"]
 Prune = Literal["median", "halving", "none"]
 TRIALS = 50  # where neither the user nor a paper says
+LOCKED_SECONDS = 120  # that SQLite waits for another process
 STUDIES = "studies"  # default folder of study folders
 
 
@@ -67,7 +79,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A search with every option checked and set."""
 
     ask: Ask
@@ -98,7 +110,7 @@ class Plan:
         }
 
 
-def plan(ask: Ask) -> Plan:
+def plan(ask: Ask) -> StudyPlan:
     """Check everything before anything runs."""
     recipe = catalogue.learner(ask.learner)
     space = spaces.read(ask.search or spaces.ready_made(recipe, ask.like), recipe)
@@ -106,7 +118,7 @@ def plan(ask: Ask) -> Plan:
         for owner in (recipe.name, "learner"):
             if f"{owner}.{name}" in ask.settings:
                 raise StreamgaugeError(f"{owner}.{name} is both searched and set: choose one.")
-    # A user's file must be found from any folder, also on another machine.
+    # The path of a user's file must be valid in any folder, also on another machine.
     learner = f"{recipe.name}={recipe.where}" if ".py:" in recipe.where else ask.learner
     base = Experiment(runs.origin(ask.stream), (learner,), settings=dict(ask.settings))
     (planned,) = runs.plan(base)
@@ -130,7 +142,7 @@ def plan(ask: Ask) -> Plan:
     if trials < 1:
         raise StreamgaugeError(f"--trials must be at least 1, not {trials}.")
     experiment = replace(base, settings=settings)
-    return Plan(ask, recipe, space, experiment, cut, part, objective, sampler, prune, trials)
+    return StudyPlan(ask, recipe, space, experiment, cut, part, objective, sampler, prune, trials)
 
 
 def _ends(searched: spaces.Range | spaces.Choice) -> Sequence[Any]:
@@ -163,7 +175,7 @@ def tune(
     storage: str | None = None,
     study: str | None = None,
     execution: Execution | None = None,
-    **options: Unpack[ExecutionOptions],
+    **options: Unpack[ExecutionKeywords],
 ) -> dict[str, Any]:
     """Do what is missing of a study, and return the content of `study.json`: the choice, what was
     searched, and the compute it took. `execution`, or keywords with the names of its fields, says
@@ -174,26 +186,40 @@ def tune(
     name = study or folder.name
     with ExitStack() as stack:
         with writing(folder / "study.json"):
-            busy = f"{folder} is being worked on by another process."
-            stack.enter_context(locked(folder, busy))
+            worker = stack.enter_context(Worker(folder))
         stack.enter_context(user_threads(execution.threads))
         if execution.cluster is not None:
-            return _tune_on_ray(planned, folder, storage, name, execution)
+            return _tune_on_ray(planned, folder, storage, name, execution, worker)
         device = execution.torch_device
-        work = Study(planned, folder, storage, name, device.type, execution)
+        work = Study(planned, folder, storage, name, device.type, execution, worker)
         trials = [LocalTrial(work, number) for number in range(work.todo())]
         if execution.interleaves(device):
             for trial in run_interleaved(trials, device, execution.side_by_side, execution.log):
                 work.end(trial.number)
         else:
             for trial in trials:
-                run_to_completion(trial)
+                while not _made(trial):
+                    time.sleep(BUSY_WAIT)
                 work.end(trial.number)
         return work.summary()
 
 
+def _made(trial: LocalTrial) -> bool:
+    """False where other processes have all that is left, and may yet leave some of it."""
+    try:
+        run_to_completion(trial)
+    except Busy:
+        return False
+    return True
+
+
 def _tune_on_ray(
-    planned: Plan, folder: Path, storage: str | None, name: str, execution: Execution
+    planned: StudyPlan,
+    folder: Path,
+    storage: str | None,
+    name: str,
+    execution: Execution,
+    worker: Worker,
 ) -> dict[str, Any]:
     from streamgauge.tuning.spread import drive, ray_pool
 
@@ -204,10 +230,47 @@ def _tune_on_ray(
             f"--gpus {1 / side_by_side:.2g} for so many to share a GPU."
         )
     with ray_pool(execution, folder / "trials") as pool:
-        work = Study(planned, folder, storage, name, pool.device, execution)
+        work = Study(planned, folder, storage, name, pool.device, execution, worker)
         work.todo()
         drive(work, pool)
         return work.summary()
+
+
+class Worker:
+    """A process that works on a study. It holds the lock of a folder of its own in the folder of
+    the study; the operating system frees it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+    def __enter__(self) -> Self:
+        self._path(self.name).mkdir(parents=True)
+        self._lock = acquire_lock(self._path(self.name), "")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        release_lock(self._lock)
+        shutil.rmtree(self._path(self.name), ignore_errors=True)
+        with suppress(OSError):  # other workers have folders there
+            self._path("").rmdir()
+
+    def _path(self, name: str) -> Path:
+        return self.folder / "workers" / name
+
+    def works(self, name: str | None) -> bool:
+        """Whether a worker of this folder is at work; the folder of one that died is removed."""
+        if name == self.name:
+            return True
+        if not name or not self._path(name).is_dir():
+            return False
+        try:
+            with locked(self._path(name), ""):
+                pass
+        except Busy:
+            return True
+        shutil.rmtree(self._path(name), ignore_errors=True)
+        return False
 
 
 @dataclass
@@ -218,22 +281,24 @@ class UnderWay:
     chosen: dict[str, Any]
     task: Task | None = None  # None: it repeats another
     twin: int | None = None  # the one it repeats, where that is under way itself
-    local: Trial | None = None  # where this process makes it
+    local: SteppedTrial | None = None  # where this process makes it
 
 
 class Study:
-    """An Optuna study and the trials of it that this process has under way."""
+    """An Optuna study and the trials of it that this process has under way. Several processes may
+    work on one folder: they take turns to ask and to store, and each trial says whose it is."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         folder: Path,
         storage: str | None,
         name: str,
         device: str,  # kind of device that trials run on
         execution: Execution | None = None,
+        worker: Worker | None = None,
     ) -> None:
-        optuna = _optuna()
+        self.worker = worker or Worker(folder)
         self.execution = execution or Execution()
         self.plan, self.folder, self.name, self.log = plan, folder, name, self.execution.log
         self.own = storage is None
@@ -241,6 +306,12 @@ class Study:
         # Who works here: a trial that this folder began is this folder's to end.
         self.here = f"{socket.gethostname()}:{folder.resolve()}"
         self.under_way: dict[int, UnderWay] = {}
+        self._waited = False
+        with turn(folder):
+            self._open(device)
+
+    def _open(self, device: str) -> None:
+        optuna, plan = _optuna(), self.plan
         early = len(marks(plan.stream)) // 4  # parts after which too few answers are in to judge
         pruners = {
             "median": lambda: optuna.pruners.MedianPruner(
@@ -249,7 +320,7 @@ class Study:
             "halving": optuna.pruners.SuccessiveHalvingPruner,
             "none": optuna.pruners.NopPruner,
         }
-        self.optuna = _opened(self.url, name, pruners[plan.prune]())
+        self.optuna = _opened(self.url, self.name, pruners[plan.prune](), self.own)
         comparable = {**plan.comparable(), "device": device}
         known = self.optuna.user_attrs.get("what")
         if known is None:
@@ -260,8 +331,8 @@ class Study:
         if known not in (None, comparable):
             names = ", ".join(sorted(k for k in comparable if known.get(k) != comparable[k]))
             raise StreamgaugeError(
-                f"The study in {folder} is another one ({names} differ): give this one a folder of"
-                " its own with --out."
+                f"The study in {self.folder} is another one ({names} differ): give this one a"
+                " folder of its own with --out."
             )
         if plan.sampler == "grid":
             for point in spaces.grid(plan.space):
@@ -275,39 +346,76 @@ class Study:
         return trials
 
     def todo(self) -> int:
-        """How many trials are left to this process; logs how many the others have."""
-        done, elsewhere = self._others()
-        left = self._left()
+        """How many trials are not done, except those of other folders; logs what there is."""
+        done = len(self.trials("COMPLETE", "PRUNED", "FAIL"))
+        running = self.trials("RUNNING")
+        elsewhere = sum(not self._mine(trial) for trial in running)
+        left = max(0, self.plan.trials - done - elsewhere)
         if done:
             self.log(f"{done} trials of {self.folder} are there already; {left} to go.")
         if elsewhere:
             self.log(f"{elsewhere} trials are under way elsewhere.")
+        if others := sum(self._theirs(trial) for trial in running):
+            self.log(f"{others} of them are under way in another process; the work is shared.")
         return left
 
-    def _others(self) -> tuple[int, int]:
-        """How many trials ended, and how many are under way in other folders."""
-        done = self.trials("COMPLETE", "PRUNED", "FAIL")
-        return len(done), sum(not self._mine(trial) for trial in self.trials("RUNNING"))
-
-    def _left(self) -> int:
-        return max(0, self.plan.trials - sum(self._others()) - len(self.under_way))
-
     def _mine(self, trial: Any) -> bool:
+        """Whether this folder began it."""
         return self.own or trial.user_attrs.get("place") == self.here
+
+    def _theirs(self, trial: Any) -> bool:
+        """Whether another process that works on this folder has it under way."""
+        name = trial.user_attrs.get("worker")
+        return self._mine(trial) and name != self.worker.name and self.worker.works(name)
+
+    def waits(self) -> bool:
+        """Whether other processes have trials of this folder under way: should one of them die,
+        what it leaves is for this one."""
+        others = sum(self._theirs(trial) for trial in self.trials("RUNNING"))
+        if others and not self._waited:
+            self._waited = True
+            self.log(f"Another process has the last of the trials ({others}): waiting for it.")
+        return others > 0
 
     def ask(self, number: int) -> UnderWay | None:
         """Go on with an interrupted trial of this folder, or ask Optuna for the next; None where
-        all trials are done or under way, here or on other machines."""
+        all trials are done or under way, here, in other processes or on other machines."""
+        with turn(self.folder):
+            while trial := self._next():
+                chosen = {
+                    name: searched.suggest(trial, name)
+                    for name, searched in self.plan.space.items()
+                }
+                if chosen not in self._chosen_by_others():
+                    made = self._begun(trial, chosen)
+                    self.under_way[number] = made
+                    return made
+                # Its run is the one of the other trial: left until that has ended.
+                trial.set_user_attr("worker", "")
+        return None
+
+    def _next(self) -> Any:
+        """Optuna's trial: one that was left, or a new one."""
         from optuna.trial import Trial
 
-        if not self._left():
-            return None
+        others = self._chosen_by_others()
         busy = {other.trial.number for other in self.under_way.values()}
-        left = [t for t in self.trials("RUNNING") if self._mine(t) and t.number not in busy]
+        running = self.trials("RUNNING")
+        mine = [t for t in running if self._mine(t) and t.number not in busy]
+        left = [t for t in mine if not self._theirs(t) and t.params not in others]
+        begun = len(running) + len(self.trials("COMPLETE", "PRUNED", "FAIL"))
+        if not left and begun >= self.plan.trials:
+            return None
         self.optuna.sampler = self._sampler(left[0].number if left else len(self.trials()))
         trial = Trial(self.optuna, left[0]._trial_id) if left else self.optuna.ask()
         trial.set_user_attr("place", self.here)
-        chosen = {name: searched.suggest(trial, name) for name, searched in self.plan.space.items()}
+        trial.set_user_attr("worker", self.worker.name)
+        return trial
+
+    def _chosen_by_others(self) -> list[dict[str, Any]]:
+        return [trial.params for trial in self.trials("RUNNING") if self._theirs(trial)]
+
+    def _begun(self, trial: Any, chosen: dict[str, Any]) -> UnderWay:
         made = UnderWay(trial, chosen)
         made.twin = next((n for n, other in self.under_way.items() if other.chosen == chosen), None)
         if made.twin is None and self._as_before(trial.number, chosen) is None:
@@ -320,7 +428,6 @@ class Study:
                 replace(self.execution, log=print, profile=None, cluster=None),
                 {"study": self.name, "number": trial.number},
             )
-        self.under_way[number] = made
         return made
 
     def report(self, number: int, part: int, value: float) -> bool:
@@ -347,11 +454,13 @@ class Study:
 
     def end(self, number: int, result: Result | None = None) -> None:
         """Store and log the result of a trial; `result` is given for a trial made elsewhere."""
+        if number in self.under_way:  # else all trials were done when its turn came
+            with turn(self.folder):
+                self._end(self.under_way.pop(number), result)
+
+    def _end(self, under_way: UnderWay, result: Result | None) -> None:
         from optuna.trial import TrialState
 
-        if number not in self.under_way:  # all trials were done when its turn came
-            return
-        under_way = self.under_way.pop(number)
         trial, chosen = under_way.trial, under_way.chosen
         if under_way.task is None:
             before = self._as_before(trial.number, chosen)
@@ -444,7 +553,7 @@ class Study:
         return {"error": error, "count": count, "within": within, "ends": ends}
 
 
-class LocalTrial(Trial):
+class LocalTrial(SteppedTrial):
     """The next trial of a study, made here; its task depends on the trials before it."""
 
     def __init__(self, study: Study, number: int) -> None:
@@ -453,8 +562,10 @@ class LocalTrial(Trial):
         self._twin: int | None = None
 
     def open(self) -> None:
-        under_way = self.study.ask(self.number)
+        under_way = self.study.under_way.get(self.number) or self.study.ask(self.number)
         if under_way is None:
+            if self.study.waits():
+                raise Busy("Other processes make the trials that are left.")
             return
         self._twin = under_way.twin
         if under_way.task is not None:
@@ -493,7 +604,7 @@ def _optuna() -> Any:
     return optuna
 
 
-def _opened(url: str, name: str, pruner: Any) -> Any:
+def _opened(url: str, name: str, pruner: Any, own: bool) -> Any:
     """The study in its storage, made if it is not there."""
     optuna = _optuna()
     from sqlalchemy.exc import SQLAlchemyError
@@ -501,8 +612,12 @@ def _opened(url: str, name: str, pruner: Any) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            storage: Any = url
+            if own:  # other processes may write the file
+                connect = {"timeout": LOCKED_SECONDS}
+                storage = optuna.storages.RDBStorage(url, {"connect_args": connect})
             return optuna.create_study(
-                storage=url,
+                storage=storage,
                 study_name=name,
                 direction="maximize",
                 pruner=pruner,

@@ -76,7 +76,7 @@ class Result:
         }
 
 
-class Standing(NamedTuple):
+class TrialStanding(NamedTuple):
     """How a trial stands after a part."""
 
     part: int
@@ -150,12 +150,12 @@ def attempt(
 ) -> Result:
     """Make or resume a trial to its end; `stream` is the part that it sees, if that is built."""
     stream = task.planned_run().build_stream() if stream is None else stream
-    trial = Trial(report, stream, task, store)
+    trial = SteppedTrial(report, stream, task, store)
     run_to_completion(trial)
     return trial.result()
 
 
-class Trial:
+class SteppedTrial:
     """A trial by steps, so that several can take turns on a GPU; its task may be set late."""
 
     task: Task

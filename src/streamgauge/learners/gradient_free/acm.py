@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.gradient_free import Exact, Graph, vote
+from streamgauge.learners.parts.gradient_free import Exact, NeighbourGraph, vote
 from streamgauge.models import features
 from streamgauge.streams import Gate, Spec
 
@@ -40,7 +40,11 @@ class ACM:
         self.config, self.classes, self.steps = config, spec.classes, 0
         self.features = features.Backbone(spec, config, seed, device, source)
         size, graph = self.features.size, (config.links, config.build, config.beam)
-        self.seen = Exact(size, device) if config.search == "exact" else Graph(size, device, *graph)
+        self.seen = (
+            Exact(size, device)
+            if config.search == "exact"
+            else NeighbourGraph(size, device, *graph)
+        )
 
     def predict(self, x: Tensor) -> Tensor:
         nearest = self.seen.search(self.features(x), self.config.k)
@@ -49,7 +53,11 @@ class ACM:
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         vectors = self.features(batch.x)
         scalars: dict[str, Any] = {}
-        if isinstance(self.seen, Graph) and self.steps % self.config.measure == 0 and self.seen:
+        if (
+            isinstance(self.seen, NeighbourGraph)
+            and self.steps % self.config.measure == 0
+            and self.seen
+        ):
             scalars["neighbour_recall"] = self.seen.recall(vectors, self.config.k)
         self.seen.add(vectors, batch.y)
         self.steps += 1

@@ -118,7 +118,7 @@ class Exact:
         self.count = len(self.labels)
 
 
-class Graph(Exact):
+class NeighbourGraph(Exact):
     """A navigable small-world graph (HNSW, by faiss) of the vectors: search time grows with the
     logarithm of their number, and some neighbours are missed; `recall` says how many. Vectors enter
     on one thread in the batches they came in, so the graph is the same every time, and a state

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.gradients import likeness
+from streamgauge.learners.parts.gradients import gradient, likeness
 from streamgauge.learners.replay import er
 from streamgauge.memory import Memory
 
@@ -35,17 +36,18 @@ class Slots(Memory):
 
 
 @dataclass(frozen=True)
-class Undecided:
-    """A batch that came when the memory was full, and the device's answer whether it is unlike."""
+class ComparedBatch:
+    """A batch, directions of the memory to compare its samples with, and where the memory is full
+    the device's answer whether the batch is unlike them."""
 
     index: Array
     label: Array
     x: Tensor  # the view whose gradient counts
     y: Tensor
-    others: Tensor  # directions to compare it with
-    similarity: Tensor
+    others: Tensor
+    similarity: Tensor | None  # None where the memory is not full
 
-    def to(self, device: torch.device) -> Undecided:
+    def to(self, device: torch.device) -> ComparedBatch:
         names = ("x", "y", "others", "similarity")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -56,7 +58,7 @@ class DeferredReplacement(er.ER):
 
     config: Any  # has `subset` and `subsets`
     memory: Slots
-    undecided: Undecided | None = None
+    undecided: ComparedBatch | None = None
     replaced = 0  # samples since it was last logged
 
     def build_memory(self, seed: int) -> Memory:
@@ -83,6 +85,34 @@ class DeferredReplacement(er.ER):
         self.model.eval()
         return likeness(self.model, x, y, others)
 
+    def compare_batch(self, batch: Batch) -> ComparedBatch | None:
+        """None where the memory is empty."""
+        if not len(self.memory):
+            self.look(batch.x)  # unused; keeps the random draws the same
+            return None
+        full = len(self.memory) >= self.config.memory
+        x, others, similarity = self.execute(self.survey, batch.x, batch.y, *self.subsets(), full)
+        if full:
+            self.scalars["similarity"] = similarity
+        return ComparedBatch(batch.index, batch.labels(), x, batch.y, others, similarity)
+
+    def survey(
+        self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, full: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The view of the batch that counts, the directions of the memory's subsets and, where the
+        memory is full, the largest cosine of the batch's gradient with these."""
+        self.model.eval()
+        x = self.look(x)
+        others = self.directions(old_x, old_y)
+        if not full:
+            return x, others, None
+        return x, others, (others @ F.normalize(gradient(self.model, x, y), dim=0)).max()
+
+    def directions(self, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of each part of the memory, of length 1: [subsets, weights]."""
+        parts = zip(x, y, strict=True)
+        return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
+
     def subsets(self) -> tuple[Tensor, Tensor]:
         """Random parts of the memory, read at once: inputs [subsets, size, ...] and labels."""
         stored, size = len(self.memory), min(self.config.subset, len(self.memory))
@@ -94,14 +124,19 @@ class DeferredReplacement(er.ER):
     def largest_draw(self) -> int:
         return int(max(self.config.subset * self.config.subsets, self.config.recall))
 
-    def exchange(self, index: Array, label: Array, new: Array) -> None:
-        """Put some of these samples in the place of stored ones, by their scores."""
+    def look(self, x: Tensor) -> Tensor:
+        """The view of a sample whose gradient counts."""
         raise NotImplementedError
 
-    def unlike(self) -> Undecided | None:
+    def exchange(self, index: Array, label: Array, new: Array) -> None:
+        """Replace some stored samples by these, according to their scores."""
+        raise NotImplementedError
+
+    def unlike(self) -> ComparedBatch | None:
         """The batch stored last, if it will replace something; most often it will not."""
         late = self.undecided
-        return late if late is not None and late.similarity < 0 else None
+        unlike = late is not None and late.similarity is not None and late.similarity < 0
+        return late if unlike else None
 
     def stored_addresses(self) -> Array:
         """The memory's, and those that may come into it."""
@@ -120,4 +155,4 @@ class DeferredReplacement(er.ER):
         super().load_state_dict(state)
         # Older checkpoints have neither: there a batch was decided on when it was stored.
         self.replaced, stored = state.get("replaced", 0), state.get("undecided")
-        self.undecided = None if stored is None else Undecided(**stored).to(self.device)
+        self.undecided = None if stored is None else ComparedBatch(**stored).to(self.device)

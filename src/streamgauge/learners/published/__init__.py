@@ -1,7 +1,7 @@
 """What published codes do differently from their papers: one file per published code.
 
-A method is the paper's algorithm and names the class of its published variant, which is made in its
-place where the setting `as_published` is on. Files here are no learner names.
+A method is the paper's algorithm and names the class of its published variant, which is used
+instead where the setting `as_published` is on. Files here are no learner names.
 """
 
 from __future__ import annotations

@@ -16,11 +16,12 @@ from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import flat, gradients, set_gradients
 from streamgauge.learners.parts.replay_batch import NONE
 from streamgauge.learners.parts.teacher import WarmUp
+from streamgauge.learners.parts.weight_paths import PathStep
 from streamgauge.learners.replay.er_plus import ERPlus
 from streamgauge.learners.replay.gss import GSS
 from streamgauge.learners.replay.lwf import LwF
 from streamgauge.learners.replay.mir import MIR
-from streamgauge.learners.replay.rwalk import PathStep, RWalk
+from streamgauge.learners.replay.rwalk import RWalk
 from streamgauge.streams import Spec
 
 PATTERNS = {Fraction(4, 3): (2, 1, 1), Fraction(5, 2): (2, 3)}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.network import Network, addresses
+from streamgauge.learners.network import Network
 from streamgauge.learners.parts.replay_batch import (
     NONE,
     ReplayBatch,
@@ -50,8 +50,6 @@ class ER(Network):
     Other methods override `draw`, `choose`, `loss`, `update` or `store`; what they want to log goes
     into `self.scalars`. What the memory decides is decided first, on the host; `train` is the part
     of a step that an engine may record once and replay."""
-
-    stores_first = False  # whether a batch is stored before it is trained on
 
     def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
         if self.stores_first:
@@ -121,16 +119,4 @@ class ER(Network):
         """Draw and choose at once."""
         return self.choose(batch, next(split_passes(*self.read_draws([self.draw(batch)]))))
 
-    def upcoming_reads(self, batch: Batch) -> list[Any]:
-        """The same draws, on a copy with its own memory. A class that overrides `learn`, `recall`
-        or `store` has to override this too, or its samples are not prefetched."""
-        if self.stores_first:
-            self.memory.add(batch.index, batch.labels())
-        draws = self.draw_passes(batch)
-        if not self.stores_first:
-            self.memory.add(batch.index, batch.labels())
-        return [addresses(draws)]
-
-    def foresee(self, batch: Batch) -> list[Any]:
-        """Old name of `upcoming_reads`, for overrides that call it; removed in version 0.4."""
-        return self.upcoming_reads(batch)
+    upcoming_reads = Network.upcoming_reads  # of the `learn`, `recall` and `store` above

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgauge.learners.base import Batch
-from streamgauge.learners.parts.gradient_memory import DeferredReplacement, Undecided
-from streamgauge.learners.parts.gradients import gradient
+from streamgauge.learners.parts.gradient_memory import DeferredReplacement
 from streamgauge.learners.replay import er
 
 Array = NDArray[Any]
@@ -42,36 +39,14 @@ class GSS(DeferredReplacement):
         self.after_store(batch, None)
         memory, label = self.memory, batch.labels()
         room = self.config.memory - len(memory)
-        score = np.full(len(label), 0.1, np.float32)
-        if len(memory):
-            old = self.subsets()
-            x, others, similarity = self.execute(self.survey, batch.x, batch.y, *old, room <= 0)
-            if room > 0:
-                score[:room] = self.compare(x[:room], batch.y[:room], others)
-            else:
-                self.scalars["similarity"] = similarity
-                self.undecided = Undecided(batch.index, label, x, batch.y, others, similarity)
-        else:
-            self.look(batch.x)  # unused; keeps the random draws the same
-        if room > 0:
-            memory.add(batch.index[:room], label[:room], score=score[:room])
-
-    def survey(
-        self, x: Tensor, y: Tensor, old_x: Tensor, old_y: Tensor, full: bool
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The view of the batch that counts, the directions of the memory's subsets and, where the
-        memory is full, the largest cosine of the batch's gradient with these."""
-        self.model.eval()
-        x = self.look(x)
-        others = self.directions(old_x, old_y)
-        if not full:
-            return x, others, None
-        return x, others, (others @ F.normalize(gradient(self.model, x, y), dim=0)).max()
-
-    def directions(self, x: Tensor, y: Tensor) -> Tensor:
-        """The gradient of each part of the memory, of length 1: [subsets, weights]."""
-        parts = zip(x, y, strict=True)
-        return F.normalize(torch.stack([gradient(self.model, self.look(x), y) for x, y in parts]))
+        compared = self.compare_batch(batch)
+        if room <= 0:
+            self.undecided = compared
+            return
+        score = np.full(len(label), 0.1, np.float32)  # of the first batch
+        if compared is not None:
+            score[:room] = self.compare(compared.x[:room], batch.y[:room], compared.others)
+        memory.add(batch.index[:room], label[:room], score=score[:room])
 
     def exchange(self, index: Array, label: Array, new: Array) -> None:
         rng, stored = self.memory.rng, self.memory.side["score"].astype(np.float64)

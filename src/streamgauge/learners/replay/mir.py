@@ -34,12 +34,12 @@ class MIR(er.ER):
     chosen: Batch | None = None  # for this batch: random views, not images
 
     def draw_passes(self, batch: Batch) -> list[ReplayDraw]:
-        """Candidates, of which `choose` takes some."""
-        draws = self.config.passes if self.config.select == "pass" else 1
-        index = [self.memory.index[self.candidates()] for _ in range(draws)]
-        return [ReplayDraw((part,)) for part in (*index, *[NONE] * (self.config.passes - draws))]
+        if self.config.select == "pass":
+            return super().draw_passes(batch)
+        return [self.draw(batch), *[ReplayDraw((NONE,))] * (self.config.passes - 1)]
 
     def draw(self, batch: Batch) -> ReplayDraw:
+        """Candidates, of which `choose` takes some."""
         return ReplayDraw((self.memory.index[self.candidates()],))
 
     def candidates(self) -> Ints:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,19 +10,10 @@ from torch import Tensor
 
 from streamgauge.learners.base import Batch
 from streamgauge.learners.parts.gradients import evaluation_gradient, flat, scaled_to_one
-from streamgauge.learners.parts.teacher import WarmUp
+from streamgauge.learners.parts.weight_paths import WeightPaths
 from streamgauge.learners.replay import er
-from streamgauge.streams import Spec
 
 EPSILON = torch.finfo(torch.float32).eps
-
-
-class PathStep(NamedTuple):
-    """What a gradient step is to the path it is part of."""
-
-    begins: bool
-    ends: bool
-    first: bool = False  # no Fisher information is known yet (as published)
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Config(er.Config):
     stride: int = 1  # as published: batches of the stream per trained batch
 
 
-class RWalk(WarmUp):
+class RWalk(WeightPaths):
     """Riemannian walk (Chaudhry et al. 2018), as the real-time paper runs it without tasks. All
     that it remembers is one number per weight, each kind in one flat vector:
 
@@ -50,22 +39,7 @@ class RWalk(WarmUp):
     """
 
     config: Config
-    checkpointed = "walk steps"
     published = "realtime.PublishedRWalk"
-    path: Iterator[PathStep]  # of the gradient steps on this batch
-
-    def set_up(self, spec: Spec) -> None:
-        super().set_up(spec)
-        self.weights = [p for p in self.model.parameters() if p.requires_grad]
-        names = ("fisher", "path", "start", "score", "kept_score", "penalty", "anchor")
-        self.walk = {name: torch.zeros_like(flat(self.weights)) for name in names}
-        self.steps = 0  # gradient steps since the warm-up
-
-    def learn(self, batch: Batch, predicted: Tensor | None) -> dict[str, Any]:
-        scalars = super().learn(batch, predicted)
-        if self.progress.begun:
-            self.steps += self.config.passes
-        return scalars
 
     def renew(self) -> None:
         """Consolidate; in place, as all that follows, for recorded steps."""
@@ -76,28 +50,12 @@ class RWalk(WarmUp):
         walk["penalty"].copy_(importance)
         walk["anchor"].copy_(flat(self.weights))
 
-    def variant(self) -> tuple[Any, ...]:
-        """What each pass over this batch is to its path; nothing in the warm-up."""
-        if not self.progress.begun:
-            return ((),)
-        every = self.config.path_steps
-        steps = range(self.steps, self.steps + self.config.passes)
-        return (tuple(PathStep(s % every == 0, (s + 1) % every == 0) for s in steps),)
-
-    def train(self, *inputs: Any) -> dict[str, Any]:
-        self.path = iter(inputs[-1])
-        return super().train(*inputs)
-
     def loss(self, batch: Batch, recalled: Batch) -> Tensor:
         self.begin_pass(batch, recalled)
         moved = torch.cat([w.flatten() for w in self.weights]) - self.walk["anchor"]
         penalty = self.config.strength * self.walk["penalty"].dot(moved.square())
         self.scalars["penalty"] = penalty.detach()
         return F.cross_entropy(self.scores(self.now[0]), self.now[1]) + penalty
-
-    def begin_pass(self, batch: Batch, recalled: Batch) -> None:
-        self.now = self.view(torch.cat([batch.x, recalled.x])), torch.cat([batch.y, recalled.y])
-        self.path_step = next(self.path, None)
 
     def gradient(self) -> Tensor:
         """Of the samples of this pass."""

@@ -57,7 +57,7 @@ class Cluster:
 
 def check_executor(on: str) -> None:
     if on not in EXECUTORS:
-        raise StreamgaugeError(f"There is no place '{on}' to run on; {nearest(on, EXECUTORS)}")
+        raise StreamgaugeError(f"There is no executor '{on}'; {nearest(on, EXECUTORS)}")
 
 
 @contextlib.contextmanager

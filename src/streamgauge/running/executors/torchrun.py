@@ -183,7 +183,7 @@ class Ranks:
         problem, state = self.told((problem, state))
         if problem:
             raise StreamgaugeError(problem)
-        return recorder or Follower(*state)
+        return recorder or SilentWriter(*state)
 
     def and_wait(self, steps: Iterator[None]) -> Iterator[None]:
         """The same steps; at their end, what rank 0 has written is there for all."""
@@ -191,7 +191,7 @@ class Ranks:
         distributed.barrier()
 
 
-class Follower:
+class SilentWriter:
     """A recorder that writes nothing."""
 
     full = False

@@ -63,8 +63,8 @@ class Files:
             return tuple(_search(self.path))
         with readable(str(self.path), "get the file again"):
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as held:
-                    names = [entry.filename for entry in held.infolist() if not entry.is_dir()]
+                with zipfile.ZipFile(self.path) as archive:
+                    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
             else:
                 with _open_tar(self.path) as (tar, _):
                     names = [member.name for member in _members(tar, self.path) if member.isfile()]
@@ -91,9 +91,9 @@ class Files:
         wanted, contents = set(names), dict[str, bytes]()
         with readable(str(self.path), "get the file again"):
             if self.kind == "zip":
-                with zipfile.ZipFile(self.path) as held:
-                    refuse_bomb(sum(held.getinfo(name).file_size for name in wanted), self.path)
-                    contents = {name: held.read(name) for name in wanted}
+                with zipfile.ZipFile(self.path) as archive:
+                    refuse_bomb(sum(archive.getinfo(name).file_size for name in wanted), self.path)
+                    contents = {name: archive.read(name) for name in wanted}
             elif self.kind == "tar":
                 with _open_tar(self.path) as (tar, opened):
                     for member in _members(tar, self.path):
@@ -117,12 +117,12 @@ class Files:
 
     def unpack(self, names: Sequence[str], to: Path) -> None:
         """Extract files of a zip below a folder; `names` has checked their paths."""
-        with zipfile.ZipFile(self.path) as held:
-            refuse_bomb(sum(held.getinfo(name).file_size for name in names), self.path)
+        with zipfile.ZipFile(self.path) as archive:
+            refuse_bomb(sum(archive.getinfo(name).file_size for name in names), self.path)
             for name in names:
                 target = to / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with held.open(name) as part, target.open("wb") as out:
+                with archive.open(name) as part, target.open("wb") as out:
                     shutil.copyfileobj(part, out)
 
 

@@ -82,17 +82,17 @@ def read_observations(
         time = np.floor(columns["time"]).astype(np.int64)
         user = Vocabulary().encode(table[roles["user"]])  # in order of appearance
         when = TimeParser(seen, "").whole_seconds(table[seen], rows) if seen else time
-        places = {role: columns[role] for role in ("latitude", "longitude") if role in roles}
-        x = _inputs(list(places.values()), when, user, cycles)
+        coordinates = {role: columns[role] for role in ("latitude", "longitude") if role in roles}
+        x = _inputs(list(coordinates.values()), when, user, cycles)
         facts: dict[str, Array] = {"label": label, "time": time, "user": user, "seen": when}
-        facts |= {role: np.rint(values * _MILLION) for role, values in places.items()}
+        facts |= {role: np.rint(values * _MILLION) for role, values in coordinates.items()}
         return Contents(
             {"x": x, "label": label, "time": time, "user": user},
             "a CSV",
             len(class_names or ()),
             class_names,
             {fact: md5(np.ascontiguousarray(v.astype("<i8"))) for fact, v in facts.items()},
-            more={"scaled": len(places)},
+            more={"scaled": len(coordinates)},
         )
     if broken is not None:
         raise broken

@@ -6,9 +6,7 @@ Images stay where they are; what is stored are the lists, as arrays that are mem
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, packages_for
+from streamgauge.files import json_hash
 from streamgauge.streams.datasets.archive import Files, inside, refuse_leaving
 from streamgauge.streams.datasets.data_set import Contents, DataRequest, DataSet, Stored
 from streamgauge.streams.images.image_source import BadImage, ImageSource
@@ -159,8 +158,7 @@ def photo_source(stored: Stored, config: Config) -> Source:
 def _fingerprint(stored: Stored, size: int) -> str:
     """From the checksums of the stored arrays: tens of millions of labels are not hashed again."""
     known = {name: entry["md5"] for name, entry in sorted(stored.about["arrays"].items())}
-    facts = json.dumps([known, stored.about["classes"], stored.about["class_names"], size])
-    return hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
+    return json_hash([known, stored.about["classes"], stored.about["class_names"], size])
 
 
 def contents(
@@ -190,9 +188,9 @@ def contents(
     if images is None:
         step = max(1, len(paths) // _LOOKED_FOR)
         some = [str(paths[i].as_py()) for i in range(0, len(paths), step)][:_LOOKED_FOR]
-        place = _find_images(some, files, request)
+        images_at = _find_images(some, files, request)
     else:
-        place = {"images": images, "strip": "", "put": ""}
+        images_at = {"images": images, "strip": "", "put": ""}
     arrays: dict[str, Array] = {
         "label": label.astype(np.int16 if classes <= 1 << 15 else np.int32),
         "paths": letters,
@@ -207,7 +205,7 @@ def contents(
         checksums or {},
         streamed,
         verified or "by its counts only, since no checksum of these lists is published",
-        place,
+        images_at,
     )
 
 
@@ -240,19 +238,19 @@ def _find_images(some: list[str], files: Files, request: DataRequest) -> dict[st
         roots = [request.images.expanduser()]
         if not roots[0].is_dir():
             raise StreamgaugeError(f"There is no folder {roots[0]} with images.")
-    best, found = {"images": "", "strip": "", "put": ""}, 0
+    best, most = {"images": "", "strip": "", "put": ""}, 0
     for root in roots:
         for strip, put in (("", ""), ("train/", ""), ("", "train/")):
             there = sum((root / (put + name.removeprefix(strip))).is_file() for name in some)
-            if there > found:
+            if there > most:
                 best = {"images": str(root.resolve()), "strip": strip, "put": put}
-                found = there
-    if request.images is not None and not found:
+                most = there
+    if request.images is not None and not most:
         raise StreamgaugeError(
             f"None of {len(some)} images that were looked for lies in {roots[0]}, such as"
             f" {some[0]}."
         )
-    return best | {"looked_for": f"{found} of {len(some)} images found"}
+    return best | {"looked_for": f"{most} of {len(some)} images found"}
 
 
 def from_order_files(files: Files) -> Photos | None:
@@ -260,15 +258,15 @@ def from_order_files(files: Files) -> Photos | None:
     and labels as `store_list`. They are in order of time and hold no times."""
     import pyarrow as pa
 
-    found = {
+    order_files = {
         split: where
         for split in _PARTS
         if (where := files.locate([f"{split}_image_paths.hdf5", f"{split}_labels.hdf5"]))
     }
-    if "train" not in found:
+    if "train" not in order_files:
         return None
     paths, labels, parts = [], [], []
-    for split, where in found.items():
+    for split, where in order_files.items():
         raw = files.read(list(where.values()))
         names = _store_list(raw[where[f"{split}_image_paths.hdf5"]], files.path)
         label = _store_list(raw[where[f"{split}_labels.hdf5"]], files.path)
@@ -285,7 +283,7 @@ def from_order_files(files: Files) -> Photos | None:
         pa.concat_arrays(paths),
         np.concatenate(labels),
         {"part": np.concatenate(parts)},
-        f"HDF5 order files ({', '.join(found)})",
+        f"HDF5 order files ({', '.join(order_files)})",
     )
 
 

@@ -47,6 +47,8 @@ def read_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
         raise StreamgaugeError(f"{what} is not an idx file of bytes: its head is another.")
     shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4))
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * axes)
+    if not len(values):
+        raise StreamgaugeError(f"{what} has no values: it is cut off, or something else.")
     if len(values) != math.prod(shape):
         raise StreamgaugeError(
             f"{what} claims {math.prod(shape):,} values and holds {len(values):,}: it is cut off,"

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from streamgauge.files import readable
 from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.source import IntArray, hash_array
+from streamgauge.tables.parquet import open_parquet
 from streamgauge.tables.typed import map_arrow
 
 
@@ -256,7 +257,10 @@ class ParquetItems(ColumnItems):
     def _chunk(self, number: int) -> pa.Array:
         if number not in self._cache:
             path, group, _ = self._groups[number]
-            with readable(f"The Parquet file '{path}'"), pq.ParquetFile(path) as file:
+            with (
+                readable(f"The Parquet file '{path}'"),
+                open_parquet(Path(path), [self.column], [group]) as file,
+            ):
                 column = file.read_row_group(group, columns=[self.column])[self.column]
             values = column.combine_chunks()
             if len(self._cache) >= self.CACHED:
@@ -284,8 +288,8 @@ def _hash_of(*parts: Any) -> str:
             digest.update(f"text {len(part)}".encode())
             if len(part) == 0:
                 continue
-            _, places, letters = part.buffers()
-            ends = np.frombuffer(places, np.int64)[part.offset : part.offset + len(part) + 1]
+            _, offsets, letters = part.buffers()
+            ends = np.frombuffer(offsets, np.int64)[part.offset : part.offset + len(part) + 1]
             digest.update(np.diff(ends).tobytes())
             if letters is not None:
                 digest.update(memoryview(letters)[int(ends[0]) : int(ends[-1])])

@@ -132,7 +132,7 @@ class Chain:
     def blind_accuracy(self, shift: int = 0, step: int = 1) -> float:
         """Accuracy of repeating the last label known, `shift` samples ahead (0 is the next). With
         `step` samples revealed at once, labels are known up to the start of the step only, so the
-        places in a step lie shift + 1 ... shift + step behind; the mean over them is taken."""
+        samples of a step lie shift + 1 ... shift + step behind; the mean over them is taken."""
         return float(self.agreement(shift + 1 + np.arange(step)).mean())
 
     def best_blind_accuracy(self, shift: int = 0, step: int = 1) -> float:

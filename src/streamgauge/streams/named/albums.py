@@ -1,12 +1,12 @@
-"""Photos in albums: users, places, drifting scenes. Blind and best accuracy are known.
+"""Photos in albums: users, locations, drifting scenes. Blind and best accuracy are known.
 
-A user takes photos at one place, an album, until it ends (after each photo with probability
-1 / album_length); then another user goes on, at a place drawn afresh from a long-tailed
+A user takes photos at one location, an album, until it ends (after each photo with probability
+1 / album_length); then another user goes on, at a location drawn afresh from a long-tailed
 distribution p. So labels are a stay-or-redraw chain with stay = 1 − 1/album_length.
 
-A photo is the scene of its place, which changes slowly over the stream, plus the album's colour
+A photo is the scene of its location, which changes slowly over the stream, plus the album's colour
 cast (per channel −24, 0 or 24), plus triangular noise per pixel from −31 to 31. With probability
-`off_topic` it shows the scene of a place drawn from p instead of its own. Nothing is ever clipped,
+`off_topic` it shows the scene of a location drawn from p instead of its own. Nothing is clipped,
 so the probability of every byte is known, and with it the best possible prediction (`oracle`).
 """
 
@@ -40,11 +40,11 @@ class Config(Arrangement):
     order: Literal["given", "time", "iid", "classes", "blurry", "domains"] = "time"
     held_out: float = 0.05
     length: int = 12_000  # photos
-    classes: int = 20  # places
-    skew: float = 1.0  # of the places' frequencies: 0 uniform, 1 Zipf's law
+    classes: int = 20  # locations
+    skew: float = 1.0  # of the locations' frequencies: 0 uniform, 1 Zipf's law
     users: int = 500  # their frequencies follow Zipf's law
     album_length: float = 8.0  # mean number of photos in an album
-    off_topic: float = 0.1  # probability that a photo shows the scene of a place drawn from p
+    off_topic: float = 0.1  # probability that a photo shows the scene of a location drawn from p
     drift: float = 0.5  # share of a scene that changes over the stream
     key_frames: int = 5  # patterns that the changing share passes through
     places: bool = True  # columns latitude and longitude
@@ -66,8 +66,8 @@ def _source(config: Config) -> ArraySource:
     first = np.flatnonzero(fresh)
     size = np.diff(np.append(first, count))
     number = len(first)
-    place = generate.draw(generate.words(config.seed, _CLASSES).random_raw(number), weight)
-    label = np.repeat(place.astype(generate.smallest_type(config.classes)), size)
+    album_label = generate.draw(generate.words(config.seed, _CLASSES).random_raw(number), weight)
+    label = np.repeat(album_label.astype(generate.smallest_type(config.classes)), size)
     user = generate.draw_unlike_neighbours(
         generate.words(config.seed, _USERS).random_raw(number), generate.weights(config.users, 1.0)
     ).astype(np.int32)
@@ -129,7 +129,7 @@ def oracle(stream: Stream, shift: int | None = None) -> IntArray:
     """The best possible prediction for each sample of the stream, in its order, by Bayes' rule.
 
     `shift=None` knows the image alone: its prior is p. With a shift it also knows the last label
-    that was due when the step of the sample `shift` places earlier began (0 is ordinary online
+    that was due when the step of the sample `shift` positions earlier began (0 is ordinary online
     prediction), so that its prior is stay^gap [c = last] + (1 − stay^gap) p. It knows how the
     stream is made, not what was drawn: colour casts and off-topic photos are summed over.
 
@@ -177,7 +177,7 @@ def log_likelihood(x: Bytes, scene: Bytes) -> Floats:
 
 
 def class_centres(config: Config) -> Floats:
-    """Latitude and longitude of each place, `[classes, 2]`."""
+    """Latitude and longitude of each location, `[classes, 2]`."""
     raw = generate.words(config.seed, _PLACES).random_raw(2 * config.classes).reshape(-1, 2)
     micro = (raw % np.array([120_000_000, 358_000_000], np.uint64)).astype(np.int64)
     centre: Floats = (micro - np.array([60_000_000, 179_000_000])) / 1e6
@@ -185,7 +185,7 @@ def class_centres(config: Config) -> Floats:
 
 
 class _Scenery:
-    """What each place looks like at each moment."""
+    """What each location looks like at each moment."""
 
     def __init__(self, config: Config) -> None:
         self._share = int(config.drift * 256)
@@ -248,7 +248,7 @@ def _times(config: Config, fresh: Array) -> IntArray:
 
 
 def _places(config: Config, label: IntArray) -> tuple[Array, Array]:
-    """Each place's centre, and up to a twentieth of a degree around it."""
+    """Each location's centre, and up to a twentieth of a degree around it."""
     bits, centre = generate.words(config.seed, _JITTER), class_centres(config)
     where = np.empty((2, config.length), np.float32)
     for part in pieces(config.length):
@@ -260,7 +260,7 @@ def _places(config: Config, label: IntArray) -> tuple[Array, Array]:
 
 def _last_known(stream: Stream, shift: int) -> IntArray:
     """For each stream sample the address of the last label that was due when the step of the
-    sample `shift` places earlier began; −1 where there was none."""
+    sample `shift` positions earlier began; −1 where there was none."""
     if stream.albums or stream.settings["order"] not in ("time", "given"):
         raise StreamgaugeError(
             "Label correlation is known in closed form only for steps of a fixed batch in order of"

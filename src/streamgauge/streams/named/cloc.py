@@ -61,11 +61,11 @@ def _released(files: Files) -> _photos.Photos | None:
         return None
     pieces: list[dict[str, Any]] = []
     for split, names in lists.items():
-        held = {kind: _load(files, name) for kind, name in names.items()}
-        held["user"] = _users(files, split)
+        content = {kind: _load(files, name) for kind, name in names.items()}
+        content["user"] = _users(files, split)
         # Each stored path ends in one character too many, mostly the end of its line.
-        held["store_loc"] = [str(path)[:-1] for path in held["store_loc"]]
-        pieces.append({**held, "part": _SPLITS[split]})
+        content["store_loc"] = [str(path)[:-1] for path in content["store_loc"]]
+        pieces.append({**content, "part": _SPLITS[split]})
     pieces += _held_out(files)
     for piece in pieces:
         counts = {kind: len(piece[kind]) for kind in kinds}

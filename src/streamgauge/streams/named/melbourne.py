@@ -1,4 +1,4 @@
-"""Photos of Melbourne by time, 2000 to 2014; the class is one of 85 places. Time and user as
+"""Photos of Melbourne by time, 2000 to 2014; the class is one of 85 locations. Time and user as
 inputs, no images."""
 
 from __future__ import annotations

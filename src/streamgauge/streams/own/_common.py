@@ -143,6 +143,7 @@ def finish(
     for where in ("path", "root", "names"):  # so that a run can be resumed from any folder
         if settings.get(where) and Path(settings[where]).expanduser().exists():
             settings[where] = str(Path(settings[where]).expanduser().resolve())
+    announce_no_tasks(config)
     return arrange(
         source,
         config,
@@ -151,6 +152,15 @@ def finish(
         settings=settings,
         notes={**notes, "left_out": left_out},
     )
+
+
+def announce_no_tasks(config: Arrangement) -> None:
+    """Say that tasks were asked for in an order that makes none."""
+    if config.tasks > 1 and config.order not in ("classes", "blurry"):
+        announce(
+            f"The order '{config.order}' makes no tasks, so tasks = {config.tasks} has no effect:"
+            " the orders classes and blurry make some (--stream.order)."
+        )
 
 
 def labels_of(
@@ -193,7 +203,7 @@ def refuse_backwards(
         at = rows.row_name(int(kept[streamed][int(back.argmax()) + 1]))
         count = int(back.sum())
         raise StreamgaugeError(
-            f"The times of {rows.table} go backwards at {count:,} place{'s' * (count > 1)}, first"
+            f"The times of {rows.table} go backwards at {count:,} row{'s' * (count > 1)}, first"
             f" at {at[0].lower()}{at[1:]}, so the order given is not that of time: set"
             " --stream.order time, or leave out --stream.time (or set it to none)."
         )
@@ -347,7 +357,7 @@ def _look_up(root: str, path: str, inside: dict[str, bool]) -> tuple[str, int, i
 
 def need_path(config: Any, stream: str) -> Path:
     if not config.path:
-        raise StreamgaugeError(f"Name the data: --stream {stream} --stream.path PATH.")
+        raise StreamgaugeError(f"The stream {stream} needs its data: --stream.path PATH.")
     path = Path(config.path).expanduser()
     if not path.exists():
         raise StreamgaugeError(f"There is nothing at '{path}': check --stream.path.")

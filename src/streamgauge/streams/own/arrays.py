@@ -1,7 +1,7 @@
 """Arrays of your own: an .npz, a folder of .npy files, or an .npy for inputs and one for labels.
 
-Arrays are found by name: x, y, and time, user, domain, latitude, longitude, split where there are
-any; x_train, y_train, x_test, y_test make an official test set. `.npy` files are mapped into
+Arrays are recognised by name: x, y, and time, user, domain, latitude, longitude, split where there
+are any; x_train, y_train, x_test, y_test make an official test set. `.npy` files are mapped into
 memory. Bytes with channels last are transposed to channels first, with a message.
 """
 

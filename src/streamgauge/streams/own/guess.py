@@ -29,7 +29,8 @@ def stream_for(path: Path) -> str:
         raise StreamgaugeError(
             f"No stream reads '{path}': a stream is a table (.csv, .tsv, .dat, .arff, .parquet,"
             " .arrow, .jsonl, also inside .gz or .zip), arrays (.npz, .npy), tar shards (.tar), a"
-            " folder of images, or FILE.py."
+            " folder of images, or FILE.py. What Python reads in another way is a stream, too:"
+            " sg.stream(x, y) or sg.stream(pandas.read_excel(...))."
         )
     return _for_table(open_table(path, f"'{path}'"))
 

@@ -1,4 +1,4 @@
-"""A table of your own (CSV or Parquet): a path or bytes, a label, and time, user, place, split.
+"""A table of your own (CSV or Parquet): a path or bytes, a label, and time, user, location, split.
 
 Paths are relative to the table's folder, or to `root`. Columns are guessed from their names and
 shown. In the order `given`, times may not go backwards.

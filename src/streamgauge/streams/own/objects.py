@@ -56,15 +56,15 @@ def stream_of(data: Any, y: Any, settings: dict[str, Any]) -> Stream:
             return _of_frame(data, y, settings)
         return _of_arrays(data, y, settings)
     except StreamgaugeError as error:  # in Python, settings are keywords
-        sentence = str(error).replace("--stream.", "").replace("'stream.", "'")
-        raise StreamgaugeError(sentence) from error
+        error.args = (str(error).replace("--stream.", "").replace("'stream.", "'"),)
+        raise
 
 
 def _of_object(data: Any, settings: dict[str, Any]) -> Stream:
     name = type(data).__name__
     if isinstance(data, tuple) or (isinstance(data, list) and _are_arrays(data)):
         raise StreamgaugeError(f"Give inputs and labels apart, not in a {name}: sg.stream(x, y).")
-    if isinstance(data, np.ndarray) or hasattr(data, "detach"):
+    if isinstance(data, np.ndarray) or (hasattr(data, "detach") and hasattr(data, "shape")):
         raise StreamgaugeError("A stream from arrays needs labels: sg.stream(x, y).")
     if isinstance(data, Stream):
         raise StreamgaugeError("This is a stream already: sg.run(stream, learner).")
@@ -90,10 +90,13 @@ def _of_object(data: Any, settings: dict[str, Any]) -> Stream:
     indexed = hasattr(data, "__getitem__") and not isinstance(data, str | type)
     if indexed and hasattr(data, "__len__"):
         return _of_data_set(data, settings)
+    if hasattr(data, "readline"):
+        name = getattr(data, "name", "PATH")
+        raise StreamgaugeError(f"Give the path, not an open file: sg.stream({name!r}).")
     if isinstance(data, Iterable):
         return _of_iterator(data, settings)
     if indexed:
-        return _of_data_set(Counted(data, settings.pop("limit", LIMIT)), settings)
+        return _of_data_set(CountedDataset(data, settings.pop("limit", LIMIT)), settings)
     raise StreamgaugeError(
         f"A {name} is no data for a stream: give arrays (x, y), a data frame with label=COLUMN, a"
         " data set of (input, label), or the name of a stream."
@@ -109,7 +112,10 @@ def _is_frame(data: Any) -> bool:
 
     if isinstance(data, pa.Table | pa.RecordBatch):
         return True
-    seen = narwhals.from_native(data, pass_through=True)
+    try:
+        seen = narwhals.from_native(data, pass_through=True)
+    except narwhals.exceptions.DuplicateError:
+        return True  # a column that comes twice is refused when the frame is read
     return isinstance(seen, narwhals.DataFrame | narwhals.LazyFrame)
 
 
@@ -329,7 +335,7 @@ def _of_pairs(data: Any, online: bool) -> Callable[..., Source]:
     return make
 
 
-class Counted:
+class CountedDataset:
     """A data set with `__getitem__` alone: its length is the first index that it refuses with an
     IndexError, or `limit`."""
 

@@ -106,9 +106,9 @@ def _target(about: dict[str, Any], columns: Sequence[str], number: int) -> str:
 
 def _names(about: dict[str, Any], entries: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The columns that entries of a description name: a text, a text with commas, or a list."""
-    found: list[str] = []
+    listed: list[str] = []
     for entry in entries:
         value = about.get(entry) or []
         for name in map(str, value if isinstance(value, list) else [value]):
-            found += [name] if name in columns else [part.strip() for part in name.split(",")]
-    return [name for name in dict.fromkeys(found) if name in columns]
+            listed += [name] if name in columns else [part.strip() for part in name.split(",")]
+    return [name for name in dict.fromkeys(listed) if name in columns]

@@ -7,8 +7,10 @@ and ids are recognised by their names and are no inputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +47,8 @@ from streamgauge.tables.values import (
 OnBad = Literal["refuse", "skip", "fill"]
 _ROLES = ("label", "time", "user", "id")
 _ROW_NAMES = ("", "index", "rowname", "rownames", "row", "rowid", "unnamed0")
+_LOOKED_AT = 1000  # rows in which a column that may be the label is searched
+_LIBSVM = re.compile(r"\d+:[-+.\de]+")
 SLOTS = 16  # 0/1 columns per column of text
 
 
@@ -102,7 +106,8 @@ def table_stream(
     needs = {"label": True, "time": config.order == "time", "user": config.step == "album"}
     wanted = [role for role in _ROLES if given[role] or needs.get(role)]
     usual = reader.usual_label
-    roles = choose(kept, wanted, given, where, needed=["label"], usual_label=usual)
+    suggest = partial(_likely_label, reader, kept)
+    roles = choose(kept, wanted, given, where, needed=["label"], usual_label=usual, suggest=suggest)
     user = _only(likeliest(_free(kept, roles), "user")) if "user" not in wanted else ""
     text = [name for name in (roles["label"], roles.get("user", user)) if name]
     table = reader.read(kept, text=text)
@@ -113,7 +118,7 @@ def table_stream(
     if user and _are_names(table[user]):
         roles["user"] = user
     columns = read_columns(table, roles, rows)
-    inputs = Inputs(table, _free(kept, roles), rows, config)
+    inputs = TableInputs(table, _free(kept, roles), rows, config)
     lines = [
         describe(roles, given, inputs.names, "inputs", option) + coded_line(class_names),
         *_left_out_line(rows, label),
@@ -125,8 +130,37 @@ def table_stream(
     scaled = inputs.numeric if config.scale == "online" else 0
     source = VectorSource(inputs.x[used], label[used], scaled, class_names=class_names, **columns)
     _own.refuse_backwards(source.columns, config, rows, used, None)
+    _own.announce_no_tasks(config)
     notes = inputs.notes() | ({"left_out": rows.left_out} if rows.left_out else {})
     return arrange(source, config, name="tabular", settings=settings, notes=notes)
+
+
+def _likely_label(reader: TableReader, columns: Sequence[str]) -> str:
+    """A sentence about the column that may be the label: the last, the first, or another one with
+    few values; "" if there is none."""
+    first = next(reader.pieces(columns), None)
+    if first is None:
+        return ""
+    first = first.slice(0, _LOOKED_AT)
+    cells = [str(value) for value in first[columns[-1]].slice(0, 20).to_pylist() if value]
+    if cells and all(map(_LIBSVM.fullmatch, cells)):
+        return (
+            "Cells such as '" + cells[0] + "' are of the format LIBSVM, which is not read here:"
+            " sklearn.datasets.load_svmlight_file gives arrays for sg.stream(x.toarray(), y)."
+        )
+    for name in dict.fromkeys([columns[-1], *columns]):
+        values = numbers(first[name])
+        if values is None and not is_text(first[name].type):
+            continue
+        if values is not None and (values % 1 > 0).any():
+            continue
+        distinct = [str(value) for value in first[name].unique().to_pylist()]
+        if 2 <= len(distinct) <= min(100, len(first) // 3):
+            return (
+                f"Perhaps it is '{name}', which has {len(distinct)} values in the first"
+                f" {len(first):,} rows: {_few(distinct, 3)}."
+            )
+    return ""
 
 
 def _free(columns: Sequence[str], roles: Mapping[str, str]) -> list[str]:
@@ -172,7 +206,7 @@ def _left_out_line(rows: Rows, label: NDArray[np.int64]) -> list[str]:
     return [f"Left out: {count:,} of {total:,} rows: {counted(rows.left_out)}{end}."]
 
 
-class Inputs:
+class TableInputs:
     """The inputs of a table: columns of numbers, then 0/1 columns for missing cells and text."""
 
     def __init__(self, table: pa.Table, columns: Sequence[str], rows: Rows, config: Config) -> None:
@@ -186,6 +220,9 @@ class Inputs:
             values, mixed = numbers(table[name]), None
             if values is None and (mixed := numbers_with_stray_text(table[name])) is not None:
                 values = mixed.values
+            if values is not None and np.isnan(values).all():
+                self.left_out[name] = "no value in any row"
+                continue
             why = self._no_input(name, table[name], values)
             if why:
                 self.left_out[name] = why

@@ -29,6 +29,7 @@ from streamgauge.streams.images.items import TarItems
 from streamgauge.streams.own import _common as _own
 from streamgauge.streams.stream import Stream
 from streamgauge.tables.columns import announce
+from streamgauge.tables.parquet import open_parquet
 from streamgauge.tables.rows import Rows
 
 _VERSION = b"streamgauge tar index 1"
@@ -137,11 +138,11 @@ def shard_index(shard: Path) -> tuple[pa.Table, bool]:
     file = shard.with_name(shard.name + ".index")
     if file.is_file():
         try:
-            stored = pq.ParquetFile(file).read()
+            stored = open_parquet(file, None).read()
             meta = stored.schema.metadata or {}
             if meta.get(b"version") == _VERSION and meta.get(b"shard") == state:
                 return stored, meta.get(b"whole") == b"yes"
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, ValueError, StreamgaugeError):
             pass  # damaged: made again
     index, whole = _look_through(shard)
     index = index.replace_schema_metadata(

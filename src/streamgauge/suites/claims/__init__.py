@@ -1,11 +1,14 @@
 """What the papers are cited for, each as a statement over rows of a suite, tested on our runs.
 
-A statement is a list of pairs of rows, compared seed by seed: the same seed is the same stream. Its
-verdict (`verdict`):
+A statement is a list of pairs of rows, compared seed by seed: the same seed is the same stream. It
+has two p-values:
 
-    holds           every pair is as claimed, each by its own test at 5 % (intersection-union test)
-    does not hold   one pair or more is the other way, at 5 % by Holm over the pairs
-    cannot tell     neither, or rows are missing
+    p_for       of the claim: the largest of its pairs' own (intersection-union test); 1 where rows
+                are missing
+    p_against   of the opposite, that one pair or more is the other way: the least by Holm over the
+                pairs
+
+Both are corrected by Holm over all claims of the paper (`judged`), and 5 % or less decides.
 
 Where all seeds have one stream (`Measured.blocks`), seeds alone would say what the same stream
 gives again. Then the variance of a mean difference has two parts, that of n seeds and that of k
@@ -17,14 +20,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from streamgauge.history.student import two_sided_p
 from streamgauge.metrics import holm
-from streamgauge.metrics.student import two_sided_p
 from streamgauge.suites import published
 from streamgauge.suites.criterion import LEVEL, Agreement, Side, moderate, of_parts
 from streamgauge.suites.measured import NOT_CURRENT, Measured
@@ -68,22 +71,29 @@ class ClaimResult:
     claim: Claim
     tested: tuple[Tested, ...]
     missing: tuple[str, ...]  # rows
+    adjusted_for: float = math.nan  # by Holm over the claims of the paper
+    adjusted_against: float = math.nan
+
+    @property
+    def p_for(self) -> float:
+        """Of the claim: every pair has to be as claimed."""
+        complete = bool(self.tested) and not self.missing
+        return max(test.p_for for test in self.tested) if complete else 1.0
+
+    @property
+    def p_against(self) -> float:
+        """Of the opposite: one pair is enough."""
+        return min(holm([test.p_against for test in self.tested]), default=1.0)
 
     @property
     def verdict(self) -> str:
-        against = holm([test.p_against for test in self.tested])
-        if any(against <= LEVEL):
+        if self.adjusted_against <= LEVEL:
             return "does not hold"
-        if not self.missing and all(test.p_for <= LEVEL for test in self.tested):
+        if self.adjusted_for <= LEVEL:
             return "holds"
-        return "cannot tell"
-
-    @property
-    def p(self) -> float:
-        """Of the verdict: the largest of the pairs where it holds, by Holm where it does not."""
-        if self.verdict == "does not hold":
-            return float(min(holm([test.p_against for test in self.tested])))
-        return max((test.p_for for test in self.tested), default=math.nan)
+        if self.p_against <= LEVEL:
+            return "does not hold, taken alone"
+        return "holds, taken alone" if self.p_for <= LEVEL else "cannot tell"
 
     @property
     def exceptions(self) -> list[Tested]:
@@ -103,8 +113,23 @@ def claims() -> tuple[Claim, ...]:
     return tuple(made)
 
 
+def judged(results: Sequence[ClaimResult]) -> list[ClaimResult]:
+    """With p by Holm over the claims of each paper. All of its claims count, also those whose rows
+    are missing: then a verdict does not depend on which rows were run."""
+    made: dict[int, ClaimResult] = {}
+    for paper in dict.fromkeys(result.claim.paper for result in results):
+        of_paper = [n for n, result in enumerate(results) if result.claim.paper == paper]
+        p_for = holm([results[n].p_for for n in of_paper])
+        p_against = holm([results[n].p_against for n in of_paper])
+        for n, adjusted, against in zip(of_paper, p_for, p_against, strict=True):
+            made[n] = replace(
+                results[n], adjusted_for=float(adjusted), adjusted_against=float(against)
+            )
+    return [made[n] for n in range(len(results))]
+
+
 def evaluate(claim: Claim, rows: Iterable[Measured]) -> ClaimResult:
-    """A claim on measured rows; those that do not count are missing."""
+    """A claim on measured rows, not corrected yet; rows that do not count are missing."""
     values: dict[str, dict[int, float]] = {}
     blocks: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -114,10 +139,10 @@ def evaluate(claim: Claim, rows: Iterable[Measured]) -> ClaimResult:
             blocks[row.row] = dict(enumerate(row.blocks.get(claim.column, ())))
     pairs, differences, along = [], [], []
     for pair in claim.pairs:
-        found = paired(values, pair)
-        if len(found) >= 2:
+        per_seed = paired(values, pair)
+        if len(per_seed) >= 2:
             pairs.append(pair)
-            differences.append(found)
+            differences.append(per_seed)
             along.append(paired(blocks, pair))
     named = dict.fromkeys(
         name for pair in claim.pairs if pair not in pairs for name in pair if name

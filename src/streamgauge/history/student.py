@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 
 def two_sided_p(t: float, freedom: float) -> float:
@@ -26,21 +27,35 @@ def two_sided_p(t: float, freedom: float) -> float:
 def quantile(confidence: float, freedom: float) -> float:
     """The t with P(|T| <= t) = confidence.
 
-    >>> round(quantile(0.95, 19), 4)
-    2.093
+    >>> round(quantile(0.95, 19), 4), round(quantile(0.95, math.inf), 4)
+    (2.093, 1.96)
     """
-    low, high = 0.0, 1.0
-    while two_sided_p(high, freedom) > 1 - confidence:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if not low < middle < high:
+    t = _expansion(NormalDist().inv_cdf((1 + confidence) / 2), freedom)
+    if freedom >= 200 or math.isnan(t):  # the error is below 1e-10, up to 99.9 %
+        return t
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    scale /= math.sqrt(freedom * math.pi)
+    # Newton's method: P is convex in t, so that from the second step on t rises to the root.
+    for _ in range(1000):
+        density = scale * (1 + t * t / freedom) ** (-(freedom + 1) / 2)
+        step = (two_sided_p(t, freedom) - (1 - confidence)) / (2 * density)
+        t = max(t + step, t / 2)
+        if abs(step) <= 1e-14 * t:
             break
-        if two_sided_p(middle, freedom) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    return t
+
+
+def _expansion(z: float, freedom: float) -> float:
+    """The quantile that a normal distribution has at z, by Cornish and Fisher: for many degrees of
+    freedom."""
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    most = max(freedom, 1)  # below, only where the search begins
+    return z + sum(term / most ** (i + 1) for i, term in enumerate(terms))
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:

@@ -1,6 +1,6 @@
 """Kill a recording process with SIGKILL at random moments, and go on in the same folder.
 
-    python tests/kill_recorder.py --kills 200
+    python tests/record/kill_recorder.py --kills 200
 
 After each kill the log must hold every call that had returned, each once, in order, and at most the
 call that was under way. Prints a line per kill and exits with an error at the first call that is

@@ -1,6 +1,6 @@
 """Mutation testing: small changes of pure functions, each of which a test must notice.
 
-    python tests/mutation.py --per-module 20 metrics.online cost.clock
+    python tests/house/mutation.py --per-module 20 metrics.online cost.clock
 
 Every mutant is one changed operator, comparison or constant in one function. A forked process
 replaces the code of that function and runs the tests of its room; the mutant survives if they pass.
@@ -26,13 +26,13 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Modules of pure functions, and the tests that must notice, besides the module's own doctests.
 MODULES = {
     **{f"metrics.{name}": f"tests/metrics/test_metrics_{name}.py"
        for name in ("online", "continual", "transfer", "agreement", "compare", "tasks", "probe")},
     "metrics.summary": "tests/metrics/test_metrics_score.py",
-    "metrics.student": "tests/metrics/test_metrics_compare.py",
+    "history.student": "tests/metrics/test_metrics_compare.py",
     "cost.clock": "tests/cost/test_clock.py",
     "cost.turns": "tests/cost/test_turns.py",
     "cost.flops": "tests/cost/test_flops.py",

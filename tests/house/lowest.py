@@ -15,7 +15,7 @@ EXTRAS = ("torch", "weights", "images", "geo", "hdf5", "tune", "river", "sklearn
 
 def lowest() -> list[str]:
     """numpy==1.26 for numpy>=1.26, of the core and the extras."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     wanted = list(project["dependencies"])
     for extra in EXTRAS:
         wanted += project["optional-dependencies"][extra]

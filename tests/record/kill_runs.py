@@ -1,6 +1,6 @@
 """Kill runs with SIGKILL at random moments, resume them, and compare with runs never killed.
 
-    python tests/kill_runs.py --kills 20
+    python tests/record/kill_runs.py --kills 20
 
 Prints one line a kill and exits with 1 if any resumed log differs.
 """
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import streamgauge as sg
 from helpers import same_log
 

@@ -1,6 +1,6 @@
 """Kills a service again and again while clients talk to it, and checks its log.
 
-    python tests/kill_service.py [KILLS] [SEED]
+    python tests/live/kill_service.py [KILLS] [SEED]
 
 A client sends samples and labels all the time; after a random moment the service gets SIGKILL and
 is started again with the same command. Every acknowledged label must be in the log once, with its

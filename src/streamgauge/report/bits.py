@@ -1,0 +1,102 @@
+"""What the answers of each learner add to past labels, in bits: the figures of the audit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamgauge.history.bits import Explanation, explain
+from streamgauge.record import Run
+from streamgauge.report.failures import online_rows
+from streamgauge.report.leaderboard import Row
+
+MOST = 100_000  # samples of a stream that are read, from its beginning
+LEAST = 500  # samples that say something about bits
+
+
+class Added(NamedTuple):
+    """Bits per sample of one run, with a 95 % interval from blocks of its stream."""
+
+    added: float
+    low: float
+    high: float
+    base: float  # that class frequencies need
+    history: float  # of these, what past labels save
+    samples: int
+    whole: bool  # whether these are all samples of the stream
+    seed: int
+
+
+def added_bits(rows: Iterable[Row]) -> dict[str, Added]:
+    """By learner: the bits that the answers of its first seed add. Learners are left out whose logs
+    hold too few labels."""
+    bits = {row.learner: _of_run(row.runs[0]) for row in rows if row.runs}
+    return {name: each for name, each in bits.items() if each is not None}
+
+
+def _of_run(run: Run) -> Added | None:
+    values = run.result("added_bits", lambda: _computed(Run(run.path)))
+    return None if values is None else Added._make([*values, run.seed])
+
+
+def _computed(run: Run) -> list[Any] | None:
+    explained = explanation(run)
+    if explained is None:
+        return None
+    figures = [*explained.added[:3], explained.base.value, explained.history.value]
+    if not all(map(math.isfinite, figures)):
+        return None
+    rows = int((np.asarray(run.predictions["shift"]) == 0).sum())
+    return [*map(float, figures), min(rows, MOST), rows <= MOST]
+
+
+def explanation(run: Run) -> Explanation | None:
+    """Of the online answers, at most the first ones of the stream, with all columns of the log that
+    could hold history."""
+    table = run.predictions
+    rows = online_rows(run)[:MOST]
+    if len(rows) < LEAST:
+        return None
+
+    def column(name: str) -> Any:
+        return np.asarray(table[name])[rows] if name in table else None
+
+    # The loop delays labels by steps, bits by samples: the same where steps are equal.
+    size = np.bincount(column("step"))
+    if run.label_delay and len(np.unique(size[:-1])) > 1:
+        return None
+    times, label_times = column("time"), column("label_time")
+    return explain(
+        column("label"),
+        column("prediction"),
+        step=column("step"),
+        times=times,
+        label_times=None if times is None else label_times,
+        users=column("user"),
+        albums=column("album"),
+        confidence=column("confidence"),
+        delay=run.label_delay * int(size[0]),
+    )
+
+
+def sentence(added: Mapping[str, Added], seeing: Sequence[str]) -> str:
+    """What the answers add beyond past labels; "" where that is not known."""
+    known = {name: added[name] for name in seeing if name in added}
+    if not known:
+        return ""
+    best = max(known, key=lambda name: known[name].added)
+    of = known[best]
+    first = "" if of.whole else f" in the first {of.samples:,} samples"
+    text = (
+        f"Past labels save {of.history:.2f} of the {of.base:.2f} bits per sample that class "
+        f"frequencies need; beyond that, the answers of {best} add most, {of.added:.2f} bits "
+        f"[{of.low:.2f}, {of.high:.2f}]{first}."
+    )
+    nothing = [name for name, each in known.items() if each.low <= 0]
+    if nothing:
+        listed = ", ".join(nothing[:3]) + (f" and {len(nothing) - 3} more" if nothing[3:] else "")
+        text += f" Not shown to add anything: {listed}."
+    return text

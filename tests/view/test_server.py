@@ -1,0 +1,392 @@
+"""The server: who may ask, what is answered, ETags, and what is bounded."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import finished, made_run
+from watching import Watched, wait_for, watched
+
+from streamgauge.record.heartbeat import HeartbeatWriter
+from streamgauge.view import server as servers
+from streamgauge.view.content import PageContent
+from streamgauge.view.follow import RunFollower
+
+TOKEN = "a-token-of-some-length"
+TABS = ("board", "stream", "compare", "studies")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in range(2):
+        for name, share in (("er", 0.7), ("ncm", 0.5)):
+            finished(folder, learner=name, seed=seed, share=share, settings={"lr": 0.1})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Watched]:
+    with watched(runs) as made:
+        wait_for(lambda: not made.follower.pending())
+        yield made
+
+
+# What is answered.
+
+
+def test_the_page_and_its_files_load_from_here_alone(server: Watched) -> None:
+    page = server.ask("/")
+    assert page.status == 200
+    text = page.body.decode()
+    assert "<script>" not in text
+    assert "style=" not in text
+    assert not re.search(r"\son\w+=", text)
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'self'; ")
+    assert "unsafe" not in policy
+    for name in ("assets/watch.js", "assets/style.css", "assets/plotly.js", "assets/icon.svg"):
+        assert name in text
+        found = server.ask(f"/{name}")
+        assert found.status == 200
+        assert len(found.body) > 50
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert server.ask(f"/{name}", if_none_match=found.headers["etag"]).status == 304
+
+
+def test_large_answers_are_compressed_where_asked(server: Watched) -> None:
+    plain, packed = server.ask("/data/board"), server.ask("/data/board", accept_encoding="gzip")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 2
+
+
+@pytest.mark.parametrize("name", ["alive", "runs", *TABS])
+def test_an_answer_that_is_known_is_304(server: Watched, name: str) -> None:
+    wait_for(lambda: "retry-after" not in server.ask(f"/data/{name}").headers)
+    first = server.ask(f"/data/{name}")
+    assert first.status == 200
+    again = server.ask(f"/data/{name}", if_none_match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    weak = server.ask(f"/data/{name}", if_none_match=f'"other", W/{first.headers["etag"]}')
+    assert weak.status == 304
+    assert server.ask(f"/data/{name}", if_none_match='"other"').status == 200
+
+
+def test_head_has_no_body(server: Watched) -> None:
+    found = server.ask("/data/runs", "HEAD")
+    assert (found.status, found.body) == (200, b"")
+    assert "etag" in found.headers
+
+
+def test_tags_change_with_what_they_stand_for(tmp_path: Path) -> None:
+    with watched(tmp_path) as server, made_run(tmp_path, steps=60) as run:
+
+        def tags() -> dict[str, str]:
+            names = ("alive", "runs", "board")
+            return {name: server.ask(f"/data/{name}").headers["etag"] for name in names}
+
+        run.go_on(20)
+        wait_for(lambda: server.ask("/data/runs").value["numbers"])
+        wait_for(lambda: not server.follower.pending())
+        server.follower.scan()
+        before = tags()
+        HeartbeatWriter(run.path, lambda: {"step": 25, "steps": 60, "right": 1, "asked": 2})._beat()
+        wait_for(lambda: server.ask("/data/alive").value["counts"]["running"] == 1)
+        after = tags()
+        assert after["alive"] != before["alive"]
+        assert after["runs"] == before["runs"]
+        run.go_on(40)
+        changed = server.follower.changed["log"]
+        wait_for(lambda: server.follower.changed["log"] > changed)
+        wait_for(lambda: tags()["board"] != after["board"])
+
+
+def test_runs_are_columns(server: Watched) -> None:
+    found = server.ask("/data/runs").value
+    assert len(found["numbers"]) == len(found["alive"]) == 4
+    learner = found["columns"]["learner"]
+    assert sorted(learner["values"][n] for n in learner["of"]) == ["er", "er", "ncm", "ncm"]
+    assert found["columns"]["lr"] == {"all": 0.1}
+    assert found["alive"][0]["status"] == "done"
+
+
+def test_a_filter_chooses_runs(server: Watched) -> None:
+    both = server.ask("/data/board").value["html"]
+    one = server.ask("/data/board?filter=learner:ncm").value["html"]
+    assert 'data-learner="er"' in both
+    assert 'data-learner="er"' not in one
+    assert 'data-learner="ncm"' in one
+    nothing = server.ask("/data/board?filter=learner:none").value["html"]
+    assert "No run matches the filter." in nothing
+
+
+def test_two_are_compared_by_name(server: Watched) -> None:
+    found = server.ask("/data/compare?a=er&b=ncm").value
+    assert {"er", "ncm"} <= set(found["choices"])
+    assert "er is better than ncm" in found["html"]
+    names = [name for name in found["choices"] if name.startswith("made-er")]
+    single = server.ask(f"/data/compare?a={names[0]}&b={names[1]}").value
+    assert "Runs are paired by seed" in single["html"]
+    odd = server.ask("/data/compare?a=%3Cscript%3E&b=ncm").value
+    assert "&lt;script&gt;" in odd["html"]
+    assert "<script>" not in odd["html"]
+
+
+# Who may ask.
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "example.org"}, 403),
+        ({"host": "127.0.0.1.example.org:80"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "localhost:99"}, 200),
+        ({"host": "[::1]:99"}, 200),
+        ({"origin": "http://example.org"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "localhost:99", "origin": "http://localhost:99"}, 200),
+        ({"host": "localhost:99", "origin": "https://localhost:99"}, 403),
+    ],
+)
+def test_other_hosts_and_pages_are_refused(
+    server: Watched, headers: dict[str, str], status: int
+) -> None:
+    for path in ("/", "/data/runs", "/assets/watch.js"):
+        assert server.ask(path, **headers).status == status
+
+
+def test_a_token_is_asked_for(runs: Path) -> None:
+    with watched(runs, token=TOKEN) as server:
+        assert server.ask("/").status == 200  # the page has nothing of the runs
+        for headers in ({}, {"authorization": "Bearer x"}, {"authorization": f"Bearer {TOKEN}x"},
+                        {"authorization": "Bearer \xe9\xff"}):  # fmt: skip
+            for name in ("alive", "runs", "board", "nothing"):
+                found = server.ask(f"/data/{name}?token={TOKEN}", **headers)
+                assert found.status == 401
+                assert found.headers["www-authenticate"] == "Bearer"
+                assert set(found.value) == {"error"}
+        good = {"authorization": f"Bearer {TOKEN}"}
+        assert server.ask("/data/runs", **good).status == 200
+        assert server.ask("/data/runs", host="anything.example", **good).status == 200
+        assert server.ask("/data/runs", origin="http://example.org", **good).status == 403
+
+
+# What is refused and bounded.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/data/runs", 405),
+        ("PUT", "/", 405),
+        ("DELETE", "/data/board", 405),
+        ("OPTIONS", "/data/runs", 405),
+        ("TRACE", "/", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/data/nothing", 404),
+        ("GET", "/data/ledger", 404),
+        ("GET", "/assets/../server.py", 404),
+        ("GET", "/assets/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("GET", "/assets/server.py", 404),
+        ("GET", "/data/board?filter=lr%3E", 400),
+        ("GET", "/data/board?filter=%ff%00%22", 400),
+        ("GET", "/data/board?filter=" + "x" * 1500, 400),
+        ("GET", "/data/board?filter=" + "x" * 5000, 414),
+    ],
+)
+def test_what_is_refused_is_a_sentence(
+    server: Watched, method: str, path: str, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = server.ask(path, method)
+    assert found.status == status
+    assert found.headers["content-security-policy"].startswith("default-src 'self'")
+    if method == "GET":
+        assert found.value["error"].endswith(".")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET\r\n\r\n",
+        b"GET /data/runs\r\n\r\n",
+        b"\x00\xff" * 100,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 5000 + b"\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"POST /data/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"ffff\r\n" + b"x" * 0xFFFF,
+    ],
+)  # fmt: skip
+def test_odd_bytes_do_no_harm(
+    server: Watched, data: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        reply = b""
+        try:
+            while block := client.recv(65536):
+                reply += block
+        except ConnectionResetError:
+            pass
+    assert not reply or reply.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2"))
+    assert server.ask("/data/alive").status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_slow_head_is_cut_off(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "REQUEST_SECONDS", 0.3)
+    with watched(runs) as server:
+        for beginning in (b"", b"GET / HT"):
+            start = time.monotonic()
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+                client.sendall(beginning)
+                assert client.recv(10) == b""
+            assert time.monotonic() - start < 15
+        # A second request on a connection has its own time.
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+            client.sendall(b"GET /data/alive HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(10_000).startswith(b"HTTP/1.1 200")
+            client.sendall(b"GET")
+            rest = client.recv(10_000)
+            while rest:
+                rest = client.recv(10_000)
+
+
+def test_too_many_connections_are_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "CONNECTIONS", 5)
+    with watched(runs) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        wait_for(lambda: server.ask("/data/alive").status == 503)
+        for client in idle:
+            client.close()
+        wait_for(lambda: server.ask("/data/alive").status == 200)
+
+
+def test_an_error_of_ours_is_a_sentence_and_the_server_goes_on(
+    server: Watched, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(server.content.tabs, "board_page", fail)
+    found = server.ask("/data/board?filter=learner:er")
+    assert found.status == 500
+    assert "Streamgauge itself" in found.value["error"]
+    assert b"secret" not in found.body
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert server.ask("/data/alive").status == 200
+
+
+def test_content_is_made_once_and_not_too_often(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = RunFollower([runs])
+    follower.scan()
+    follower.count_all()
+    content = PageContent(follower)
+    made: list[str] = []
+    value = content.value
+
+    def slow(name: str, options: Any) -> Any:
+        made.append(name)
+        time.sleep(0.05)
+        return value(name, options)
+
+    monkeypatch.setattr(content, "value", slow)
+    options = {"filter": ""}
+    first = content.answer("board", options)
+    assert content.answer("board", options) is first
+    follower.note("log")
+    assert content.answer("board", options) is first  # it took long, so it may be a little older
+    assert content.tag("board", options) != first.tag
+    wait_for(lambda: content.answer("board", options) is not first)
+    assert made == ["board", "board"]
+    for number in range(200):
+        content.answer("stream", {"filter": f"seed:{number}"})
+    assert len(content._made) <= 64
+    content.close()
+
+
+# The command.
+
+
+def test_a_taken_port_and_a_missing_folder_are_sentences(call: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (tmp_path / "runs").mkdir()
+        code, _, said = call("view", "runs", "--port", str(taken.getsockname()[1]))
+        assert code == 2
+        assert "choose another port" in said
+    assert "There is no folder nowhere." in call("view", "nowhere")[2]
+    for words, sentence in (
+        (("--host", "0.0.0.0"), "would let other machines in"),
+        (("--host", "0.0.0.0", "--anywhere"), "give a token"),
+        (("--token-file", "none"), "cannot be read"),
+        (("--filter", "er"), "--filter is for --bundle"),
+    ):
+        code, _, said = call("view", "runs", *words)
+        assert (code, sentence in said) == (2, True), said
+
+
+def test_without_runs_it_says_what_to_do(call: Any) -> None:
+    code, _, said = call("view")
+    assert code == 2
+    assert "streamgauge demo" in said
+
+
+def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
+    """Without Starlette: the server is refused, files can be written."""
+    finished(tmp_path / "runs")
+    (tmp_path / "without").mkdir()
+    for name in ("starlette", "uvicorn", "torch"):
+        text = f'raise ModuleNotFoundError("No module named {name}", name="{name}")'
+        (tmp_path / "without" / f"{name}.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path / "without"), os.environ.get("PYTHONPATH", "")])
+
+    def view(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "streamgauge", "view", "runs", *words], cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    done = view("--port", "0")
+    assert done.returncode == 2
+    sentence = r"streamgauge: `streamgauge view` needs \w+: pip install 'streamgauge\[view\]'\.\n"
+    assert re.fullmatch(sentence, done.stderr)
+    done = view("--bundle", "out")
+    assert done.returncode == 0, done.stderr
+    texts = [file.read_text() for file in (tmp_path / "out/data").iterdir()]
+    assert sum("The tab of suites needs torch" in text for text in texts) == 1
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    finished(tmp_path / "runs")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamgauge", "view", "--port", "0"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("Watching runs on http://127.0.0.1:")
+    process.send_signal(2)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "Ended." in out
