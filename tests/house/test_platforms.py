@@ -21,7 +21,7 @@ import builtins, io, os, sys, importlib, pkgutil
 for module in list(sys.modules):
     assert not module.startswith("streamgauge")
 # These have ways of their own for Windows.
-import filelock, numba, numpy, plotly, pyarrow, rich, torch, typer
+import filelock, numba, numpy, plotly, pyarrow, rich, torch, typer, uvicorn
 from multiprocessing import resource_tracker, spawn, shared_memory, synchronize
 
 class Missing:

@@ -152,6 +152,8 @@ print(json.dumps([missing, [name for name in PACKAGES if find_spec(name)]]))
     rooms = {name.split(".")[1] for name in missing}
     assert "learners" in rooms
     assert not rooms & CORE_ROOMS
+    servers = {name for name in missing if name.startswith("streamgauge.view.server")}
+    assert {missing.pop(name) for name in servers} == {"uvicorn"}
     sentence = "needs torch: pip install 'streamgauge[torch]'."
     assert all(lack == "torch" or lack.endswith(sentence) for lack in missing.values()), missing
 

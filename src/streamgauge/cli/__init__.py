@@ -111,6 +111,11 @@ def main() -> None:
         # Python would try again to write what is left, and fail with code 120.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if "torch" in sys.modules:
+        from streamgauge.running.executors import torchrun
+
+        if torchrun.launched():
+            torchrun.leave(code)
     sys.exit(code)
 
 

@@ -212,7 +212,7 @@ def check(
     pretrained: Annotated[
         bool,
         typer.Option(
-            "--pretrained", help="With --loop: its model was trained before, on other data."
+            "--pretrained", help="With --loop: the loop's model was trained before, on other data."
         ),
     ] = False,
     device: Device = "cpu",

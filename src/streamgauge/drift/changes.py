@@ -79,7 +79,7 @@ def burst_length(codes: NDArray[np.integer[Any]]) -> int:
 
     >>> drawn = np.random.default_rng(0).integers(0, 50, 2000)
     >>> burst_length(drawn), burst_length(np.repeat(drawn, 10))
-    (1, 10)
+    (1, 11)
     """
     count = len(codes)
     most = count // 40

@@ -158,9 +158,10 @@ def _families(service: Service) -> Iterator[Family]:
 
 
 def _labels(labels: Mapping[str, Any]) -> str:
-    """
-    >>> _labels({"reason": 'a "b"'})
-    '{reason="a \\\\\\\\"b\\\\\\\\""}'
+    r"""Labels of a metric in the text format of Prometheus.
+
+    >>> print(_labels({"reason": 'a "b"'}))
+    {reason="a \"b\""}
     """
     pairs = ",".join(f'{name}="{_escaped(str(v), True)}"' for name, v in labels.items())
     return f"{{{pairs}}}" if pairs else ""

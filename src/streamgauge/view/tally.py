@@ -117,7 +117,7 @@ class RunTally:
 
     def accuracy(self, shift: int) -> float:
         """
-        >>> tally = Tally(10)
+        >>> tally = RunTally(10)
         >>> tally.add(*map(np.array, ([0, 1], [7, 7], [7, 8], [0, 0])))
         >>> tally.accuracy(0)
         0.5

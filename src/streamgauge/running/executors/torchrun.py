@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +45,18 @@ def launched() -> bool:
 def first() -> bool:
     """Whether this process is the one that writes the log and prints."""
     return not launched() or os.environ["RANK"] == "0"
+
+
+def leave(code: int) -> NoReturn:
+    """End this rank with an exit code, without the destructors of Python and C++: under load, a
+    thread of torch that is still alive there aborts the process ("terminate called without an
+    active exception"), and torchrun then stops the other ranks."""
+    if code == 0 and distributed.is_initialized():
+        distributed.barrier()  # no rank closes connections that another still uses
+        distributed.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @cache
