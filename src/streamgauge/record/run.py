@@ -32,7 +32,7 @@ FAILED_ROWS = "failed"  # folder with the rows after the last checkpoint of a ru
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
-PLACES = frozenset({"path", "root", "names", "cache"})
+PATH_SETTINGS = frozenset({"path", "root", "names", "cache"})
 
 
 if TYPE_CHECKING:  # `Mapping` and `dict` have different signatures

@@ -18,7 +18,7 @@ from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
-from streamgauge.record import PLACES, Run
+from streamgauge.record import PATH_SETTINGS, Run
 from streamgauge.report.watching import Watcher
 from streamgauge.running.execution import Execution, ExecutionKeywords, execution_of
 from streamgauge.running.executors.dispatch import Watch, execute
@@ -31,7 +31,7 @@ from streamgauge.suites.spec import Row, Suite
 
 # Settings that say where files lie on a machine: not part of what a row asks for. The content of
 # the files has hashes of its own; of first weights a row says only that there are some.
-FILE_SETTINGS = PLACES | {"folder", "data", "weights"}
+FILE_SETTINGS = PATH_SETTINGS | {"folder", "data", "weights"}
 EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 
 
