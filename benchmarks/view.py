@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "view"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from made_runs import MadeRun, finished, header_of
 

@@ -27,8 +27,9 @@ const plots = (() => {
       colour: grey ? colours.soft : colours.colours[number % many],
       dash: number < 0 ? DASHES[Math.max(0, names.grey.indexOf(key)) % DASHES.length]
         : DASHES.concat("solid")[(Math.floor(number / many) + 4) % 5],
+      // Beyond the colours, another symbol in the same colour.
       symbol: number < 0 ? GREY_SYMBOLS[Math.max(0, names.grey.indexOf(key)) % GREY_SYMBOLS.length]
-        : SYMBOLS[number % SYMBOLS.length],
+        : SYMBOLS[(number + 3 * Math.floor(number / many)) % SYMBOLS.length],
       faint: grey && number >= 0,
     };
   }
@@ -42,7 +43,7 @@ const plots = (() => {
         return { ...trace, mode: "lines", fill: "toself", fillcolor: colour + "26",
           line: { width: 0 }, hoverinfo: "skip" };
       case "bar":
-        return { ...trace, marker: { color: colour },
+        return { ...trace, marker: { color: colour + "80", line: { color: colour, width: 1.5 } },
           error_x: trace.error_x && { ...trace.error_x, color: colours.ink, width: 4 } };
       case "level":
         return { ...trace, line: { color: colours.ink, dash: "4px,4px", width: 1.75 } };
@@ -62,7 +63,8 @@ const plots = (() => {
         return { ...trace, marker: { color: colours.ink, size: 3 } };
       case "heat":
         return { ...trace, showscale: false, zmin: 0, xgap: 0, ygap: 1,
-          colorscale: [[0, colours.tint], [1, colours.accent]] };
+          // An empty cell is not one of 0.
+          colorscale: [[0, trace.yaxis ? colours.tint : colours.line], [1, colours.accent]] };
       default:
         return { ...trace, error_y: bar(trace.error_y),
           line: { color: colour, width: faint ? 1 : 2, dash: second ? "dot" : dash, ...trace.line },
@@ -296,11 +298,13 @@ const plots = (() => {
     const narrow = width < 560;
     const plain = !data.some((t) => t.type === "bar" || t.stackgroup || t.type === "heatmap" && !given.moving)
       && !figure.layout.yaxis.scaleanchor;
-    // A line that lies exactly on an earlier one is dashed, so that both are seen.
+    // A line that lies on an earlier one, as far as eyes can tell, is dashed, so that both are seen.
     data.forEach((trace, at) => {
       if (trace.meta.role !== "line" || trace.y.length < 3) return;
+      const near = (Math.max(...trace.y) - Math.min(...trace.y)) / 500;
       if (data.slice(0, at).some((t) => t.meta.role === "line" && t.yaxis === trace.yaxis
-        && t.y.length === trace.y.length && t.y.every((v, n) => v === trace.y[n]))) {
+        && t.y.length === trace.y.length
+        && t.y.every((v, n) => v === trace.y[n] || Math.abs(v - trace.y[n]) <= near))) {
         trace.line = { ...trace.line, dash: "10px,10px" };
       }
     });
