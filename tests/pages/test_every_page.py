@@ -56,9 +56,7 @@ def suite_file(folder: Path) -> Path:
     runs = running.run(
         suite, only=only, seeds=[0, 1], out=folder / "suite", device="cpu", log=lambda _: None
     )
-    rows = [
-        dataclasses.replace(row, name=EVIL) if row.name == "NCM" else row for row in suite.rows
-    ]
+    rows = [dataclasses.replace(row, name=EVIL) if row.name == "NCM" else row for row in suite.rows]
     named = dataclasses.replace(suite, rows=tuple(rows))
     return write_figures(named, list(runs), folder / "suite.html")
 
@@ -236,7 +234,9 @@ def test_bars_show_their_whiskers_and_empty_cells_are_not_zero(
                      "samples"),
     ]  # fmt: skip
     browser.open(Page("k", "t", figures).write(tmp_path / "bars.html"))
-    bar = browser.run(f"(({{marker, error_x}}) => [marker.color, error_x.color])({PLOTS}[0].data[0])")
+    bar = browser.run(
+        f"(({{marker, error_x}}) => [marker.color, error_x.color])({PLOTS}[0].data[0])"
+    )
     assert bar == [THEMES["light"]["colours"][0] + "80", THEMES["light"]["ink"]]
     lowest = browser.run(f"{PLOTS}[1].data[0].colorscale[0][1]")
     assert lowest not in (THEMES["light"]["paper"], THEMES["light"]["tint"])

@@ -481,3 +481,34 @@ def test_no_band_around_lines_that_do_not_stand_out(browser: Browser, tmp_path: 
     assert browser.run(bands) == COLOURS
     browser.open(file, f"#show=l0,l{COLOURS + 1}")
     assert browser.run(bands) == 2
+
+
+def test_runs_of_different_lengths_and_windows_without_a_label(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The gap to a shorter run ends with it; where nothing was asked there is nothing, not 0."""
+    rng = np.random.default_rng(0)
+    runs = [
+        dataclasses.replace(plots.counted(name, pair, rng.random(length) < 0.5), whole=256)
+        for name, length in (("er", 1024), ("mir", 2048))
+        for pair in "abc"
+    ]
+    bins = plots.counted("ncm", "a", rng.random(100) < 0.5, bins=10)
+    late = dataclasses.replace(bins, counts=[0, 0, 0, *bins.counts[3:]], hits=[0] * 3 + [5] * 7)
+    figures = [
+        plots.moving_figure("Gap", "", runs, "samples", difference=True),
+        plots.moving_figure("Late", "", [late], "samples"),
+    ]
+    file = Page("k", "t", figures, learners=["er", "mir"]).write(tmp_path / "lengths.html")
+    browser.open(file, "#window=10")
+    gap, band = browser.run(
+        "(() => { const data = document.querySelector('.plot').data.filter((t) => t.yaxis);"
+        " return [data.find((t) => t.meta.role === 'line'), data.find((t) => t.meta.role === 'band')]"
+        ".map(({x, y}) => ({x, y})); })()"
+    )
+    assert len(gap["y"]) == len(gap["x"]) > 100
+    assert len(band["y"]) == len(band["x"]) == 2 * len(gap["x"])
+    assert all(isinstance(value, int | float) for value in [*gap["y"], *band["y"]])
+    late_y = browser.run("document.querySelectorAll('.plot')[1].data.find((t) => t.name).y")
+    assert late_y[:3] == [None] * 3
+    assert late_y[4] == 50

@@ -94,15 +94,17 @@ const plots = (() => {
     const middle = mean(values);
     return Math.sqrt(values.reduce((a, b) => a + (b - middle) ** 2, 0) / (values.length - 1));
   };
-  const digits = (value) => Math.round(1000 * value) / 1000;
+  const digits = (value) => (value === null ? null : Math.round(1000 * value) / 1000);
 
   // Mean over seeds of curves, and a band of `half` of the values at each position.
   function meanAndBand(name, key, curves, half, role, more) {
     const length = Math.min(...curves.map((curve) => curve.y.length));
-    const x = curves[0].x.slice(0, length), y = [], low = [], high = [], halves = [];
+    const x = curves[0].x.slice(0, length), y = [], known = [], low = [], high = [], halves = [];
     for (let at = 0; at < length; at += 1) {
-      const values = curves.map((curve) => curve.y[at]);
-      const middle = mean(values), around = curves.length > 1 ? half(values) : 0;
+      const values = curves.map((curve) => curve.y[at]).filter((value) => value !== null);
+      if (!values.length) { y.push(null); halves.push(0); continue; }
+      const middle = mean(values), around = values.length > 1 ? half(values) : 0;
+      known.push(x[at]);
       y.push(digits(middle));
       // Accuracies end at 0 and 100; differences, on an axis of their own, do not.
       low.push(digits(more.yaxis ? middle - around : Math.max(0, middle - around)));
@@ -115,7 +117,7 @@ const plots = (() => {
     if (curves.length < 2 || halves.every((width) => width === 0)) return [line];
     line.customdata = halves;
     line.hovertemplate += " ± %{customdata:.2g}";
-    return [{ ...common, x: [...x, ...x.slice().reverse()], y: [...high, ...low.reverse()],
+    return [{ ...common, x: [...known, ...known.slice().reverse()], y: [...high, ...low.reverse()],
       showlegend: false, meta: { role: "band", key } }, line];
   }
 
@@ -170,7 +172,7 @@ const plots = (() => {
     alone.forEach((run) => {
       const { x, y, samples } = moved(run, moving);
       const common = { type: "scatter", name: run.alone, legendgroup: run.key, showlegend: false,
-        hovertemplate: "%{y:.1f}", meta: { role: "line", key: run.key, second: true } };
+        hovertemplate: "%{y:.1f}", meta: { role: "line", key: run.key, label: run.key, second: true } };
       widths.push(samples);
       // Named where no complete run of the learner is.
       const named = !curves.has(run.key) && !data.some((t) => t.showlegend && t.legendgroup === run.key);
@@ -193,8 +195,11 @@ const plots = (() => {
     curves.forEach((of, key) => {
       const pairs = [...of.keys()].filter((pair) => against.has(pair));
       if (key === base || levels.has(key) || !pairs.length) return;
-      const gaps = pairs.map((pair) => ({ x: of.get(pair).x,
-        y: of.get(pair).y.map((value, at) => value - against.get(pair).y[at]) }));
+      const gaps = pairs.map((pair) => {
+        const mine = of.get(pair), other = against.get(pair).y; // one may have got less far
+        const minus = (value, at) => (value === null || other[at] === null ? null : value - other[at]);
+        return { x: mine.x, y: mine.y.slice(0, other.length).map(minus) };
+      });
       // Two seeds say next to nothing about the noise.
       const half = (values) => (values.length < 3 ? 0 : T[values.length - 1] || 1.96 + 2.4 / (values.length - 1))
         * deviation(values) / Math.sqrt(values.length);
@@ -240,7 +245,7 @@ const plots = (() => {
       if (last < 0) return;
       const painted = paint(key, colours);
       if (painted.faint) return;
-      wanted.push({ name: trace.name + (trace.meta.near ? " ≈" : ""), x: trace.x[last], y: trace.y[last], at: trace.y[last],
+      wanted.push({ name: (trace.meta.label || trace.name) + (trace.meta.near ? " ≈" : ""), x: trace.x[last], y: trace.y[last], at: trace.y[last],
         point: role === "point", colour: role === "level" ? colours.ink : painted.colour });
     });
     wanted.sort((a, b) => a.y - b.y);
