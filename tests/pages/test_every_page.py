@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import finished
 
 from browser import Browser, needs_browser
+from made_runs import finished
 from streamgauge.audit import audit
 from streamgauge.audit.page import audit_page
 from streamgauge.pages.page import THEMES
@@ -186,6 +187,16 @@ def test_paper_has_every_figure_in_light_and_no_buttons(browser: Browser, page: 
     shown = f"{PLOTS}.filter((p) => !p.closest('details:not([open])'))"
     assert browser.run(f"{shown}.every((p) => p.data)")
     browser.theme("light", "print")
+    browser.resize(720, 1000)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    # What is drawn stays in its place, and no table makes the page small.
+    outside = (
+        f"{shown}.filter((p) => p.querySelector('.main-svg').getBoundingClientRect().bottom"
+        " > p.getBoundingClientRect().bottom + 1).length"
+    )
+    assert browser.run(outside) == 0
+    assert browser.run("document.documentElement.scrollWidth") <= 720
+    browser.resize(1200, 900)
     for hidden in (".bar", ".tools"):
         found = browser.run(
             f"[...document.querySelectorAll('{hidden}')].filter((e) =>"
@@ -217,7 +228,7 @@ def test_keys_reach_everything_and_readers_hear_names(browser: Browser, page: Pa
     assert browser.run("document.querySelectorAll('th:not([scope])').length") == 0
     levels = browser.run("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => +h.tagName[1])")
     assert levels[0] == 1
-    assert all(b - a <= 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
 
 
 def test_bars_show_their_whiskers_and_empty_cells_are_not_zero(

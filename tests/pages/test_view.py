@@ -503,7 +503,7 @@ def test_runs_of_different_lengths_and_windows_without_a_label(
     browser.open(file, "#window=10")
     gap, band = browser.run(
         "(() => { const data = document.querySelector('.plot').data.filter((t) => t.yaxis);"
-        " return [data.find((t) => t.meta.role === 'line'), data.find((t) => t.meta.role === 'band')]"
+        " return ['line', 'band'].map((role) => data.find((t) => t.meta.role === role))"
         ".map(({x, y}) => ({x, y})); })()"
     )
     assert len(gap["y"]) == len(gap["x"]) > 100

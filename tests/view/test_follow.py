@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished, made_run
 
 import streamgauge as sg
+from made_runs import finished, made_run
 from streamgauge.files import write_sealed
 from streamgauge.record import Run, find_runs
 from streamgauge.record.heartbeat import NAME, STALLED, HeartbeatWriter

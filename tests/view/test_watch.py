@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import MadeRun, finished, made_run
 from watching import Watched, wait_for, watched
 
 from browser import Browser, needs_browser
+from made_runs import MadeRun, finished, made_run
 from streamgauge.pages.page import THEMES
 from streamgauge.record import heartbeat as beats
 from streamgauge.record.heartbeat import NAME, HeartbeatWriter

@@ -357,7 +357,8 @@ const plots = (() => {
   function draw(element, printed) {
     const figure = figures[Number(element.dataset.figure)];
     const width = printed ? 680 : element.clientWidth;
-    const height = element.clientHeight || 400;
+    // Paper takes the height that is drawn (style.css), and less of it.
+    const height = Math.round((element.clientHeight || 400) * (printed ? 0.75 : 1));
     const { data, layout } = prepared(figure, theme(printed), width, height);
     Object.assign(layout, { width, height });
     if (printed) current.delete(element);

@@ -111,8 +111,8 @@ def _leaderboard_blocks(board: Board, drawn: Figures) -> list[Block | None]:
     order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
     note = (
         f"{NOTE} In brackets and shaded: 95 % intervals of the mean over seeds (Student's t, "
-        f"cut at 0 and 100), which one seed does not have. Dotted: the blind level.{order} The small curve is "
-        "accuracy along the stream, from 0 to 100 %."
+        f"cut at 0 and 100), which one seed does not have. Dotted: the blind level.{order} The "
+        "small curve is accuracy along the stream, from 0 to 100 %."
     )
     if any(row.needs for row in board.rows):
         note += " “Needs” lists what a learner must be told beyond the samples."
@@ -270,7 +270,7 @@ def _costs(board: Board) -> PageTable | None:
                      if seconds == seconds else -1.0),
             ]
         )  # fmt: skip
-    if not rows:
+    if all(str(cell) in ("–", "unknown") for _, *cells in rows for cell in cells):
         return None
     head = ["learner", "training jobs", "steps without one", "FLOPs", "seconds of learning"]
     return PageTable(head, rows, "Training per run, mean over seeds", sortable=True)

@@ -270,11 +270,12 @@ def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> 
         if not gaps:
             continue
         sure = sum(gap.high < 0 for _, gap in gaps)
-        if len(gaps) == 1 and not exceptions:
-            chance_of = (
-                "by more than chance explains" if sure else "by no more than chance may give"
-            )
-            text = f"{baseline} wins against the one method compared with it, {chance_of} (95 % interval)."
+        if len(gaps) == 1 and exceptions:
+            text = f"{baseline} does not win against the one method compared with it."
+        elif len(gaps) == 1:
+            much = "more than chance explains" if sure else "no more than chance may give"
+            text = f"{baseline} wins against the one method compared with it, by {much}"
+            text += " (95 % interval)."
         else:
             won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
             text = (

@@ -298,8 +298,8 @@ class Tabs:
             blocks.append(moving_figure(
                 "Both along the stream, and their difference",
                 "As far as checkpoints have the answers. Below: the second minus the first at "
-                "the same position of the same stream, paired over seeds. Dotted, with a hollow end: "
-                f"runs that are not complete, in no mean unless none is. {BANDS}",
+                "the same position of the same stream, paired over seeds. Dotted, with a hollow "
+                f"end: runs that are not complete, in no mean unless none is. {BANDS}",
                 series, "samples seen", difference=len({s.name for s in series}) > 1,
                 until=max((int(board.stream["samples"]) for board in boards), default=0),
             ))  # fmt: skip
