@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser import Browser, needs_browser
+from browser import Browser, needs_browser, rgb
 from made_runs import finished
 from streamgauge.audit import audit
 from streamgauge.audit.page import audit_page
@@ -74,10 +74,6 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return MAKERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
-def _rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_is_drawn_nothing_is_fetched_and_names_are_harmless(
     browser: Browser, page: Path, scheme: str
@@ -94,7 +90,7 @@ def test_all_is_drawn_nothing_is_fetched_and_names_are_harmless(
     assert browser.run("window.hit === undefined && document.querySelectorAll('img').length === 0")
     assert browser.run("document.body.innerText.includes('<img src=x')")
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
-    assert colour == _rgb(THEMES[scheme]["paper"])
+    assert colour == rgb(THEMES[scheme]["paper"])
     browser.theme("light")
 
 
@@ -136,7 +132,7 @@ def test_every_figure_is_exported_on_white_and_has_a_table(browser: Browser, pag
     count = browser.run(f"{tools}.length")
     browser.run(f"{tools}.forEach((t) => t.querySelector('button').click())")
     browser.wait(f"saved.length === {count}")
-    white, dark = "rgb(255, 255, 255)", _rgb(THEMES["dark"]["paper"])
+    white, dark = "rgb(255, 255, 255)", rgb(THEMES["dark"]["paper"])
     assert browser.run(f"saved.filter((s) => !s.includes('{white}')).length") == 0
     assert browser.run(f"saved.filter((s) => s.includes('{dark}')).length") == 0
     browser.run(f"saved.length = 0; {tools}[0].querySelectorAll('button')[1].click()")

@@ -14,7 +14,7 @@ import pytest
 from test_page import EVIL
 from test_page import page as every_block
 
-from browser import Browser, needs_browser
+from browser import Browser, needs_browser, rgb
 from streamgauge.pages import Block, Cell, Page, PageTable, Section
 from streamgauge.pages import figures as plots
 from streamgauge.pages.page import COLOURS, THEMES
@@ -83,16 +83,12 @@ def test_every_kind_of_plot_is_drawn_and_hostile_names_are_harmless(
     assert counts[:3] == [8, 2, 2]
     assert browser.run("document.querySelectorAll('.plot .main-svg').length") >= 2 * len(counts)
     assert browser.run("document.querySelectorAll('img').length") == 0
-    assert browser.run("getComputedStyle(document.body).backgroundColor") == _rgb(
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == rgb(
         THEMES[scheme]["paper"]
     )
     line = browser.run("document.querySelector('.plot').data[2].line.color")
     assert line == THEMES[scheme]["colours"][0]
     browser.theme("light")
-
-
-def _rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 def test_ticks_hide_a_learner_everywhere_and_the_address_keeps_it(
@@ -186,7 +182,7 @@ def test_a_figure_is_exported_on_white_and_has_a_table(browser: Browser, small: 
     browser.wait("'lines.svg' in saved")
     svg = browser.run("saved['lines.svg']")
     assert svg.startswith("data:image/svg+xml")
-    white, dark = "rgb(255, 255, 255)", _rgb(THEMES["dark"]["paper"])
+    white, dark = "rgb(255, 255, 255)", rgb(THEMES["dark"]["paper"])
     assert white in svg
     assert dark not in svg
     click(browser, f"{tools} button:nth-of-type(2)")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from watching import Watched, wait_for, watched
 
-from browser import Browser, needs_browser
+from browser import Browser, needs_browser, rgb
 from made_runs import MadeRun, finished, made_run
 from streamgauge.pages.page import THEMES
 from streamgauge.record import heartbeat as beats
@@ -101,9 +101,8 @@ def test_every_tab_is_drawn_in_both_themes_and_asks_nobody_else(
         selected = browser.run("document.querySelector('[aria-selected=true]').dataset.tab")
         assert selected == tab
         harmless(browser, server)
-    paper = tuple(int(THEMES[scheme]["paper"][at : at + 2], 16) for at in (1, 3, 5))
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
-    assert colour == f"rgb{paper}"
+    assert colour == rgb(THEMES[scheme]["paper"])
     browser.theme("light")
 
 
@@ -409,8 +408,8 @@ def test_readers_work_while_a_run_goes_on(
             see(browser, server, "#tab=stream")
             browser.wait(f"document.querySelectorAll('#list li.{status}').length === 1")
             browser.wait(f"{hollow}?.length === 1")
-            paper = tuple(int(THEMES[scheme]["paper"][at : at + 2], 16) for at in (1, 3, 5))
-            assert browser.run("getComputedStyle(document.body).backgroundColor") == f"rgb{paper}"
+            paper = rgb(THEMES[scheme]["paper"])
+            assert browser.run("getComputedStyle(document.body).backgroundColor") == paper
             drawn_on = browser.run("document.querySelector('.plot')._fullLayout.paper_bgcolor")
             assert drawn_on == THEMES[scheme]["paper"]
         harmless(browser, server)

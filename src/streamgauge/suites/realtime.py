@@ -241,7 +241,7 @@ def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> list[str]:
-    if len(lines) < FEWEST:
+    if len(lines) < FEWEST and correlation == correlation:
         first = f"Fewer than {FEWEST} methods have no rank correlation of accuracy and cost."
     elif correlation == correlation:
         chance = by_chance(
