@@ -866,6 +866,11 @@ def test_published_numbers_and_ours_are_drawn_as_pairs() -> None:
         theirs, ours = figure.data
         assert (theirs["name"], ours["name"]) == ("published", "ours")
         assert ours["x"] == pytest.approx(np.add(theirs["x"], 0.5), abs=1e-3)
+        low, high = figure.layout["xaxis"]["range"]  # with the whiskers
+        for side in (theirs, ours):
+            assert low < np.subtract(side["x"], side["error_x"]["array"]).min()
+            assert high > np.add(side["x"], side["error_x"]["array"]).max()
+        assert not any("(as defined)" in name for name in figure.layout["yaxis"]["ticktext"])
         assert [(s["x0"], s["x1"]) for s in figure.layout["shapes"]] == [
             pytest.approx(pair, abs=1e-3) for pair in zip(theirs["x"], ours["x"], strict=True)
         ]

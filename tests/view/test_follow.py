@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished, made_run
 
 import streamgauge as sg
+from made_runs import finished, made_run
 from streamgauge.files import write_sealed
 from streamgauge.record import Run, find_runs
 from streamgauge.record.heartbeat import NAME, STALLED, HeartbeatWriter
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_stalls_and_goes_on_again(tmp_path: Path) -> None:
         follower.scan()
         assert only(follower)["status"] == "stalled"
         assert follower.changed["status"] == before["status"] + 1
-        assert "no heartbeat for 31 s" in only(follower)["reason"]
+        assert "No heartbeat for 31 s" in only(follower)["reason"]
         facts |= {"step": 40, "asked": 400, "right": 240}
         beat._beat()
         follower.scan()
@@ -83,7 +83,7 @@ def test_an_old_heartbeat_says_whether_its_process_is_gone(tmp_path: Path) -> No
     old = time.time() - 300
     os.utime(file, (old, old))
     reason = only(following(tmp_path))["reason"]
-    assert "no heartbeat for 5 min" in reason
+    assert "No heartbeat for 5 min" in reason
     assert f"process {os.getpid()}" in reason
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "pid": 2**22 - 7}))

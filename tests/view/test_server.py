@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished, made_run
 from watching import Watched, wait_for, watched
 
+from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.view import server as servers
 from streamgauge.view.content import PageContent

@@ -248,7 +248,7 @@ class Followed:
                 why = f"process {self.beat.pid} on {self.beat.host} is stopped, hangs or is gone"
             return (
                 "stalled",
-                f"no heartbeat for {duration(silent)}: {why}. The same command goes on.",
+                f"No heartbeat for {duration(silent)}: {why}. The same command goes on.",
             )
         if self.failure:
             return "failed", self.failure
