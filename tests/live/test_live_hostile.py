@@ -256,6 +256,23 @@ def test_the_spool_has_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sum(file.stat().st_blocks * 512 for file in (tmp_path / "b").iterdir()) >= taken
 
 
+@pytest.mark.parametrize("name", ["spool.json", "facts.bin", "inputs.bin"])
+def test_a_damaged_spool_is_refused(tmp_path: Path, name: str) -> None:
+    """A file that is too short is not filled up: its zeros would be samples that nobody sent."""
+    spool = Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    spool.put(7, np.zeros(3), time=1.0)
+    spool.flush()
+    again = Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    assert list(again.slot_of) == [7]
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-20])
+    with pytest.raises(sg.StreamgaugeError, match=rf"{name}.*(damaged|another size)"):
+        Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    (tmp_path / name).unlink()
+    if name != "spool.json":
+        with pytest.raises(sg.StreamgaugeError, match=rf"{name} is missing"):
+            Spool(tmp_path, Spec((3,), 2), "float32", 20)
+
+
 def test_status_tells_when_training_has_ended(tmp_path: Path) -> None:
     bare = Bare(tmp_path)
     assert bare.service.status()["training"] == "running"
