@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from streamgauge.errors import Busy, Damaged, StreamgaugeError, first_line
 
@@ -89,7 +90,7 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
-def open_regular(file: Path) -> BinaryIO:
+def open_regular(file: Path) -> io.BufferedReader:
     """Open a file to read. An OSError for a pipe or a device: reading it might never end."""
 
     def without_waiting(path: str, flags: int) -> int:
