@@ -295,3 +295,16 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     leaderboard([run.run() for run in follower.runs.values()])
     assert content() == before
     assert Run(next(iter(follower.runs))).done
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_in_a_run_folder_stop_nobody(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    for name in ("failed.txt", "heartbeat.json"):
+        os.mkfifo(folder / name)
+    os.mkfifo(tmp_path / "study.json")
+    follower = RunFollower([tmp_path])
+    follower.scan()
+    follower.count_all()
+    (followed,) = follower.runs.values()
+    assert followed.status(follower.now())[0] == "done"
