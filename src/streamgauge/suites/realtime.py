@@ -273,9 +273,12 @@ def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> 
         if len(gaps) == 1 and exceptions:
             text = f"{baseline} does not win against the one method compared with it."
         elif len(gaps) == 1:
-            much = "more than chance explains" if sure else "no more than chance may give"
-            text = f"{baseline} wins against the one method compared with it, by {much}"
-            text += " (95 % interval)."
+            text = f"{baseline} wins against the one method compared with it, "
+            if math.isnan(gaps[0][1].high):
+                text += "without an interval: whether by chance is not known."
+            else:
+                much = "more than chance explains" if sure else "no more than chance may give"
+                text += f"by {much} (95 % interval)."
         else:
             won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
             text = (
