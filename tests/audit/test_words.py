@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgauge.audit import audit, holds
-from streamgauge.audit.words import ABOUT_LOG, SENTENCES, Findings, amount, bits, plain_name
+from streamgauge.audit.words import (
+    ABOUT_LOG,
+    SENTENCES,
+    Findings,
+    _Template,
+    amount,
+    bits,
+    percent,
+    plain_name,
+)
 from streamgauge.history.periods import Period
 
 ROOT = Path(__file__).parents[2]
@@ -268,3 +277,11 @@ def test_nothing_is_left_to_explain():
     assert found.answer == "cannot tell"
     assert "leave only 0.000" in found.words[0]
     assert "No shift removes the label correlation" in " ".join(found.words)
+
+
+def test_numbers_are_written_as_precisely_as_they_are_read() -> None:
+    assert [percent(value) for value in (0.0, 0.004, 0.005, -0.001, math.nan)] == [
+        "0.0 %", "0.40 %", "0.5 %", "-0.10 %", "unknown",
+    ]  # fmt: skip
+    found = Findings({"few": 9.46, "some": 10.4, "many": 12345.6}, {})
+    assert _Template(found).format("{few:n} {some:n} {many:n}") == "9.46 10 12,346"

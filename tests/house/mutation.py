@@ -42,6 +42,8 @@ MODULES = {
     "record.diff": "tests/record/test_record.py",
     "record.values": "tests/record/test_recorder.py",
     "record.tables": "tests/record/test_record.py",
+    "record.verify": "tests/record/test_hostile_folder.py tests/record/test_record.py",
+    "tables.commit": "tests/record/test_hostile_folder.py tests/record/test_record.py",
 }  # fmt: skip
 _COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
             ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
