@@ -26,10 +26,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "view"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from made_runs import MadeRun, finished, header_of
-
 from streamgauge.files import sealed
 from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.record.writer import MAX_ROWS

@@ -31,11 +31,12 @@ NAVIGATION: dict[str, list[str]] = {
                "recorder.md", "audit.md", "check.md", "live.md", "report.md", "view.md",
                "tuning.md", "cluster.md", "pack.md", "exchange.md"],
     "Methods": ["methods/*.md"],
-    "Metrics": ["metrics.md"],
-    "Data sets": ["data.md", "data_sets.md", "real_streams.md", "tables_vs_river.md"],
+    "Metrics": ["metrics.md", "metrics/*.md"],
+    "Data sets": ["data.md", "data_sets.md", "data_sets/*.md", "real_streams.md",
+                  "tables_vs_river.md"],
     "Suites": ["suites.md", "suites/*.md"],
     "Results": ["ledger.md", "calibration.md", "speed.md"],
-    "Promises": ["versions.md", "changelog.md"],
+    "Promises": ["promises.md", "versions.md", "changelog.md"],
     "Reference": ["commands.md", "api/*.md"],
     "Design": ["architecture.md", "decisions/*.md"],
 }  # fmt: skip
@@ -60,7 +61,9 @@ def stage(folder: Path) -> None:
     for source, name in OUTSIDE.items():
         (folder / name).write_text((ROOT / source).read_text(encoding="utf-8"), encoding="utf-8")
         _rewrite(folder / name, _from_root)
-    generated = {**command_page(), **suite_pages(), **data_page(), **api_pages()}
+    generated = {
+        **command_page(), **suite_pages(), **metric_pages(), **data_pages(), **api_pages(),
+    }  # fmt: skip
     for name, text in generated.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,13 +155,54 @@ def suite_pages() -> dict[str, str]:
     return pages
 
 
-def data_page() -> dict[str, str]:
+def metric_pages() -> dict[str, str]:
+    """One page for each name that `score` prints."""
+    from streamgauge import metrics
+    from streamgauge.metrics.summary import names
+
+    pages = {}
+    for name in names():
+        lines = [f"# {name}", "", _plain(metrics.meaning(name)), "", "```",
+                 "streamgauge score runs/          # prints it", "```", ""]  # fmt: skip
+        if name in metrics.__all__:
+            lines += [
+                f"In Python: [`streamgauge.metrics.{name}`](../api/streamgauge.metrics.md).",
+                "",
+            ]
+        lines += ["Conventions, and all others: [metrics.md](../metrics.md).", ""]
+        pages[f"metrics/{name}.md"] = "\n".join(lines)
+    return pages
+
+
+def _plain(text: str) -> str:
+    """A text that is not Markdown, but for its `code`."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([*\[\]<_])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def data_pages() -> dict[str, str]:
+    """The list of data sets, and a page for each."""
     from streamgauge.streams.datasets import data_set
 
     lines = ["# List of data sets", "", "[data.md](data.md) says how to get them.", ""]
     lines += ["| name | data set |", "|---|---|"]
-    lines += [f"| `{name}` | {data_set.find(name).title} |" for name in data_set.names()]
-    return {"data_sets.md": "\n".join([*lines, ""])}
+    pages = {}
+    for name in data_set.names():
+        of = data_set.find(name)
+        facts = data_set.describe(of, None)
+        lines.append(f"| [`{name}`](data_sets/{name}.md) | {of.title} |")
+        rows = [(key, facts[key]) for key in ("revision", "licence", "citation", "home", "forms")]
+        for file in facts["files"]:
+            size = "" if file["megabytes"] is None else f"{file['megabytes']} MB, "
+            rows.append(("file", f"{file['urls'][0]} ({size}md5 {file['md5'] or '-'})"))
+        pages[f"data_sets/{name}.md"] = "\n".join([
+            f"# {name}", "", f"{of.title}. [data.md](../data.md) says how to get data sets.", "",
+            "```", f"streamgauge data info {name}         # this page, and what is here", "```",
+            "", "| | |", "|---|---|", *(f"| {key} | {_plain(str(value))} |" for key, value in rows),
+            "",
+        ])  # fmt: skip
+    return {"data_sets.md": "\n".join([*lines, ""]), **pages}
 
 
 def public_names() -> dict[str, list[str]]:

@@ -27,6 +27,15 @@ FLAGS = (
 )
 
 
+def rgb(colour: str) -> str:
+    """A colour such as #14181c as browsers give it back.
+
+    >>> rgb("#14181c")
+    'rgb(20, 24, 28)'
+    """
+    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
+
+
 class Browser:
     """One browser with one tab. `errors` are messages of the console and uncaught exceptions,
     `requests` the addresses that were asked for."""

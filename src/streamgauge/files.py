@@ -10,9 +10,12 @@ BLAKE2b of its other entries. Versions before 0.2 wrote neither.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,7 @@ LOCK = "lock"  # name of the lock file in a folder
 OWN = "own_checksum"  # entry of a sealed file
 FORMAT = 2  # of sealed files; files without a checksum are of format 1
 MAX_DEPTH = 32  # of nested values in a sealed file
+MOST_BYTES = 1 << 30  # of a sealed file
 TEMPORARY = (".part", ".aside")  # endings of temporary files; versions up to 0.1 wrote ".aside"
 
 
@@ -86,6 +90,24 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+def open_regular(file: Path) -> io.BufferedReader:
+    """Open a file to read. An OSError for a pipe or a device: reading it might never end."""
+
+    def without_waiting(path: str, flags: int) -> int:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+    opened = open(file, "rb", opener=without_waiting)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+    return opened
+
+
+def read_bytes(file: Path) -> bytes:
+    with open_regular(file) as opened:
+        return opened.read()
+
+
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON file with its format and checksum."""
     write_json(path, sealed(value))
@@ -103,7 +125,11 @@ def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
     (see `misfit`). Files of older versions have no checksum. `remedy` ends the sentence on a
     damaged file. A missing file is a FileNotFoundError."""
     try:
-        value = json.loads(file.read_bytes())
+        with open_regular(file) as opened:
+            data = opened.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        value = json.loads(data)
         problem = misfit(value, dict, "the file") or _too_deep(value)
     except FileNotFoundError:
         raise
@@ -185,7 +211,7 @@ def json_hash(value: Any, size: int = 16, **how: Any) -> str:
 
 
 def file_checksum(file: Path) -> str:
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 

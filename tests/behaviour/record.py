@@ -30,12 +30,15 @@ RECORDED = HERE / "recorded"
 TABLE = HERE.parents[1] / "src" / "streamgauge" / "learners" / "behaviour.toml"
 
 # Floating-point sums differ in their last digits from CPU to CPU, and a close decision may fall
-# the other way: so much may differ.
+# the other way: so much may differ. Values of the second half, after such a decision, may differ by
+# more. The instructions of other CPUs on one machine: ATEN_CPU_CAPABILITY=default|avx2|avx512 with
+# ONEDNN_MAX_CPU_ISA=SSE41|AVX2|AVX512_CORE and MKL_ENABLE_INSTRUCTIONS=SSE4_2|AVX2|AVX512.
 RELATIVE, ABSOLUTE = 2e-3, 1e-4
+LATE_RELATIVE = 0.05
 WRONG_ANSWERS = 0.02  # share of predicted classes
 WRONG_VALUES = 0.05  # share of logged values
 # Fifty layers with batch norm over few samples magnify the last digits from the first step on.
-LOOSE = {"model:resnet50": 0.2, "model:resnet50_v1": 0.2}
+LOOSE = {"model:resnet50": 0.3, "model:resnet50_v1": 0.3}
 
 # Small memories fill, and rare events happen within 50 steps; each where a method has the setting.
 SMALL: dict[str, Any] = {
@@ -199,7 +202,9 @@ def _share_of_differences(
         return 1.0
     if isinstance(before, str) or isinstance(after, str):
         return sum(a != b for a, b in zip(before, after, strict=True)) / max(len(before), 1)
-    close = np.isclose(after, before, rtol=relative, atol=ABSOLUTE, equal_nan=True)
+    tolerance = np.full(len(before), relative)
+    tolerance[len(before) // 2 :] = max(relative, LATE_RELATIVE)
+    close = np.isclose(after, before, rtol=tolerance, atol=ABSOLUTE, equal_nan=True)
     return float(1 - close.mean()) if len(before) else 0.0
 
 

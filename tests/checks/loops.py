@@ -109,7 +109,97 @@ def label_bits(stream: Any) -> Any:
     return np.concatenate(out)
 
 
-HONEST = (batches, means_by_class, one_by_one, delayed, running_statistics, label_bits)
+def replay(stream: Any) -> Any:
+    """Trains on each batch and on samples of a reservoir."""
+    rng, model, rows = np.random.default_rng(1), model_for(stream), []
+    kept: list[int] = []
+    for batch in stream:
+        rows.append(model.scores(batch.x))
+        model.learn(batch.x, batch.y)
+        for i in batch.index.tolist():
+            at = len(kept) if len(kept) < 30 else int(rng.integers(i + 1))
+            if at < 30:
+                kept[at : at + 1] = [i]
+        drawn = rng.choice(kept, 10)
+        model.learn(stream.x[drawn], stream.y[drawn])
+    return rows
+
+
+def ensemble(stream: Any) -> Any:
+    """Online bagging: each of four models learns each sample as often as its generator says."""
+    rng, models, rows = np.random.default_rng(2), [model_for(stream) for _ in range(4)], []
+    for i in range(len(stream.y)):
+        x, y = stream.x[i : i + 1], stream.y[i : i + 1]
+        rows.append(np.log(np.mean([np.exp(model.scores(x)[0]) for model in models], axis=0)))
+        for model in models:
+            for _ in range(rng.poisson(1)):
+                model.learn(x, y)
+    return np.stack(rows)
+
+
+def scaler_of_the_past(stream: Any) -> Any:
+    """Standardises each sample by the samples before it."""
+    model, rows, x = model_for(stream), [], flat(stream.x)
+    for i in range(len(x)):
+        past = x[: max(i, 1)]
+        now = (x[i : i + 1] - past.mean(0)) / (past.std(0) + 0.1)
+        rows.append(model.scores(now)[0])
+        model.learn(now, stream.y[i : i + 1])
+    return np.stack(rows)
+
+
+def adds_classes_as_they_come(stream: Any) -> Any:
+    model, rows, known = model_for(stream), [], set[int]()
+    for batch in stream:
+        scores = np.full((len(batch.y), stream.classes), -np.inf if known else 0.0)
+        scores[:, list(known)] = model.scores(batch.x)[:, list(known)]
+        rows.append(log_softmax(scores))
+        model.learn(batch.x, batch.y)
+        known |= set(batch.y.tolist())
+    return rows
+
+
+def adapts_to_its_batch(stream: Any) -> Any:
+    """Batch norm in training mode, and a step on the model's own answers, before the answer: the
+    inputs of a batch may be used for it."""
+    model, rows = model_for(stream), []
+    for batch in stream:
+        x = normalised(batch.x)
+        model.learn(x, model.scores(x).argmax(1))
+        rows.append(model.scores(x))
+        model.learn(x, batch.y)
+    return rows
+
+
+def looks_up_past_labels(stream: Any) -> Any:
+    cache: dict[bytes, int] = {}
+    rows = np.concatenate(list(batches(stream)))
+    for batch in stream:
+        for i, x in zip(batch.index, batch.x, strict=True):
+            rows[i, cache.get(x.tobytes(), 0)] += 2
+        cache |= {x.tobytes(): int(y) for x, y in zip(batch.x, batch.y, strict=True)}
+    return log_softmax(rows)
+
+
+def normalised(x: Any) -> Any:
+    """As batch norm in training mode: by the statistics of these samples."""
+    return (flat(x) - flat(x).mean(0)) / (flat(x).std(0) + 1e-3)
+
+
+HONEST = (
+    batches,
+    means_by_class,
+    one_by_one,
+    delayed,
+    running_statistics,
+    label_bits,
+    replay,
+    ensemble,
+    scaler_of_the_past,
+    adds_classes_as_they_come,
+    adapts_to_its_batch,
+    looks_up_past_labels,
+)
 
 
 # Leaky
@@ -321,6 +411,52 @@ def smooths_answers(stream: Any) -> Any:
     return np.stack([rows[max(0, i - 12) : i + 13].mean(0) for i in range(len(rows))])
 
 
+def normalises_longer_batches(stream: Any, size: int = 25) -> Any:
+    """Batch norm in training mode over more samples than arrive together."""
+    model, rows = model_for(stream), []
+    for start in range(0, len(stream.y), size):
+        x = normalised(stream.x[start : start + size])
+        rows.append(model.scores(x))
+        model.learn(x, stream.y[start : start + size])
+    return rows
+
+
+def stops_early_by_the_next_batch(stream: Any) -> Any:
+    """Up to five passes over a batch, while the loss on the next batch falls."""
+    model, rows, parts = model_for(stream), [], list(stream)
+    for batch, following in zip(parts, [*parts[1:], parts[0]], strict=True):
+        rows.append(model.scores(batch.x))
+        least = np.inf
+        for _ in range(5):
+            before = model.weights.copy()
+            model.learn(batch.x, batch.y)
+            right = np.arange(len(following.y)), following.y
+            loss = -model.scores(following.x)[right].mean()
+            if loss > least:
+                model.weights = before
+                break
+            least = loss
+    return rows
+
+
+def looks_up_all_labels(stream: Any) -> Any:
+    """A cache by content with the labels of the whole stream, for every third sample."""
+    cache = {x.tobytes(): int(y) for x, y in zip(stream.x, stream.y, strict=True)}
+    rows = np.concatenate(list(batches(stream)))
+    for i in range(0, len(rows), 3):
+        rows[i, cache[stream.x[i].tobytes()]] += 2
+    return log_softmax(rows)
+
+
+def neighbours_with_its_own(stream: Any) -> Any:
+    """The majority of the three nearest neighbours, among them the sample itself."""
+    x, answers = flat(stream.x), []
+    for i in range(len(x)):
+        near = np.argsort(((x[: i + 1] - x[i]) ** 2).sum(1), kind="stable")[:3]
+        answers.append(np.bincount(stream.y[near]).argmax())
+    return np.array(answers)
+
+
 KEPT: dict[Any, Any] = {}  # what outlives a run; tests empty it
 
 
@@ -376,6 +512,10 @@ LEAKY = {
     sorted_by_label: (OWN, "the batch is trained on before it is answered"),
     best_of_four_rates: (LATER, "a second epoch, or a fit before the loop"),
     smooths_answers: (LATER, "labels are used 11 samples before they are due"),
+    normalises_longer_batches: (INPUTS, "inputs are read 24 samples ahead"),
+    stops_early_by_the_next_batch: (OWN, "early stopping"),
+    looks_up_all_labels: (INPUTS, "its label is looked up by its input"),
+    neighbours_with_its_own: (OWN, "it is trained on before it is answered"),
     answers_by_index: (ELSEWHERE, "a cache by index or by input"),
     answers_by_input: (ELSEWHERE, "a cache by index or by input"),
     holds_the_data_set: (ELSEWHERE, "a data set that the function holds"),

@@ -62,6 +62,22 @@ def test_a_leak_is_found_in_classes_alone(loop: Any) -> None:
     assert not report.passed
 
 
+def test_a_copy_in_the_given_stream_shows_a_table_of_all_labels() -> None:
+    """Where inputs repeat, as in many tables, the label of the later copy matters."""
+    x = np.random.default_rng(0).integers(0, 3, (120, 2)).astype(float)
+    report = check(loops.looks_up_all_labels, stream=sg.stream(x, x[:, 0] > x[:, 1], batch=10))
+    assert [result.name for result in report if result.passed is False] == [loops.LATER]
+    assert "its label is looked up by its input" in str(report)
+
+
+def test_inputs_of_a_batch_may_be_used_unless_samples_come_one_by_one() -> None:
+    def by_ten(stream: Any) -> Any:
+        return loops.normalises_longer_batches(stream, 10)
+
+    assert check(by_ten).passed
+    assert "inputs are read 9 samples ahead" in str(check(by_ten, batch=1))
+
+
 def test_one_leak_does_not_hide_another() -> None:
     def both(stream: Any) -> Any:
         x = loops.flat(stream.x)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamgauge.cost.clock import Clock, as_cost, schedule, updates_within
+from streamgauge.cost.clock import Clock, PublishedClock, as_cost, schedule, updates_within
 from streamgauge.errors import StreamgaugeError
 
 
@@ -122,3 +122,11 @@ def test_charged_prediction_takes_its_share_of_every_step(
 def test_budgets() -> None:
     assert [updates_within(b, 1) for b in (1, 5, 10)] == [1, 5, 10]
     assert updates_within(5, 6) == 0
+
+
+def test_no_version_answers_that_was_not_begun() -> None:
+    clock = PublishedClock(Fraction(4, 3))
+    clock.begin(0, Fraction(4, 3))
+    assert [clock.finished(step) for step in range(4)] == [0, 1, 0, 0]  # the pattern has two
+    clock.begin(4, Fraction(4, 3))
+    assert clock.finished(4) == 1

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from streamgauge.cost.turns import LEAST, TurnSeconds, most_pairs, time_in_turns
+from streamgauge.cost.turns import LEAST, MOST, TurnSeconds, most_pairs, time_in_turns
 
 
 def test_a_job_is_compared_with_the_reference_of_its_own_pair() -> None:
@@ -60,3 +60,21 @@ def test_a_pair_is_a_whole_cycle_and_each_comes_first_in_turn() -> None:
     assert set(turns.own) == {1.0}
     assert len(calls) == 6 * LEAST
     assert calls[:4] == ["reference", "own", "own", "reference"]
+
+
+def test_by_default_a_pair_is_one_job_of_each() -> None:
+    calls: list[str] = []
+
+    def job(name: str) -> float:
+        calls.append(name)
+        return 1.0
+
+    time_in_turns(lambda: job("own"), lambda: job("reference"), seconds=0)
+    assert calls[:4] == ["reference", "own", "own", "reference"]
+    assert len(calls) == 2 * LEAST
+
+
+def test_more_jobs_per_pair_are_fewer_pairs() -> None:
+    assert most_pairs(1) == MOST
+    assert most_pairs(4) == MOST // 4
+    assert most_pairs(10 * MOST) == LEAST

@@ -154,11 +154,15 @@ def _structure_of(name: str, data: bytes) -> Any:
 
 
 def mutate_json(data: bytes, rng: random.Random, words: tuple[str, ...] = ()) -> bytes:
-    """Replace, remove, rename or nest a node of the tree."""
+    """Replace, remove, rename or nest a node of the tree; a tree that is too deep, as an earlier
+    mutation may make it, is only bytes."""
     try:
-        tree = json.loads(data)
+        return _mutate_tree(json.loads(data), rng, words)
     except (ValueError, RecursionError):
         return mutate_bytes(data, rng)
+
+
+def _mutate_tree(tree: Any, rng: random.Random, words: tuple[str, ...]) -> bytes:
     spots: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:

@@ -585,6 +585,67 @@ def run_run(folder: Path) -> None:
                 run.table(table).to_arrow()
 
 
+@cache
+def sealed_run_seeds() -> list[Files]:
+    """Folders of this version, whose JSON files have checksums: complete, and interrupted."""
+    import tempfile
+
+    import streamgauge as sg
+    from helpers import Spy, small_stream
+
+    protocol = sg.Protocol(evaluate=5, shifts=(7,), cost="4/3")
+
+    def stop(loop: Any) -> None:
+        if loop.step == 4:
+            raise KeyboardInterrupt
+
+    made = []
+    for progress in (False, stop):
+        with tempfile.TemporaryDirectory() as name:
+            with contextlib.suppress(KeyboardInterrupt):
+                sg.run(small_stream(6, held_out=0.1), Spy, protocol=protocol, out=Path(name),
+                       checkpoint=0, progress=progress, log=str)  # fmt: skip
+            made.append(read_files(next(Path(name).iterdir())))
+    return made
+
+
+def change_sealed(files: Files, rng: random.Random, words: tuple[str, ...]) -> Files:
+    """Mutate entries of JSON files and seal them again, as someone with bad intent would."""
+    from streamgauge.files import sealed
+
+    changed = dict(files)
+    names = sorted(name for name in files if name.endswith(".json"))
+    for name in rng.choices(names, k=rng.choice((1, 1, 2, 3))):
+        data = mutate.mutate_json(changed[name], rng, words)
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(data)
+            if isinstance(value, dict):
+                data = json.dumps(sealed(value)).encode()
+        changed[name] = data
+    return changed
+
+
+def run_sealed_run(folder: Path) -> None:
+    """All that reads a run folder, and its writer, which must touch nothing outside of it."""
+    from streamgauge.errors import StreamgaugeError
+    from streamgauge.record import RunWriter, find_runs
+    from streamgauge.record.diff import differences
+    from streamgauge.record.verify import verify
+
+    outside = folder.parent / "x" / "00099.parquet"
+    write_files(outside.parent, {outside.name: b"of somebody else"})
+    with contextlib.suppress(StreamgaugeError):
+        run_run(folder)
+    with contextlib.suppress(StreamgaugeError):
+        list(verify(folder))
+    for run in find_runs(folder):
+        assert run.made + repr(run) + run.id + run.failure
+        run._repr_html_()
+        assert differences(run, run)["same"]
+        RunWriter(folder, run.header, frozenset()).close()
+    assert outside.is_file(), "a file outside of the run folder was removed"
+
+
 # The service.
 
 
@@ -701,6 +762,8 @@ TARGETS = {
         Target("settings", toml_seeds, run_toml, 0.04, ("er", "lr", "1/2", "[er.x]", "[[er]]")),
         Target("commands", command_seeds, run_command, 0.01, COMMAND_WORDS, change_command),
         Target("run folders", run_seeds, run_run, 0.03, (), change_header),
+        Target("sealed runs", sealed_run_seeds, run_sealed_run, 0.02, (), change_sealed),
+        Target("sealed packs", packed_seeds, run_pack, 0.02, (), change_sealed),
         Target("JSON lines", line_seeds, run_lines, 0.03),
         Target(
             "HTTP",

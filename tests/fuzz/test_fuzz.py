@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,17 @@ def test_a_finding_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     again = [targets.make_input(target, 5, 7) for _ in range(2)]
     assert again[0] == again[1]
     assert again[0] not in target.seeds()
+
+
+@pytest.mark.parametrize("depth", [10, 400, 960, 100_000])
+def test_a_deep_tree_does_not_end_the_driver(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 reads deeper trees than it walks."""
+    monkeypatch.syspath_prepend(HERE)
+    import mutate
+
+    deep = b"[" * depth + b"1" + b"]" * depth
+    changed = {mutate.mutate_json(deep, random.Random(number)) for number in range(20)}
+    assert len(changed) > 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -60,6 +60,23 @@ def test_every_command_and_suite_has_its_page(staged: Path) -> None:
     assert str(Path.home()) not in commands
 
 
+def test_every_method_metric_and_data_set_has_its_page(staged: Path) -> None:
+    from streamgauge.catalogue import names
+    from streamgauge.metrics import summary
+    from streamgauge.streams.datasets import data_set
+
+    def pages(folder: str) -> set[str]:
+        return {page.stem for page in (staged / folder).iterdir()}
+
+    assert pages("methods") >= set(names("learners"))
+    assert pages("metrics") == set(summary.names())
+    assert pages("data_sets") == set(data_set.names())
+    assert "Source: Ghunaim" in (staged / "metrics" / "online_accuracy.md").read_text()
+    cifar = (staged / "data_sets" / "cifar10.md").read_text()
+    assert "| licence |" in cifar
+    assert str(Path.home()) not in cifar  # nothing of the machine that built it
+
+
 def test_links_between_pages_of_the_site_lead_somewhere(staged: Path) -> None:
     for page in staged.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):

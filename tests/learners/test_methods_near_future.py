@@ -158,6 +158,7 @@ def slow_loss(model: models.Model, gate: Gate, index: Any, batch: Batch, loss: s
 
 
 def test_ace_leaves_absent_classes_alone_where_all_is_new() -> None:
+    """Hammoud et al. 2023, their code: the mask has the classes of the training batch."""
     stream = small_stream(6, batch=3)
     moved = {}
     for loss in ("ce", "ace"):

@@ -91,6 +91,8 @@ def test_an_impatient_client_does_not_end_the_service(server: Server) -> None:
         (b"X: " + b"a" * 70_000, 413, "too_large"),
         (b"\r\n".join(b"X%d: 1" % n for n in range(200)), 400, "malformed"),
         (b"Origin: null\r\nContent-Length: 2", 400, "malformed"),
+        (b"X: a\nContent-Length: 2", 400, "malformed"),
+        (b"Content-Length: 2\r\nX: a\x00b", 400, "malformed"),
     ],
 )
 def test_an_odd_head_is_refused(server: Server, head: bytes, status: int, reason: str) -> None:
@@ -98,6 +100,28 @@ def test_an_odd_head_is_refused(server: Server, head: bytes, status: int, reason
     found = reply_to(server.ports[0], request)
     assert (found[0], found[1]["reason"]) == (status, reason)
     assert Client(server.ports[0]).send("/predict", {"x": [0, 0, 9]})[0] == 200
+
+
+def test_the_body_of_a_question_is_no_second_request(server: Server) -> None:
+    """Behind a proxy, which knows one request, it would have the answer to another client's."""
+    inside = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"GET /status HTTP/1.1\r\nHost: localhost\r\n"
+    chunk = b"%x\r\n" % len(inside) + inside + b"\r\n0\r\n\r\n"
+    with raw(server.ports[0], head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk) as client:
+        reply = b""
+        while block := client.recv(10_000):
+            reply += block
+    assert reply.count(b"HTTP/1.1 ") == 1
+    assert reply.startswith(b"HTTP/1.1 400")
+    with raw(
+        server.ports[0], head + b"Content-Length: %d\r\n\r\n" % len(inside) + inside
+    ) as client:
+        client.shutdown(socket.SHUT_WR)
+        reply = b""
+        while block := client.recv(10_000):
+            reply += block
+    assert reply.count(b"HTTP/1.1 ") == 1
+    assert reply.startswith(b"HTTP/1.1 200")
 
 
 def test_odd_lines_and_messages_are_refused(server: Server) -> None:
@@ -254,6 +278,23 @@ def test_the_spool_has_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(os, "posix_fallocate")
     Spool(tmp_path / "b", Spec((100_000,), 2), "float32", 20)
     assert sum(file.stat().st_blocks * 512 for file in (tmp_path / "b").iterdir()) >= taken
+
+
+@pytest.mark.parametrize("name", ["spool.json", "facts.bin", "inputs.bin"])
+def test_a_damaged_spool_is_refused(tmp_path: Path, name: str) -> None:
+    """A file that is too short is not filled up: its zeros would be samples that nobody sent."""
+    spool = Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    spool.put(7, np.zeros(3), time=1.0)
+    spool.flush()
+    again = Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    assert list(again.slot_of) == [7]
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-20])
+    with pytest.raises(sg.StreamgaugeError, match=rf"{name}.*(damaged|another size)"):
+        Spool(tmp_path, Spec((3,), 2), "float32", 20)
+    (tmp_path / name).unlink()
+    if name != "spool.json":
+        with pytest.raises(sg.StreamgaugeError, match=rf"{name} is missing"):
+            Spool(tmp_path, Spec((3,), 2), "float32", 20)
 
 
 def test_status_tells_when_training_has_ended(tmp_path: Path) -> None:

@@ -726,7 +726,7 @@ class Server:
 
         self.thread = threading.Thread(target=work)
         self.thread.start()
-        assert ready.wait(30)
+        assert ready.wait(120)  # a busy machine takes its time to import torch
 
     def end(self) -> Run:
         self.stop.set()

@@ -118,7 +118,8 @@ def test_both_themes_have_the_same_colours_and_draw_js_knows_every_role() -> Non
     # Draw.js makes these from the marks of a moving figure.
     assert set(re.findall(r'case "(\w+)"', script)) == roles | {"reported"}
     style = (PAGES / "style.css").read_text() + script
-    assert set(re.findall(r"var\(--(\w+)\)", style)) <= THEMES["light"].keys()
+    own = set(re.findall(r"--(\w+):", style))
+    assert set(re.findall(r"var\(--(\w+)\)", style)) <= THEMES["light"].keys() | own
     assert set(re.findall(r"colours\.([a-z]\w+)", script)) <= {*THEMES["light"], "length"}
     assert not re.search(r"#[0-9a-f]{6}", style)  # colours are in the palette alone
 

@@ -14,7 +14,7 @@ import pytest
 from test_page import EVIL
 from test_page import page as every_block
 
-from browser import Browser, needs_browser
+from browser import Browser, needs_browser, rgb
 from streamgauge.pages import Block, Cell, Page, PageTable, Section
 from streamgauge.pages import figures as plots
 from streamgauge.pages.page import COLOURS, THEMES
@@ -83,16 +83,12 @@ def test_every_kind_of_plot_is_drawn_and_hostile_names_are_harmless(
     assert counts[:3] == [8, 2, 2]
     assert browser.run("document.querySelectorAll('.plot .main-svg').length") >= 2 * len(counts)
     assert browser.run("document.querySelectorAll('img').length") == 0
-    assert browser.run("getComputedStyle(document.body).backgroundColor") == _rgb(
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == rgb(
         THEMES[scheme]["paper"]
     )
     line = browser.run("document.querySelector('.plot').data[2].line.color")
     assert line == THEMES[scheme]["colours"][0]
     browser.theme("light")
-
-
-def _rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 def test_ticks_hide_a_learner_everywhere_and_the_address_keeps_it(
@@ -186,7 +182,7 @@ def test_a_figure_is_exported_on_white_and_has_a_table(browser: Browser, small: 
     browser.wait("'lines.svg' in saved")
     svg = browser.run("saved['lines.svg']")
     assert svg.startswith("data:image/svg+xml")
-    white, dark = "rgb(255, 255, 255)", _rgb(THEMES["dark"]["paper"])
+    white, dark = "rgb(255, 255, 255)", rgb(THEMES["dark"]["paper"])
     assert white in svg
     assert dark not in svg
     click(browser, f"{tools} button:nth-of-type(2)")
@@ -481,3 +477,34 @@ def test_no_band_around_lines_that_do_not_stand_out(browser: Browser, tmp_path: 
     assert browser.run(bands) == COLOURS
     browser.open(file, f"#show=l0,l{COLOURS + 1}")
     assert browser.run(bands) == 2
+
+
+def test_runs_of_different_lengths_and_windows_without_a_label(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The gap to a shorter run ends with it; where nothing was asked there is nothing, not 0."""
+    rng = np.random.default_rng(0)
+    runs = [
+        dataclasses.replace(plots.counted(name, pair, rng.random(length) < 0.5), whole=256)
+        for name, length in (("er", 1024), ("mir", 2048))
+        for pair in "abc"
+    ]
+    bins = plots.counted("ncm", "a", rng.random(100) < 0.5, bins=10)
+    late = dataclasses.replace(bins, counts=[0, 0, 0, *bins.counts[3:]], hits=[0] * 3 + [5] * 7)
+    figures = [
+        plots.moving_figure("Gap", "", runs, "samples", difference=True),
+        plots.moving_figure("Late", "", [late], "samples"),
+    ]
+    file = Page("k", "t", figures, learners=["er", "mir"]).write(tmp_path / "lengths.html")
+    browser.open(file, "#window=10")
+    gap, band = browser.run(
+        "(() => { const data = document.querySelector('.plot').data.filter((t) => t.yaxis);"
+        " return ['line', 'band'].map((role) => data.find((t) => t.meta.role === role))"
+        ".map(({x, y}) => ({x, y})); })()"
+    )
+    assert len(gap["y"]) == len(gap["x"]) > 100
+    assert len(band["y"]) == len(band["x"]) == 2 * len(gap["x"])
+    assert all(isinstance(value, int | float) for value in [*gap["y"], *band["y"]])
+    late_y = browser.run("document.querySelectorAll('.plot')[1].data.find((t) => t.name).y")
+    assert late_y[:3] == [None] * 3
+    assert late_y[4] == 50

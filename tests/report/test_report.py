@@ -1097,6 +1097,8 @@ def test_runs_are_listed_once_and_numbers_sort_as_numbers(runs: list[Run]) -> No
     table, shared = run_blocks(runs)
     assert len(table.rows) == len(runs)  # type: ignore[union-attr]
     assert "engine" not in " ".join(map(str, table.head))  # type: ignore[union-attr]
+    assert "learner.name" not in table.head  # type: ignore[union-attr]
+    assert "stream.settings.seed" not in table.head  # type: ignore[union-attr]
     assert "What all runs share" in shared.title  # type: ignore[union-attr]
     fakes = [SimpleNamespace(learner=f"er{n}", seed=0) for n in (10, 2, 1, 11)]
     ordered = sorted(fakes, key=natural)  # type: ignore[arg-type]

@@ -608,6 +608,11 @@ def test_every_exception_is_stated() -> None:
     assert "wins against 1 of the 2" in said[1]
     assert "a is ahead by 75.0 points (95 % interval" in said[1]
     assert " b is" not in said[1]
+    assert said[0] == "Fewer than 3 methods have no rank correlation of accuracy and cost."
+    alone = realtime._sentences([line("b", bad, good)], -1.0, delayed=False)
+    assert alone[1].startswith("ER++ wins against the one method compared with it, by ")
+    alone = realtime._sentences([line("a", good, bad)], -1.0, delayed=False)
+    assert alone[1].startswith("ER++ does not win against the one method compared with it.")
     same = realtime._sentences([line("a", good, good)], float("nan"), delayed=False)
     assert "undefined" in same[0]
     assert "a is level with it" in same[1]

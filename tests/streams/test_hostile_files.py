@@ -215,3 +215,47 @@ def test_a_download_has_at_most_its_known_size(
     with pytest.raises(StreamgaugeError, match="stopped"):
         data_set.fetch(data, tmp_path)
     assert asked[0] == (data.remotes[0].megabytes + 1) * 1_100_000
+
+
+def test_a_pack_with_impossible_numbers_is_refused_at_once(tmp_path: Path) -> None:
+    """With the checksums that belong to them, as someone with bad intent would write them."""
+    from streamgauge.streams.pack.packed import info, verify
+    from streamgauge.streams.pack.packing import Packing, pack
+
+    def claim(**entries: Any) -> None:
+        request = files.read_sealed(path / "pack.json", dict, "")
+        files.write_sealed(path / "pack.json", {**request, **entries})
+
+    path = tmp_path / "packed"
+    x = np.arange(720, dtype=np.uint8).reshape(60, 3, 2, 2)
+    pack(sg.stream(x, np.arange(60) % 2), path, Packing(shard=8), workers=0)
+    claim(shards=10**15)
+    for act in (info, verify, lambda path: sg.stream("packed", path=str(path))):
+        with pytest.raises(StreamgaugeError, match=r"about\.json is damaged"):
+            act(path)
+    (path / "about.json").unlink()
+    assert info(path)["shards"].startswith("8 of")
+    assert verify(path) == []
+    claim(items=10**12, shard=10**12, shards=1)
+    with pytest.raises(StreamgaugeError, match="more samples than its columns"):
+        sg.stream("packed", path=str(path), partial=True)
+    claim(items=60, shard=8, shards=8)
+    assert len(sg.stream("packed", path=str(path), partial=True).source) == 60
+
+
+def test_a_pack_of_images_without_pixels_is_refused(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from streamgauge.streams.pack.packing import pack
+
+    for number in range(4):
+        folder = tmp_path / "photos" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+    path = tmp_path / "packed"
+    pack(sg.stream("folder", path=str(tmp_path / "photos"), size=8), path, workers=0)
+    for shape in ([3, 0, 8], [0, 8, 8], [1, 8, 8]):
+        request = files.read_sealed(path / "pack.json", dict, "")
+        files.write_sealed(path / "pack.json", {**request, "input_shape": shape})
+        with pytest.raises(StreamgaugeError, match="do not belong to each other"):
+            sg.stream("packed", path=str(path))

@@ -77,6 +77,8 @@ def test_p_by_hand_and_by_holm_within_a_paper() -> None:
     assert second.p_for == max(test.p_for for test in second.tested)
     assert second.p_against == min(1.0, 2 * min(test.p_against for test in second.tested))
     assert (missing.p_for, missing.missing) == (1.0, ("X",))
+    worse = evaluate(_claim(("B", "A"), ("B", "X"), ("B", "Y")), rows)
+    assert worse.p_against == pytest.approx(3 * worse.tested[0].p_against)
     found = judged([first, other, second, missing])
     assert [result.claim for result in found] == [r.claim for r in (first, other, second, missing)]
     assert found[0].adjusted_for == pytest.approx(3 * first.p_for)
@@ -88,6 +90,19 @@ def test_p_by_hand_and_by_holm_within_a_paper() -> None:
     assert _decided(first.claim, rows).verdict == "holds"
     down = [evaluate(_claim(("B", "A")), rows), second, missing]
     assert judged(down)[0].verdict == "does not hold, taken alone"
+
+
+def test_what_our_choices_make_true_is_no_test() -> None:
+    """It has no verdict either way, and counts as p = 1 among the claims of its paper."""
+    rows = _rows(A=[3.0, 3.2, 2.9, 3.1], B=[1.0, 1.1, 0.9, 1.05])
+    for pair in (("A", "B"), ("B", "A")):
+        built = replace(_claim(pair), built="chosen so")
+        made, other = judged([evaluate(built, rows), evaluate(_claim(("A", "B")), rows)])
+        assert (made.verdict, made.p_for, made.p_against) == ("by construction", 1.0, 1.0)
+        assert made.exceptions == []
+        assert other.adjusted_for == pytest.approx(2 * other.p_for)
+    shift = [c for c in claims() if c.text.startswith("256 samples ahead")]
+    assert [bool(c.built) for c in shift] == [True, True]
 
 
 def test_a_wrong_verdict_is_rare_among_all_claims_of_a_paper() -> None:

@@ -206,7 +206,7 @@ def test_the_power_that_is_stated_is_the_power() -> None:
     for _ in range(trials):
         sides = [[_side(rng.normal(0, 1, 5)) for _ in range(10)] for _ in range(2)]
         if len(stated) < 20:
-            stated.append(detectable(compare_column(*sides, [0.0] * 10)))
+            stated.append(np.mean(detectable(compare_column(*sides, [0.0] * 10))))
     off = float(np.median(stated))
     for _ in range(trials):
         theirs = [_side(rng.normal(0, 1, 5)) for _ in range(10)]

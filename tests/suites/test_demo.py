@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgauge.record import find_runs
+from streamgauge.report import watching
 from streamgauge.streams.named import albums
 from streamgauge.suites import load, spec
 from streamgauge.suites.demo import SMALL, Accuracies, demo, meaning
@@ -76,10 +77,13 @@ def test_the_demo_from_end_to_end(
     short = spec.read("demo")
     short["stream"]["length"] = 400
     monkeypatch.setattr(spec, "read", lambda name: short)
+    monkeypatch.setattr(watching, "EVERY", 0.0)  # a line at every chance
     path = demo(tmp_path, seeds=1)
     out = capsys.readouterr().out
     assert path == tmp_path / "report.html"
     assert f"Report: {path}" in out
+    # Where there is no terminal: which run of how many, and the time for all.
+    assert re.search(r"^run 3 of 5: newest, seed 0: step .* left for all$", out, re.MULTILINE)
     runs = find_runs([tmp_path])
     learners = {"blind", "majority", "newest", "er", "ncm"}
     assert {run.learner for run in runs} == learners

@@ -62,7 +62,7 @@ from streamgauge.suites.running import (
     run,
 )
 from streamgauge.suites.spec import DEFINED, GENERATED
-from streamgauge.suites.text import ledger_page, plan_text, table_text
+from streamgauge.suites.text import ledger_page, plan_text, statement_text, table_text
 
 ROOT = Path(__file__).parents[2]
 SUITES = names()
@@ -167,6 +167,32 @@ def _measured(row: str, values: dict[str, tuple[float, ...]], **more: Any) -> Me
     return Measured(more.pop("part", ""), row, tuple(range(count)), values, "command", **more)
 
 
+def test_a_cell_that_differs_taken_alone_says_so() -> None:
+    """The verdict is by Holm, and p beside it is not."""
+    rows = {
+        "ER": (32.0, 33.0, 34.0, 35.0, 33.5),
+        "SCR": (28.0, 28.5, 28.4, 29.0, 27.8),
+        "MIR": (29.0, 28.5, 30.4, 29.0, 28.8),
+    }
+    found = [_measured(row, {"Acc": values}) for row, values in rows.items()]
+    cells = {c.row: c for c in table(load("survey-cifar100"), found) if c.column == "Acc"}
+    test = cells["ER"].test
+    assert test is not None
+    assert (cells["ER"].verdict, cells["ER"].why) == ("differs", "")
+    assert cells["SCR"].why == ""
+    many = found + [
+        _measured(row, {"Acc": (value - 0.3, value, value + 0.2, value, value + 0.1)})
+        for row, value in (("ER-ACE", 29.9), ("DER++", 29.3), ("RAR", 28.2), ("GDumb", 18.5))
+    ]
+    many[0] = _measured("ER", {"Acc": (30.2, 29.8, 30.0, 30.4, 29.9)})
+    cells = {c.row: c for c in table(load("survey-cifar100"), many) if c.column == "Acc"}
+    test = cells["ER"].test
+    assert test is not None
+    assert test.p <= 0.05 < test.adjusted
+    assert cells["ER"].verdict != "differs"
+    assert cells["ER"].why == "p ≤ 5 % before Holm"
+
+
 def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,7 +218,10 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     assert aaa.test.difference == pytest.approx(50 - 36.6)
     assert aaa.test.adjusted == pytest.approx(2 * aaa.test.p)
     (statement,) = statements(cells.values())
-    assert statement.joint.cells == 2
+    assert (statement.joint.cells, statement.published) == (2, 35)
+    assert statement.ratio == pytest.approx(1.0 / 1.2)  # AAA does not vary here
+    assert "2 of 35 cells by 3 seeds" in statement_text(statement)
+    assert "0.83 × the published ones" in statement_text(statement)
     assert (er.command, er.runs) == ("command", ("a", "b"))
     assert aaa.verdict == "differs"
     assert (cells["ER", "WC-Acc"].verdict, cells["SCR", "AAA"].verdict) == ("not run", "not run")
@@ -837,6 +866,11 @@ def test_published_numbers_and_ours_are_drawn_as_pairs() -> None:
         theirs, ours = figure.data
         assert (theirs["name"], ours["name"]) == ("published", "ours")
         assert ours["x"] == pytest.approx(np.add(theirs["x"], 0.5), abs=1e-3)
+        low, high = figure.layout["xaxis"]["range"]  # with the whiskers
+        for side in (theirs, ours):
+            assert low < np.subtract(side["x"], side["error_x"]["array"]).min()
+            assert high > np.add(side["x"], side["error_x"]["array"]).max()
+        assert not any("(as defined)" in name for name in figure.layout["yaxis"]["ticktext"])
         assert [(s["x0"], s["x1"]) for s in figure.layout["shapes"]] == [
             pytest.approx(pair, abs=1e-3) for pair in zip(theirs["x"], ours["x"], strict=True)
         ]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
+from streamgauge import files
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables import parquet
 from streamgauge.tables.parquet import check_pages, open_parquet
@@ -142,3 +143,25 @@ def test_a_long_text_in_the_statistics_is_read(tmp_path: Path) -> None:
     table = pa.table({"text": ["b" * 30_000, "c" * 30_000]})
     pq.write_table(table, tmp_path / "t.parquet", write_page_index=False)
     assert open_parquet(tmp_path / "t.parquet", None).read().equals(table)
+
+
+def test_a_list_that_claims_any_count_of_floats_ends_with_the_file() -> None:
+    claim = b"\xff" * 9 + b"\x01"  # 2**64 - 1
+    with pytest.raises(IndexError):
+        parquet._struct(b"\x19\xf7" + claim + b"\x00" * 100, 0, 0)
+    fields, _ = parquet._struct(b"\x19\x27" + b"\x00" * 16 + b"\x00", 0, 0)
+    assert fields == {1: [None, None]}
+
+
+def test_a_dictionary_that_becomes_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its longest entry, which would bound the column, can only be known by reading it."""
+    monkeypatch.setattr(files, "UNPACKED_BYTES", 1 << 20)
+    path = tmp_path / "t.parquet"
+    table = pa.table({"text": pa.array(["a" * (8 << 20)], pa.large_string())})
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30,
+                   write_statistics=False)  # fmt: skip
+    monkeypatch.setattr(parquet, "_longest", lambda *_: pytest.fail("the dictionary was read"))
+    with pytest.raises(StreamgaugeError, match=r"become more than 1 MB"):
+        open_table(path).read()

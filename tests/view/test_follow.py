@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished, made_run
 
 import streamgauge as sg
+from made_runs import finished, made_run
 from streamgauge.files import write_sealed
 from streamgauge.record import Run, find_runs
 from streamgauge.record.heartbeat import NAME, STALLED, HeartbeatWriter
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_stalls_and_goes_on_again(tmp_path: Path) -> None:
         follower.scan()
         assert only(follower)["status"] == "stalled"
         assert follower.changed["status"] == before["status"] + 1
-        assert "no heartbeat for 31 s" in only(follower)["reason"]
+        assert "No heartbeat for 31 s" in only(follower)["reason"]
         facts |= {"step": 40, "asked": 400, "right": 240}
         beat._beat()
         follower.scan()
@@ -83,7 +83,7 @@ def test_an_old_heartbeat_says_whether_its_process_is_gone(tmp_path: Path) -> No
     old = time.time() - 300
     os.utime(file, (old, old))
     reason = only(following(tmp_path))["reason"]
-    assert "no heartbeat for 5 min" in reason
+    assert "No heartbeat for 5 min" in reason
     assert f"process {os.getpid()}" in reason
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "pid": 2**22 - 7}))
@@ -295,3 +295,16 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     leaderboard([run.run() for run in follower.runs.values()])
     assert content() == before
     assert Run(next(iter(follower.runs))).done
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_in_a_run_folder_stop_nobody(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    for name in ("failed.txt", "heartbeat.json"):
+        os.mkfifo(folder / name)
+    os.mkfifo(tmp_path / "study.json")
+    follower = RunFollower([tmp_path])
+    follower.scan()
+    follower.count_all()
+    (followed,) = follower.runs.values()
+    assert followed.status(follower.now())[0] == "done"

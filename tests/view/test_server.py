@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished, made_run
 from watching import Watched, wait_for, watched
 
+from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.view import server as servers
 from streamgauge.view.content import PageContent
@@ -271,14 +273,59 @@ def test_a_slow_head_is_cut_off(runs: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 rest = client.recv(10_000)
 
 
-def test_too_many_connections_are_told(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_give_way_and_busy_ones_do_not(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "CONNECTIONS", 5)
+    request = b"GET /data/alive HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with watched(runs) as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
-        wait_for(lambda: server.ask("/data/alive").status == 503)
-        for client in idle:
+        kept = [socket.create_connection(("127.0.0.1", server.port), 20) for _ in range(12)]
+        assert kept[0].recv(10) == b""  # cut, as it was idle the longest
+        assert server.ask("/data/alive").status == 200
+        for client in kept[-3:]:  # they ask in time
+            client.sendall(request)
+            assert client.recv(10_000).startswith(b"HTTP/1.1 200")
+        asked, wait = list[Any](), threading.Event()
+
+        def slow(name: str, options: Any) -> Any:
+            asked.append(options)
+            wait.wait(30)
+            return {}
+
+        monkeypatch.setattr(server.content, "value", slow)
+        busy = []
+        try:
+            for number in range(6):
+                busy.append(socket.create_connection(("127.0.0.1", server.port), 20))
+                path = b"GET /data/board?filter=seed:%d" % number
+                busy[-1].sendall(path + request[len(b"GET /data/alive") :])
+                wait_for(lambda number=number: len(asked) > min(number, 4))
+            assert busy[-1].recv(100).startswith(b"HTTP/1.1 503")
+        finally:
+            wait.set()
+        assert busy[0].recv(100).startswith(b"HTTP/1.1 200")
+        for client in (*kept, *busy):
             client.close()
         wait_for(lambda: server.ask("/data/alive").status == 200)
+
+
+def test_a_client_that_does_not_read_is_cut_off(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "RESPONSE_SECONDS", 0.5)
+    request = b"GET /assets/plotly.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with watched(runs) as server, socket.socket() as client:
+        size = len(server.ask("/assets/plotly.js").body)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(20)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(request * 30)
+        time.sleep(2)
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while block := client.recv(1 << 16):
+                received += len(block)
+        assert 0 < received < 30 * size
 
 
 def test_an_error_of_ours_is_a_sentence_and_the_server_goes_on(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import finished, made_run
 
 import streamgauge as sg
+from made_runs import finished, made_run
 from streamgauge.errors import Damaged
 from streamgauge.metrics import score
 from streamgauge.record import Run

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import MadeRun, finished, made_run
 from watching import Watched, wait_for, watched
 
-from browser import Browser, needs_browser
+from browser import Browser, needs_browser, rgb
+from made_runs import MadeRun, finished, made_run
 from streamgauge.pages.page import THEMES
 from streamgauge.record import heartbeat as beats
 from streamgauge.record.heartbeat import NAME, HeartbeatWriter
@@ -101,9 +101,8 @@ def test_every_tab_is_drawn_in_both_themes_and_asks_nobody_else(
         selected = browser.run("document.querySelector('[aria-selected=true]').dataset.tab")
         assert selected == tab
         harmless(browser, server)
-    paper = tuple(int(THEMES[scheme]["paper"][at : at + 2], 16) for at in (1, 3, 5))
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
-    assert colour == f"rgb{paper}"
+    assert colour == rgb(THEMES[scheme]["paper"])
     browser.theme("light")
 
 
@@ -379,6 +378,122 @@ def test_a_run_grows_and_ends(
         harmless(browser, server)
 
 
+@pytest.mark.parametrize("fate", ["grows", "killed"])
+def test_readers_work_while_a_run_goes_on(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    """Ticks, sorting, the address, exports, both themes, a phone, paper and keys, while one run
+    grows or its process is gone."""
+    monkeypatch.setattr(follow, "LOOK", 0.1)
+    if fate == "killed":
+        monkeypatch.setattr(follow, "STALLED", 0.5)
+    for seed in (0, 1):
+        for name, share in (("er", 0.9), (EVIL, 0.7)):
+            finished(tmp_path, learner=name, seed=seed, share=share, steps=200)
+    growing = Growing(tmp_path, learner="er", seed=2, share=0.3, steps=200)
+    growing.go_on(50)
+    status = "running" if fate == "grows" else "stalled"
+    hollow = (
+        "document.querySelector('.plot')?.data?.filter((t) => t.meta.second && t.mode === 'lines')"
+    )
+
+    def more() -> None:
+        """What the run does meanwhile."""
+        if fate == "grows" and growing.run.step < 190:
+            growing.go_on(growing.run.step + 10)
+
+    with watched(tmp_path) as server:
+        for scheme in ("light", "dark"):
+            browser.theme(scheme)
+            see(browser, server, "#tab=stream")
+            browser.wait(f"document.querySelectorAll('#list li.{status}').length === 1")
+            browser.wait(f"{hollow}?.length === 1")
+            paper = rgb(THEMES[scheme]["paper"])
+            assert browser.run("getComputedStyle(document.body).backgroundColor") == paper
+            drawn_on = browser.run("document.querySelector('.plot')._fullLayout.paper_bgcolor")
+            assert drawn_on == THEMES[scheme]["paper"]
+        harmless(browser, server)
+        # A tick stays when new answers come, and stands in the address.
+        browser.run(
+            "[...document.querySelectorAll('.bar input[name=learner]')].find((box) =>"
+            " box.value !== 'er').click()"
+        )
+        browser.wait(f"{hollow}?.length === 1 && watch.polls() > 0")
+        before = browser.run(f"{hollow}[0].x.length")
+        more()
+        if fate == "grows":
+            browser.wait(f"{hollow}?.length === 1 && {hollow}[0].x.length > {before}")
+        assert drawn(browser)[0] == "er"
+        assert not any("<img" in name or "&lt;img" in name for name in drawn(browser))
+        fragment = browser.run("location.hash")
+        assert "show=er" in fragment
+        see(browser, server, fragment)
+        browser.wait(f"{hollow}?.length === 1")
+        assert not any("img" in name for name in drawn(browser))
+        # A figure as it is now, on white, and its numbers.
+        browser.run(
+            "window.saved = ''; HTMLAnchorElement.prototype.click = function () {"
+            " saved = decodeURIComponent(this.href); }"
+        )
+        click(browser, "[data-export] button")
+        browser.wait("saved.startsWith('data:image/svg+xml')")
+        assert browser.run("saved.includes('rgb(255, 255, 255)')")
+        click(browser, "[data-export] button:nth-of-type(3)")
+        assert browser.run("document.querySelectorAll('.numbers tbody tr').length") > 10
+        # On paper, then on a phone.
+        more()
+        assert len(browser.pdf()) > 10_000
+        browser.resize(360, 800)
+        browser.wait("document.querySelector('.plot')._fullLayout.width <= 360")
+        assert browser.run("document.documentElement.scrollWidth") <= 360
+        browser.resize(1200, 900)
+        # The order of the leaderboard stays, too; keys reach the run that goes on.
+        browser.theme("light")
+        see(browser, server, "#tab=board")
+        browser.wait("document.querySelectorAll('#content .sortable tbody th').length > 1")
+        names = "[...document.querySelectorAll('#content tbody th')].map((th) => th.innerText)"
+        for _ in range(2):
+            browser.run("document.querySelector('.sortable thead button').focus()")
+            browser.press("Enter", windowsVirtualKeyCode=13, text="\r")
+        order = browser.run(names)
+        assert len(order) == (3 if fate == "grows" else 2)
+        polls_before = browser.run("watch.polls()")
+        more()
+        browser.wait(f"watch.polls() > {polls_before}")
+        assert [name.split("\n")[0] for name in browser.run(names)] == [
+            name.split("\n")[0] for name in order
+        ]
+        row = f"document.querySelector('#list li.{status}')"
+        browser.run(f"{row}.querySelector('button').focus()")
+        assert browser.run(f"document.activeElement.closest('li') === {row}")
+        if fate == "killed":
+            reason = browser.run(f"{row}.innerText")
+            assert "No heartbeat for" in reason
+            assert "The same command goes on." in reason
+        harmless(browser, server)
+
+
+def test_a_run_that_goes_on_is_in_no_mean_of_a_comparison(browser: Browser, tmp_path: Path) -> None:
+    for name, seeds in (("er", 3), ("mir", 2)):
+        for seed in range(seeds):
+            finished(tmp_path, learner=name, seed=seed, share=0.8)
+    growing = Growing(tmp_path, learner="mir", seed=2, share=0.3)
+    growing.go_on(40)
+    with watched(tmp_path) as server:
+        see(browser, server, "#tab=compare&a=er&b=mir")
+        plot = "document.querySelector('.plot').data"
+        browser.wait("document.querySelector('.plot')?.data?.length > 4")
+        assert browser.run(f"{plot}.find((t) => t.name === 'mir').x.slice(-1)[0]") == 1000
+        assert browser.run(f"Math.min(...{plot}.find((t) => t.name === 'mir').y)") > 50
+        alone = f"{plot}.filter((t) => t.name === 'mir, seed 2, so far' && t.mode === 'lines')"
+        assert browser.run(f"{alone}.length") == 1
+        assert browser.run(f"Math.max(...{alone}[0].x)") == 400
+        head = browser.run("document.querySelector('#content thead').innerText")
+        assert "er (3 runs)" in head
+        assert "mir (2 runs)" in head
+        harmless(browser, server)
+
+
 KILLED = """
 import sys
 import streamgauge as sg
@@ -423,7 +538,7 @@ def test_a_run_that_is_killed_stalls_and_one_that_fails_says_why(
             browser.wait("document.querySelectorAll('#list li.stalled').length === 1")
             assert state(browser, "majority") == "stalled"
             reason = browser.run("document.querySelector('#list li.stalled').innerText")
-            assert "no heartbeat for" in reason
+            assert "No heartbeat for" in reason
             assert "ended without a word" in reason
             counts = browser.run("document.getElementById('counts').innerText")
             assert "1 stalled" in counts

@@ -175,7 +175,7 @@ def _excess(audit: Audit) -> Figure | None:
     caption = (
         "How much more often the best blind classifier is right than the best constant. The "
         f"dotted level is the tolerance of {100 * choice.tolerance:g} points; the correlation is "
-        "gone from the shift from which on the whole band is below it"
+        "gone from the shift from which on the whole band, up to the 95 % upper bound, is below it"
     )
     gone = "at no shift that was examined" if choice.shift is None else "dotted line"
     return figure(

@@ -206,9 +206,9 @@ class Pipeline:
         self.result["answer_shift"] = float(typical)
         return self._blind_at(typical)
 
-    def _run_length(self, family: FamilyHits) -> int:
-        """Blocks per bootstrap block: longer than the gap, a burst, and a hundredth of the
-        stream."""
+    def _bootstrap_length(self, family: FamilyHits) -> int:
+        """How many counting blocks a bootstrap block has: it is longer than the gap, than a burst,
+        and than a hundredth of the stream."""
         longest = max(self.length / 100, family.gap + 1, self.stream.burst)
         return math.ceil(longest / family.block)
 
@@ -221,7 +221,7 @@ class Pipeline:
         scored = self.own.on(self._answered())
         picked, majority, tries = scored.scored
         total = float(tries.sum()) or math.nan
-        level = level_from_blocks(picked, tries, self._run_length(scored))
+        level = level_from_blocks(picked, tries, self._bootstrap_length(scored))
         by_last = math.nan
         if LAST in scored.names:
             by_last = float(scored.hits[scored.first :, scored.names.index(LAST)].sum()) / total
@@ -278,7 +278,7 @@ class Pipeline:
                 f"column '{self.log.roles['prediction']}' contains no predictions: name another "
                 "column, or leave it out with --prediction none"
             )
-        run, behind = self._run_length(scored), model.behind(scored.first)
+        run, behind = self._bootstrap_length(scored), model.behind(scored.first)
         picked, majority, tries = scored.scored
         at_shift = dict(self.tally.at_shift)
         self.result |= {
@@ -323,7 +323,7 @@ class Pipeline:
         bits, family = self.own.right, self.own.family
         right, scored = bits.right(family)
         wrong = np.flatnonzero(scored & ~right & (self.rows.prediction >= 0))
-        run = self._run_length(family)
+        run = self._bootstrap_length(family)
         for name, hit in (
             ("where_blind_fails", self.rows.prediction[wrong] == self.rows.label[wrong]),
             ("where_blind_fails_constant", bits.bits[wrong] & np.uint64(1) == 1),
@@ -369,7 +369,7 @@ class Pipeline:
         hits, answered = (np.sum([s.behind(first)[i] for s in sums], axis=0) for i in range(2))
         return ShiftedAccuracy(
             shift,
-            level_from_blocks(hits, answered, self._run_length(family)),
+            level_from_blocks(hits, answered, self._bootstrap_length(family)),
             float(picked.sum()) / total if total else math.nan,
             float(majority.sum()) / total if total else math.nan,
         )

@@ -1,8 +1,8 @@
 """The result of an audit in sentences.
 
 A sentence is data: a condition over the values of an audit, in the language of ``--fail-if``, and a
-template. Of every group of sentences the first whose condition is true is printed. `docs/audit.md`
-has the same table.
+template. Of every group of sentences the first whose condition is true is printed. `python
+docs/write_sentences.py` writes the same table into `docs/audit.md`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamgauge.bridges.foreign import ForeignLearner, library_version, load
+from streamgauge.bridges.foreign import ForeignLearner, class_of, library_version, load
 from streamgauge.bridges.hook import Hook, on_host
 from streamgauge.bridges.torch import RandomState, evaluation_mode
 from streamgauge.errors import StreamgaugeError, nearest
@@ -269,7 +269,7 @@ def refuse(model: Any) -> None:
     from avalanche.training.supervised import JointTraining
     from avalanche.training.templates import BaseSGDTemplate
 
-    kind = model if isinstance(model, type) else type(model)
+    kind = class_of(model)
     if not issubclass(kind, BaseSGDTemplate):
         raise StreamgaugeError(
             f"{kind.__name__} of Avalanche is not a strategy that trains a classifier: give one of"
@@ -364,7 +364,6 @@ class Recorder:
     def __init__(self, path: str | Path, *, stream: str, learner: str | None = None, **facts: Any):
         self.hook = Hook(path, stream=stream, learner=learner, **facts)
         self._answered: int | None = None
-        self._evaluated = [0, 0]
 
     def before_train_dataset_adaptation(self, strategy: Any, **options: Any) -> None:
         self._answer(strategy)
@@ -377,19 +376,12 @@ class Recorder:
         self._answered = None
         self.hook.trained()
 
-    def before_eval_exp(self, strategy: Any, **options: Any) -> None:
-        self._evaluated = [0, 0]
-
     def after_eval_iteration(self, strategy: Any, **options: Any) -> None:
-        right = (strategy.mb_output.argmax(1) == strategy.mb_y).sum()
-        self._evaluated[0] += int(right)
-        self._evaluated[1] += len(strategy.mb_y)
+        self.hook.count(strategy.mb_output.argmax(1), strategy.mb_y)
 
     def after_eval_exp(self, strategy: Any, **options: Any) -> None:
         self._default(strategy)
-        correct, count = self._evaluated
-        task = int(strategy.experience.current_experience)
-        self.hook.recorder.evaluate(task=task, correct=correct, count=count, split="test")
+        self.hook.evaluated(int(strategy.experience.current_experience))
 
     def close(self) -> None:
         """Commit all rows. Rows of a loop that ends without it are read all the same."""

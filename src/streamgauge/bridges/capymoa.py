@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from streamgauge.bridges.foreign import (
     Floats,
     ForeignLearner,
+    class_of,
     library_version,
     load,
     log_scores,
@@ -184,7 +185,7 @@ def is_model(value: Any) -> bool:
 def refuse(model: Any) -> None:
     from capymoa.base import Classifier
 
-    kind = model if isinstance(model, type) else type(model)
+    kind = class_of(model)
     if not issubclass(kind, Classifier):
         raise StreamgaugeError(
             f"{kind.__name__} of CapyMOA is not a classifier: streamgauge measures classifiers,"
@@ -241,7 +242,7 @@ class _OclRecording:
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
-        self._last, self._begun, self._correct, self._count = -1, False, 0, 0
+        self._last, self._begun = -1, False
 
     def begin(self, event: Any) -> None:
         self._last = -1
@@ -262,14 +263,10 @@ class _OclRecording:
             self._hook.answer(event.y_hat, event.y, task=event.train_task)
 
     def evaluated(self, event: Any) -> None:
-        self._correct += int((event.y_hat.cpu() == event.y.cpu()).sum())
-        self._count += len(event.y)
+        self._hook.count(event.y_hat, event.y)
 
     def evaluation_ended(self, event: Any) -> None:
-        self._hook.recorder.evaluate(
-            task=event.test_task, correct=self._correct, count=self._count, split="test"
-        )
-        self._correct = self._count = 0
+        self._hook.evaluated(event.test_task)
 
 
 def recording(

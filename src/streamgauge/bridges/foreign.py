@@ -52,6 +52,11 @@ def library_version(distribution: str) -> str:
     return f"{distribution} {version(distribution)}"
 
 
+def class_of(model: Any) -> type:
+    """The class of a model that is given as an object or as a class."""
+    return model if isinstance(model, type) else type(model)
+
+
 class ForeignLearner:
     """Base of the learners around models of other libraries.
 

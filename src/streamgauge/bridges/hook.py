@@ -23,6 +23,7 @@ class Hook:
         self._recorder: Recorder | None = None
         self._next = 0
         self._started: float | None = None
+        self._right = self._asked = 0  # of the evaluation that goes on
 
     def __getstate__(self) -> dict[str, Any]:
         if self._recorder is not None:
@@ -67,6 +68,16 @@ class Hook:
         """A training job ended; it began when the last answer was recorded."""
         seconds = np.nan if self._started is None else time.perf_counter() - self._started
         self.recorder.trained(seconds=seconds)
+
+    def count(self, predictions: Any, labels: Any) -> None:
+        """A batch of an evaluation: predicted classes and labels."""
+        self._right += int((on_host(predictions) == on_host(labels)).sum())
+        self._asked += len(labels)
+
+    def evaluated(self, task: int) -> None:
+        """The evaluation on a task ended."""
+        self.recorder.evaluate(task=task, correct=self._right, count=self._asked, split="test")
+        self._right = self._asked = 0
 
     def close(self) -> None:
         if self._recorder is not None:

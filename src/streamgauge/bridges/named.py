@@ -27,7 +27,7 @@ from importlib import import_module
 from types import ModuleType, UnionType
 from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 
-from streamgauge.bridges.foreign import ForeignLearner, library_version, load
+from streamgauge.bridges.foreign import ForeignLearner, class_of, library_version, load
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.files import json_hash
 from streamgauge.learners import behaviour
@@ -96,7 +96,7 @@ def find(what: Any, settings: Mapping[str, Any]) -> NamedModel | None:
 
 def _library_of(model: Any) -> str:
     """The library that a class or an object is of, or that a base of its class is of."""
-    kind = model if isinstance(model, type) else type(model)
+    kind = class_of(model)
     if all(hasattr(kind, method) for method in METHODS):
         return ""  # a learner of the user's that extends a class of the library
     packages = {part.__module__.partition(".")[0] for part in kind.__mro__}

@@ -16,6 +16,7 @@ import numpy as np
 from streamgauge.bridges.foreign import (
     Floats,
     ForeignLearner,
+    class_of,
     explained,
     library_version,
     log_scores,
@@ -258,7 +259,7 @@ def is_model(value: Any) -> bool:
 def refuse(model: Any) -> None:
     from river import active, base
 
-    kind = model if isinstance(model, type) else type(_last(model))
+    kind = class_of(_last(model))
     if issubclass(kind, active.base.ActiveLearningClassifier):
         raise StreamgaugeError(
             f"{kind.__name__} of river chooses which labels it asks for, and in our loop all labels"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamgauge.bridges.foreign import (
     Floats,
     ForeignLearner,
+    class_of,
     explained,
     log_scores,
     rows_of,
@@ -138,23 +139,19 @@ def is_model(value: Any) -> bool:
 def refuse(model: Any) -> None:
     from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 
-    kind = model if isinstance(model, type) else type(_parts(model)[-1])
+    last = _parts(model)[-1]
+    kind = class_of(last)
     name = kind.__name__
-    classifies = (
-        issubclass(kind, ClassifierMixin)
-        if isinstance(model, type)
-        else is_classifier(_parts(model)[-1])
-    )
+    classifies = issubclass(kind, ClassifierMixin) if last is kind else is_classifier(last)
     if not issubclass(kind, BaseEstimator) or not classifies:
         raise StreamgaugeError(
             f"{name} of scikit-learn is not a classifier: streamgauge measures classifiers."
         )
-    for part in [model] if isinstance(model, type) else _parts(model)[-1:]:
-        if not hasattr(part, "partial_fit"):
-            raise StreamgaugeError(
-                f"{name} of scikit-learn has no partial_fit, so it cannot learn from a stream;"
-                " SGDClassifier, MLPClassifier, GaussianNB and others have it (docs/bridges.md)."
-            )
+    if not hasattr(last, "partial_fit"):
+        raise StreamgaugeError(
+            f"{name} of scikit-learn has no partial_fit, so it cannot learn from a stream;"
+            " SGDClassifier, MLPClassifier, GaussianNB and others have it (docs/bridges.md)."
+        )
     if not isinstance(model, type):
         for part in _parts(model)[:-1]:
             _refuse_transformer(part)

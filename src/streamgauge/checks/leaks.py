@@ -30,6 +30,7 @@ from streamgauge.checks.loops import (
 from streamgauge.errors import StreamgaugeError
 
 FEWEST, MOST = 5, 40  # pairs of streams per check
+AHEAD = 30  # samples that a loop may read ahead by mistake, at least
 TRIALS = 10  # of a change that is then taken to have no effect
 ROUNDING = 1e-4  # relative; sums of the same numbers in another order, or in arrays of other length
 
@@ -302,7 +303,9 @@ class Prover:
         mixed = partial(self.mixed, "label", other)
         source = self.cause(sample, end, self.count - 1, mixed)
         effect, _ = self.effect("label", sample, source, other)
-        far = min(end + 3 * self.stream.batch, self.count - 1)
+        if self._looked_up(sample, source):
+            return LeakReport(effect, _LOOKED_UP, hides=True)
+        far = self._far(end)
         if source < far and self.changed(end, **mixed(far)) is None:
             return LeakReport(
                 effect,
@@ -334,6 +337,8 @@ class Prover:
         mixed = partial(self.mixed, "input", other)
         source = self.cause(sample, end, self.count - 1, mixed)
         effect, _ = self.effect("input", sample, source, other)
+        if self._looked_up(sample, source):
+            return LeakReport(effect, _LOOKED_UP, hides=True)
         effective = self.difference(self.answer(**mixed(end)))[:end].max()
         orders = (self.shuffled(end) for _ in range(self.trials))
         moved = (self.difference(self.answer(x=self.stream.x[order]))[:end] for order in orders)
@@ -343,7 +348,7 @@ class Prover:
                 "inputs are standardised, or something else is fitted, over the whole stream, in "
                 "whatever order; update such statistics as samples come",
             )
-        far = min(end + 3 * self.stream.batch, self.count - 1)
+        far = self._far(end)
         if source < far and self.changed(end, **mixed(far)) is None:
             return LeakReport(
                 effect,
@@ -385,6 +390,10 @@ class Prover:
             raise _LeakFound(self._reason_in_batch(*violation, others[violation[0]]))
         return f"{self.tried['batch']} pairs of streams"
 
+    def _far(self, end: int) -> int:
+        """Samples from here on are no part of what a loop reads ahead."""
+        return min(end + max(3 * self.stream.batch, AHEAD), self.count - 1)
+
     def _batch_of(self, sample: int) -> tuple[int, int]:
         start = sample // self.stream.batch * self.stream.batch
         return start, min(start + self.stream.batch, self.count)
@@ -397,6 +406,13 @@ class Prover:
         batches = [self._batch_of(at) for at in (start, *self.ends()[: self.trials].tolist())]
         if source == sample and alone and not self._uses_others(batches):
             return LeakReport(effect, self._reason_of_own_label(sample))
+        if start and self._chooses(start, end):
+            return LeakReport(
+                effect,
+                "labels of the batch choose among a few answers, and of the first batch they "
+                "change nothing: early stopping, or another choice in the training before it; "
+                "choose by labels of past batches only",
+            )
         if not any(self._order_matters(*batch) for batch in batches):
             return LeakReport(
                 effect,
@@ -410,6 +426,8 @@ class Prover:
     def _reason_of_own_label(self, sample: int) -> str:
         """Training changes the answer to sample 0, and tells two new classes apart; a table of past
         pairs does neither."""
+        if self._looked_up(sample, self.count - 1):
+            return _LOOKED_UP
         trained = "it is trained on before it is answered"
         if self.changed(1, y=self._batch_changed(0, 1)) is not None:
             return f"{trained}; answer first, then train"
@@ -423,6 +441,22 @@ class Prover:
             )
         return f"{trained}, or its label is among its inputs; answer first, then use the label"
 
+    def _looked_up(self, sample: int, source: int) -> bool:
+        """Whether the label of a later sample matters if that has the same input, and only then."""
+
+        def matters(row: int) -> bool:
+            x, y = self.stream.x.copy(), self.stream.y.copy()
+            x[source] = x[row]
+            y[source] = (
+                y[source] + self._rng.integers(1, self.stream.classes)
+            ) % self.stream.classes
+            same, other = (self.answer(x, labels)[sample] for labels in (None, y))
+            return not np.array_equal(same, other)
+
+        x = self.stream.x.reshape(self.count, -1)
+        others = self._rng.permutation(np.flatnonzero((x != x[sample]).any(1)))[: self.trials]
+        return matters(sample) and not any(map(matters, others.tolist()))
+
     def _batch_changed(self, start: int, end: int) -> NDArray[np.int64]:
         """Other labels from `start` to before `end` only."""
         return np.append(self.other_labels(start)[:end], self.stream.y[end:])
@@ -434,6 +468,17 @@ class Prover:
             for start, end in batches
             for at in [(start + end) // 2]
             if start < at
+        )
+
+    def _chooses(self, start: int, end: int) -> bool:
+        """Whether labels of a batch lead to a few different answers only, and those of the first
+        batch to none."""
+        streams = [self._batch_changed(start, end) for _ in range(self.trials)]
+        answers = {self.answer(y=y)[start:end].tobytes() for y in streams}
+        first = self._batch_of(0)[1]
+        tries = (self._batch_changed(0, first) for _ in range(self.trials))
+        return 2 * len(answers) <= self.trials + 1 and all(
+            self.changed(first, y=y) is None for y in tries
         )
 
     def _order_matters(self, start: int, end: int) -> bool:
@@ -557,6 +602,10 @@ def _samples(count: int) -> str:
     return f"{count} sample" + "s" * (count != 1)
 
 
+_LOOKED_UP = (
+    "its label is looked up by its input, in a table of the labels of the whole stream; add labels "
+    "to it after their samples are answered"
+)
 _ARRAY = {"label": "y", "input": "x"}
 _CHECKS: dict[str, Callable[[Prover], str]] = {
     "same stream, same answers": Prover.runs_alike,

@@ -264,6 +264,7 @@ def run(
                 runs=chosen.runs or (),
                 weights=_weights(weights or []),
                 watch=watcher.watch,
+                expect=watcher.expect,
                 execution=options.execution(log=watcher.say),
             ):
                 pass

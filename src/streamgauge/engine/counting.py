@@ -29,7 +29,8 @@ def right(prediction: Tensor, marks: HeldOutLabels) -> Tensor:
     """Right answers of each task.
 
     >>> import torch
-    >>> marks = HeldOutLabels(torch.tensor([3, 3, 5]), torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
+    >>> label, task = torch.tensor([3, 3, 5]), torch.tensor([0, 0, 1])
+    >>> marks = HeldOutLabels(label, task, tasks=torch.tensor([0, 1]))
     >>> right(torch.tensor([3, 4, 5]), marks)
     tensor([1., 1.])
     """

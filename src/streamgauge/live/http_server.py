@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ BLOCK = 1 << 16  # bytes; also the limit of a request's head
 HEADERS = 100  # at most
 DISCARD = 16  # times the limit of a message: what is read of a refused one
 LENGTH_DIGITS = 15  # of Content-Length
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 PATHS = {"/predict": "sample", "/label": "label"}
 WORDS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 409: "Conflict",
@@ -348,7 +350,8 @@ class HttpServer:
 
     def _length(self, request: Request) -> int:
         text = request.headers.get("content-length", "")
-        if request.method == "GET" and not text:
+        chunked = "transfer-encoding" in request.headers  # its body would be the next request
+        if request.method == "GET" and not text and not chunked:
             return 0
         if not (text.isascii() and text.isdecimal()):
             self.service.refuse("malformed", "The message needs a Content-Length.")
@@ -399,6 +402,8 @@ def _parsed_head(text: str) -> Request | None:
         name, colon, value = line.partition(":")
         name = name.lower()
         if not colon or not name or name != name.strip() or name in headers:
+            return None
+        if _CONTROL.search(line):  # others may take a line feed for the end of a header
             return None
         headers[name] = value.strip()
     if "transfer-encoding" in headers:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json
+from streamgauge.files import readable, write_json
 from streamgauge.live.dispatcher import Ints
 from streamgauge.streams.gate import fetch, fetch_labels, scaled_columns
 from streamgauge.streams.source import Array, IntArray, Spec
@@ -89,12 +89,20 @@ class Spool:
         sizes = {"inputs.bin": row, "facts.bin": self._kind.itemsize}
         sizes = {name: max(1, size * self.slots) for name, size in sizes.items()}
         if known.exists():
-            stored = json.loads(known.read_text())
+            with readable(f"{known}", "remove the folder of the spool, or give another --out"):
+                stored = json.loads(known.read_text())
             if stored != layout:
                 raise StreamgaugeError(
                     f"The spool in {self.folder} was made for {stored}, not for {layout}: give the "
                     f"same settings, or another --out."
                 )
+            for name, size in sizes.items():
+                file = self.folder / name
+                if not file.is_file() or file.stat().st_size != size:
+                    raise StreamgaugeError(
+                        f"{file} is missing or has another size than when it was made: restore it"
+                        " from a copy, or give another --out."
+                    )
             _allocate(self.folder, sizes)  # versions before 0.2 left holes
             return
         self.folder.mkdir(parents=True, exist_ok=True)

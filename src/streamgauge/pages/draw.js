@@ -27,8 +27,9 @@ const plots = (() => {
       colour: grey ? colours.soft : colours.colours[number % many],
       dash: number < 0 ? DASHES[Math.max(0, names.grey.indexOf(key)) % DASHES.length]
         : DASHES.concat("solid")[(Math.floor(number / many) + 4) % 5],
+      // Beyond the colours, another symbol in the same colour.
       symbol: number < 0 ? GREY_SYMBOLS[Math.max(0, names.grey.indexOf(key)) % GREY_SYMBOLS.length]
-        : SYMBOLS[number % SYMBOLS.length],
+        : SYMBOLS[(number + 3 * Math.floor(number / many)) % SYMBOLS.length],
       faint: grey && number >= 0,
     };
   }
@@ -42,7 +43,7 @@ const plots = (() => {
         return { ...trace, mode: "lines", fill: "toself", fillcolor: colour + "26",
           line: { width: 0 }, hoverinfo: "skip" };
       case "bar":
-        return { ...trace, marker: { color: colour },
+        return { ...trace, marker: { color: colour + "80", line: { color: colour, width: 1.5 } },
           error_x: trace.error_x && { ...trace.error_x, color: colours.ink, width: 4 } };
       case "level":
         return { ...trace, line: { color: colours.ink, dash: "4px,4px", width: 1.75 } };
@@ -62,7 +63,8 @@ const plots = (() => {
         return { ...trace, marker: { color: colours.ink, size: 3 } };
       case "heat":
         return { ...trace, showscale: false, zmin: 0, xgap: 0, ygap: 1,
-          colorscale: [[0, colours.tint], [1, colours.accent]] };
+          // An empty cell is not one of 0.
+          colorscale: [[0, trace.yaxis ? colours.tint : colours.line], [1, colours.accent]] };
       default:
         return { ...trace, error_y: bar(trace.error_y),
           line: { color: colour, width: faint ? 1 : 2, dash: second ? "dot" : dash, ...trace.line },
@@ -92,15 +94,17 @@ const plots = (() => {
     const middle = mean(values);
     return Math.sqrt(values.reduce((a, b) => a + (b - middle) ** 2, 0) / (values.length - 1));
   };
-  const digits = (value) => Math.round(1000 * value) / 1000;
+  const digits = (value) => (value === null ? null : Math.round(1000 * value) / 1000);
 
   // Mean over seeds of curves, and a band of `half` of the values at each position.
   function meanAndBand(name, key, curves, half, role, more) {
     const length = Math.min(...curves.map((curve) => curve.y.length));
-    const x = curves[0].x.slice(0, length), y = [], low = [], high = [], halves = [];
+    const x = curves[0].x.slice(0, length), y = [], known = [], low = [], high = [], halves = [];
     for (let at = 0; at < length; at += 1) {
-      const values = curves.map((curve) => curve.y[at]);
-      const middle = mean(values), around = curves.length > 1 ? half(values) : 0;
+      const values = curves.map((curve) => curve.y[at]).filter((value) => value !== null);
+      if (!values.length) { y.push(null); halves.push(0); continue; }
+      const middle = mean(values), around = values.length > 1 ? half(values) : 0;
+      known.push(x[at]);
       y.push(digits(middle));
       // Accuracies end at 0 and 100; differences, on an axis of their own, do not.
       low.push(digits(more.yaxis ? middle - around : Math.max(0, middle - around)));
@@ -113,7 +117,7 @@ const plots = (() => {
     if (curves.length < 2 || halves.every((width) => width === 0)) return [line];
     line.customdata = halves;
     line.hovertemplate += " ± %{customdata:.2g}";
-    return [{ ...common, x: [...x, ...x.slice().reverse()], y: [...high, ...low.reverse()],
+    return [{ ...common, x: [...known, ...known.slice().reverse()], y: [...high, ...low.reverse()],
       showlegend: false, meta: { role: "band", key } }, line];
   }
 
@@ -168,7 +172,7 @@ const plots = (() => {
     alone.forEach((run) => {
       const { x, y, samples } = moved(run, moving);
       const common = { type: "scatter", name: run.alone, legendgroup: run.key, showlegend: false,
-        hovertemplate: "%{y:.1f}", meta: { role: "line", key: run.key, second: true } };
+        hovertemplate: "%{y:.1f}", meta: { role: "line", key: run.key, label: run.key, second: true } };
       widths.push(samples);
       // Named where no complete run of the learner is.
       const named = !curves.has(run.key) && !data.some((t) => t.showlegend && t.legendgroup === run.key);
@@ -191,8 +195,11 @@ const plots = (() => {
     curves.forEach((of, key) => {
       const pairs = [...of.keys()].filter((pair) => against.has(pair));
       if (key === base || levels.has(key) || !pairs.length) return;
-      const gaps = pairs.map((pair) => ({ x: of.get(pair).x,
-        y: of.get(pair).y.map((value, at) => value - against.get(pair).y[at]) }));
+      const gaps = pairs.map((pair) => {
+        const mine = of.get(pair), other = against.get(pair).y; // one may have got less far
+        const minus = (value, at) => (value === null || other[at] === null ? null : value - other[at]);
+        return { x: mine.x, y: mine.y.slice(0, other.length).map(minus) };
+      });
       // Two seeds say next to nothing about the noise.
       const half = (values) => (values.length < 3 ? 0 : T[values.length - 1] || 1.96 + 2.4 / (values.length - 1))
         * deviation(values) / Math.sqrt(values.length);
@@ -238,7 +245,7 @@ const plots = (() => {
       if (last < 0) return;
       const painted = paint(key, colours);
       if (painted.faint) return;
-      wanted.push({ name: trace.name + (trace.meta.near ? " ≈" : ""), x: trace.x[last], y: trace.y[last], at: trace.y[last],
+      wanted.push({ name: (trace.meta.label || trace.name) + (trace.meta.near ? " ≈" : ""), x: trace.x[last], y: trace.y[last], at: trace.y[last],
         point: role === "point", colour: role === "level" ? colours.ink : painted.colour });
     });
     wanted.sort((a, b) => a.y - b.y);
@@ -296,11 +303,13 @@ const plots = (() => {
     const narrow = width < 560;
     const plain = !data.some((t) => t.type === "bar" || t.stackgroup || t.type === "heatmap" && !given.moving)
       && !figure.layout.yaxis.scaleanchor;
-    // A line that lies exactly on an earlier one is dashed, so that both are seen.
+    // A line that lies on an earlier one, as far as eyes can tell, is dashed, so that both are seen.
     data.forEach((trace, at) => {
       if (trace.meta.role !== "line" || trace.y.length < 3) return;
+      const near = (Math.max(...trace.y) - Math.min(...trace.y)) / 500;
       if (data.slice(0, at).some((t) => t.meta.role === "line" && t.yaxis === trace.yaxis
-        && t.y.length === trace.y.length && t.y.every((v, n) => v === trace.y[n]))) {
+        && t.y.length === trace.y.length
+        && t.y.every((v, n) => v === trace.y[n] || Math.abs(v - trace.y[n]) <= near))) {
         trace.line = { ...trace.line, dash: "10px,10px" };
       }
     });
@@ -348,7 +357,8 @@ const plots = (() => {
   function draw(element, printed) {
     const figure = figures[Number(element.dataset.figure)];
     const width = printed ? 680 : element.clientWidth;
-    const height = element.clientHeight || 400;
+    // Paper takes the height that is drawn (style.css), and less of it.
+    const height = Math.round((element.clientHeight || 400) * (printed ? 0.75 : 1));
     const { data, layout } = prepared(figure, theme(printed), width, height);
     Object.assign(layout, { width, height });
     if (printed) current.delete(element);

@@ -67,10 +67,11 @@ def figure(
 ) -> Figure:
     """A figure with titled axes. `whole` labels the x axis with whole numbers from 1."""
     x: dict[str, Any] = {"title": {"text": escape(x_title)}}
-    numbers = [v for t in traces for v in t["x"] if isinstance(v, int | float)]
+    numbers = [v for trace in traces for v in _ends(trace, "x")]
     if numbers and not any(trace["type"] == "bar" for trace in traces):
         low, high = min(numbers), max(numbers)
-        margin = (high - low or 1) / 100  # for markers; plotly's own margin is wider
+        points = any(trace["meta"]["role"] == "point" for trace in traces)
+        margin = (high - low or 1) / (25 if points else 100)  # plotly's own margin is wider
         x["range"] = [low - margin, high + margin]
         if whole:
             x |= {"tick0": 1, "dtick": max(1, round(high / 10))}
@@ -429,7 +430,7 @@ def share_axes(figures: Iterable[Figure]) -> None:
             groups.setdefault((kind, str(figure.layout["yaxis"].get("title"))), []).append(figure)
     for group in groups.values():
         traces = [trace for figure in group for trace in figure.data]
-        values = [v for trace in traces for v in _ends(trace)]
+        values = [v for trace in traces for v in _ends(trace, "y")]
         if len(group) < 2 or not values:
             continue
         from_zero = group[0].layout["yaxis"].get("rangemode") == "tozero"
@@ -441,12 +442,14 @@ def share_axes(figures: Iterable[Figure]) -> None:
             figure.layout["yaxis"]["range"] = [bottom, high + margin]
 
 
-def _ends(trace: Trace) -> Iterator[float]:
+def _ends(trace: Trace, axis: str) -> Iterator[float]:
     """The values of a trace, and the ends of its error bars."""
-    errors = trace.get("error_y", {}).get("array") or [0] * len(trace["y"])
-    for value, error in zip(trace["y"], errors, strict=True):
+    bars = trace.get(f"error_{axis}", {})
+    above = bars.get("array") or [0] * len(trace[axis])
+    below = bars.get("arrayminus", above)
+    for value, less, more in zip(trace[axis], below, above, strict=True):
         if isinstance(value, int | float):
-            yield from (value - (error or 0), value + (error or 0))
+            yield from (value - (less or 0), value + (more or 0))
 
 
 def rounded(values: ArrayLike) -> list[Any]:

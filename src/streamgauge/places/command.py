@@ -160,7 +160,8 @@ def _page(
             cell_map(
                 "The classes on a map",
                 "Each outline is an S2 cell; the dot is its centre, the location that a predicted "
-                "class stands for. Cells are small where there are many points; the stronger "
+                "class stands for. There are no coasts and borders: the plotting library has none "
+                "that work without a network. Cells are small where there are many points; the stronger "
                 "the colour, the more points are in them.",
                 cells,
                 texts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamgauge.record.environment import environment
-from streamgauge.record.run import PLACES, LogTable, Run, find_runs
+from streamgauge.record.run import PATH_SETTINGS, LogTable, Run, find_runs
 from streamgauge.record.tables import LOG_VERSION, OPTIONAL, TABLES
 from streamgauge.record.writer import RunWriter, read_checkpoint
 from streamgauge.versions import renamed
@@ -11,7 +11,7 @@ from streamgauge.versions import renamed
 __all__ = [
     "LOG_VERSION",
     "OPTIONAL",
-    "PLACES",
+    "PATH_SETTINGS",
     "TABLES",
     "LogTable",
     "Run",
@@ -21,4 +21,6 @@ __all__ = [
     "read_checkpoint",
 ]
 
-__getattr__ = renamed(__name__, {"Recorder": "RunWriter", "Table": "LogTable"})
+__getattr__ = renamed(
+    __name__, {"PLACES": "PATH_SETTINGS", "Recorder": "RunWriter", "Table": "LogTable"}
+)

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from streamgauge.files import open_regular
 from streamgauge.versions import VERSION
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -87,8 +88,9 @@ def _commit(git: Path, common: Path) -> str | None:
 
 
 def _packed(file: Path, name: str) -> str:
-    with suppress(OSError), file.open(errors="replace") as lines:
-        for line in lines:
+    with suppress(OSError), open_regular(file) as lines:
+        for data in lines:
+            line = data.decode(errors="replace")
             commit, _, packed = line.rstrip("\n").partition(" ")
             if packed == name:
                 return commit
@@ -97,8 +99,8 @@ def _packed(file: Path, name: str) -> str:
 
 def _line(file: Path) -> str:
     """The first line of a small file; "" if there is none."""
-    with suppress(OSError), file.open(errors="replace") as lines:
-        return lines.readline(4096).strip()
+    with suppress(OSError), open_regular(file) as lines:
+        return lines.readline(4096).decode(errors="replace").strip()
     return ""
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from streamgauge.files import misfit, write_unsynced
+from streamgauge.files import misfit, open_regular, write_unsynced
 
 NAME = "heartbeat.json"
 EVERY = 2.0  # seconds between two heartbeats
@@ -126,7 +126,7 @@ class Heartbeat(NamedTuple):
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:
+        except (OSError, OverflowError):  # of another user; no number of a process
             return False
         return False
 
@@ -134,7 +134,7 @@ class Heartbeat(NamedTuple):
 def read_heartbeat(folder: Path) -> Heartbeat | None:
     """The newest heartbeat; None if there is none, or none that can be read."""
     try:
-        with (folder / NAME).open("rb") as file:
+        with open_regular(folder / NAME) as file:
             data = file.read(MOST_BYTES + 1)
         value: Any = json.loads(data) if len(data) <= MOST_BYTES else None
     except (OSError, ValueError, RecursionError):

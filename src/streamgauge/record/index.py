@@ -54,8 +54,9 @@ class Index:
     def _read(self) -> dict[str, tuple[str, str]]:
         rows = []
         with suppress(sqlite3.Error, OSError):
-            if self.file.exists():
-                with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as database:
+            if self.file.is_file():
+                only_read = f"{self.file.absolute().as_uri()}?mode=ro"
+                with closing(sqlite3.connect(only_read, uri=True)) as database:
                     rows = database.execute("SELECT * FROM runs").fetchall()
         return {
             row[0]: (row[1], row[2])
@@ -83,7 +84,7 @@ class Index:
                 row = (entry.name, entry.stamp, json.dumps(entry.content))
                 rows.append((*row, _row_checksum(*row)))
                 entry.changed = False
-        if not rows:
+        if not rows or self.file.is_symlink():  # of another database
             return
         for _ in range(2):
             try:

@@ -32,7 +32,7 @@ FAILED_ROWS = "failed"  # folder with the rows after the last checkpoint of a ru
 
 # Settings of a stream that say where its data are stored. They are not part of a run's identity,
 # which holds a hash of the data.
-PLACES = frozenset({"path", "root", "names", "cache"})
+PATH_SETTINGS = frozenset({"path", "root", "names", "cache"})
 
 
 if TYPE_CHECKING:  # `Mapping` and `dict` have different signatures
@@ -396,8 +396,10 @@ class Run:
         """When its log was last written, in local time."""
         files = [self.path / name for name in ("progress.json", "run.json")]
         written = next(file.stat().st_mtime for file in files if file.exists())
-        seconds = written if self._time is None else self._time
-        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+        for seconds in (self._time, written):
+            with suppress(TypeError, ValueError, OverflowError, OSError):  # no time of a calendar
+                return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")  # type: ignore[arg-type]
+        return "at an unknown time"
 
     @property
     def failure(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from streamgauge.errors import StreamgaugeError
 from streamgauge.record.run import run_folders
 from streamgauge.record.writer import read_header
-from streamgauge.tables.commit import check_committed, read_progress, segment_name
+from streamgauge.tables.commit import check_committed, committed_files, read_progress
 from streamgauge.tables.journal import journal_path, parse
 
 
@@ -43,19 +43,17 @@ def _verified(folder: Path) -> Verified:
     if progress is None:
         return verified
     verified.unchecked = "format" not in header or "files" not in progress
-    names = list(progress.get("files", ()))
-    if not names:
-        names = [segment_name(t, n) for t, count in progress["segments"].items()
-                 for n in range(count)]  # fmt: skip
-    for name in names:
+    for name in committed_files(progress):
+        verified.files += 1
         try:
             check_committed(folder, progress, name)
         except StreamgaugeError as error:
             verified.problems.append(str(error))
-        verified.files += 1
+            if "files" not in progress:
+                break  # nothing but its count says that there are more
     if "recorder" in progress:
         file = journal_path(folder, progress["recorder"]["journal"])
-        if file.exists():
+        if file.is_file():
             with warnings.catch_warnings():
                 content = parse(file.read_bytes())
             verified.files += 1

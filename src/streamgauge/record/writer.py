@@ -38,7 +38,13 @@ from streamgauge.files import (
     write_sealed,
 )
 from streamgauge.record.tables import ADDED, LOG_VERSION, TABLES, RowBuffer, columns_of
-from streamgauge.tables.commit import REMEDY, check_committed, read_progress, segment_name
+from streamgauge.tables.commit import (
+    REMEDY,
+    check_committed,
+    committed_files,
+    read_progress,
+    segment_name,
+)
 
 # Limit of rows of one table in memory; a table that reaches the limit asks for a checkpoint.
 MAX_ROWS = 1 << 19
@@ -128,22 +134,32 @@ class RunWriter:
     def _checked_files(self, progress: dict[str, Any]) -> dict[str, list[Any]]:
         """Size and checksum of every committed file. All are checked before anything goes on from
         them; for a folder of an older version, which stored none, they are computed."""
-        names = [segment_name(t, n) for t, count in self._segments.items() for n in range(count)]
-        names += [self._checkpoint] if self._checkpoint else []
-        for name in names:
+        names = []
+        for name in committed_files(progress):
             check_committed(self.path, progress, name)
+            names.append(name)
         stored: dict[str, list[Any]] = progress.get("files", {})
         return stored or {name: size_and_checksum(self.path / name) for name in names}
 
     def _remove_leftovers(self) -> None:
-        """Remove files that the commit point does not name: temporary files and later segments."""
+        """Remove files that the commit point does not name: temporary files and later segments.
+        Only in this folder: what a link leads to is not ours."""
+        for folder in (self.path / "log", *(self.path / "log" / name for name in self._segments)):
+            if folder.is_symlink():
+                raise StreamgaugeError(
+                    f"{folder} is a symbolic link: put the folder itself there to go on with this"
+                    " run."
+                )
         keep = self._checkpoint
         for file in self.path.glob("checkpoint-*"):
             if file.name != keep:
                 file.unlink()
         for name in self._segments:
             for file in (self.path / "log" / name).glob("[0-9]*.parquet*"):
-                if file.suffix in TEMPORARY or int(file.stem) >= self._segments[name]:
+                number = file.name.removesuffix(".parquet")
+                if file.suffix in TEMPORARY or (
+                    number.isdecimal() and int(number) >= self._segments[name]
+                ):
                     file.unlink()
         for file in self.path.iterdir():
             if file.suffix in TEMPORARY:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamgauge.metrics import Spread, score, spread
 from streamgauge.metrics.compare import BLOCKS, compare
 from streamgauge.metrics.compare import leaderboard as compare_all
-from streamgauge.record import PLACES, Run
+from streamgauge.record import PATH_SETTINGS, Run
 from streamgauge.record.run import save_results
 
 Floats = NDArray[np.float64]
@@ -343,7 +343,7 @@ def stream_key(run: Run) -> dict[str, Any]:
 def _paths(run: Run) -> dict[str, Any]:
     """Paths of users' data: part of a title, but not of what tells boards apart."""
     settings = run.stream["settings"] if _is_own(run) else {}
-    return {k: v for k, v in settings.items() if k in PLACES}
+    return {k: v for k, v in settings.items() if k in PATH_SETTINGS}
 
 
 def _is_own(run: Run) -> bool:

@@ -110,9 +110,9 @@ def _board_blocks(board: Board) -> list[Block]:
 def _leaderboard_blocks(board: Board, drawn: Figures) -> list[Block | None]:
     order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
     note = (
-        f"{NOTE} In brackets and shaded: 95 % intervals of the mean over seeds (Student's t), "
-        f"which one seed does not have. Dotted: the blind level.{order} The small curve is "
-        "accuracy along the stream, from 0 to 100 %."
+        f"{NOTE} In brackets and shaded: 95 % intervals of the mean over seeds (Student's t, "
+        f"cut at 0 and 100), which one seed does not have. Dotted: the blind level.{order} The "
+        "small curve is accuracy along the stream, from 0 to 100 %."
     )
     if any(row.needs for row in board.rows):
         note += " “Needs” lists what a learner must be told beyond the samples."
@@ -270,7 +270,7 @@ def _costs(board: Board) -> PageTable | None:
                      if seconds == seconds else -1.0),
             ]
         )  # fmt: skip
-    if not rows:
+    if all(str(cell) in ("–", "unknown") for _, *cells in rows for cell in cells):
         return None
     head = ["learner", "training jobs", "steps without one", "FLOPs", "seconds of learning"]
     return PageTable(head, rows, "Training per run, mean over seeds", sortable=True)
@@ -376,7 +376,16 @@ def run_blocks(runs: Sequence[Run]) -> list[Block]:
     facts = [dict(_facts(run)) for run in runs]
     every = dict.fromkeys(name for fact in facts for name in fact)
     shared = {n: facts[0][n] for n in every if len({fact.get(n) for fact in facts}) == 1}
-    differing = [name for name in every if name not in shared and name not in ("learner", "seed")]
+    # Without those that repeat the learner or the seed, which have columns of their own.
+    differing = [
+        name
+        for name in every
+        if name not in shared
+        and any(
+            fact.get(name) not in (run.learner, str(run.seed))
+            for run, fact in zip(runs, facts, strict=True)
+        )
+    ]
     head = ["run", "learner", "seed", "state", *differing]
     rows: list[list[str | Cell]] = [
         [

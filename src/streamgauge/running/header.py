@@ -7,7 +7,7 @@ from typing import Any
 
 from streamgauge.files import json_hash
 from streamgauge.learners.behaviour import current_learner
-from streamgauge.record import OPTIONAL, PLACES, environment
+from streamgauge.record import OPTIONAL, PATH_SETTINGS, environment
 from streamgauge.streams import Stream
 
 
@@ -17,7 +17,7 @@ def identity(config: Mapping[str, Any], stream: Mapping[str, Any]) -> str:
     learner's behaviour and settings, protocol, seed and kind of device do."""
     stored = current_learner(config["learner"])
     learner = {k: stored[k] for k in ("settings", "needs", "code", "weights")}
-    settings = {k: v for k, v in stream["settings"].items() if k not in PLACES}
+    settings = {k: v for k, v in stream["settings"].items() if k not in PATH_SETTINGS}
     # What lies there is hashed: the data, with the features of them, and the weights.
     if "features" in settings:
         settings["features"] = _without(settings["features"], "weights")

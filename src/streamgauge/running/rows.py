@@ -20,7 +20,7 @@ Rows = Mapping[str, RowSink]  # by table
 
 
 class Record(Protocol):
-    """What the loop writes to; `record.Recorder` writes run folders."""
+    """What the loop writes to; `record.RunWriter` writes run folders."""
 
     @property
     def rows(self) -> Rows: ...

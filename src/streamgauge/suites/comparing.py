@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from streamgauge.metrics import Spread, spread
 from streamgauge.suites import criterion, published
@@ -58,8 +59,10 @@ class TableStatement:
     source: str
     joint: Joint
     shared_seed: bool  # of all published runs
-    detectable: float  # points, with probability 80 % in a cell
+    detectable: Sequence[float]  # points by cell, with probability 80 %
     unadjusted: int  # cells with p <= 5 % before Holm
+    published: int  # cells of this table that the suite has, judged or not
+    ratio: float  # of our deviations to the published ones, geometric mean; NaN where none are
 
 
 def table(suite: Suite, rows: Iterable[Measured]) -> list[LedgerCell]:
@@ -176,14 +179,19 @@ def _side(number: Published) -> Side:
 def _why(cell: LedgerCell, test: Agreement) -> str:
     if math.isnan(test.error):
         return "one run on each side: no deviation"
-    if test.verdict == "differs" and test.equivalent:
-        return f"by less than {MARGIN:g}"
-    return "misprinted deviation not used" if cell.published and cell.published.misprint else ""
+    whys = []
+    if test.verdict == "differs":
+        whys += [f"by less than {MARGIN:g}"] if test.equivalent else []
+    elif test.p <= criterion.LEVEL:
+        whys.append("p ≤ 5 % before Holm")
+    if cell.published and cell.published.misprint:
+        whys.append("misprinted deviation not used")
+    return ", ".join(whys)
 
 
 def statements(cells: Iterable[LedgerCell]) -> list[TableStatement]:
     """One for each published table of these cells that has two judged cells or more."""
-    statements = []
+    cells, statements = list(cells), []
     for family in families(cells):
         family = [cell for cell in family if len(cell.values) > 1]
         tests = [cell.test for cell in family if cell.test is not None and cell.test.error > 0]
@@ -201,9 +209,31 @@ def statements(cells: Iterable[LedgerCell]) -> list[TableStatement]:
                 numbers[0].shared_seed,
                 criterion.detectable(tests),
                 sum(test.p <= criterion.LEVEL for test in tests),
+                sum(
+                    cell.published is not None
+                    and not cell.defined
+                    and (cell.published.paper, cell.published.table)
+                    == (numbers[0].paper, numbers[0].table)
+                    for cell in cells
+                ),
+                _ratio(family),
             )
         )
     return statements
+
+
+def _ratio(cells: Iterable[LedgerCell]) -> float:
+    """Of our deviations to the published ones, geometric mean over cells that have both."""
+    logs = [
+        math.log(cell.ours.deviation / cell.published.deviation)
+        for cell in cells
+        if cell.ours is not None
+        and cell.ours.deviation > 0
+        and cell.published is not None
+        and cell.published.deviation
+        and not cell.published.misprint
+    ]
+    return math.exp(fmean(logs)) if logs else math.nan
 
 
 def _differences(suite: Suite, by_row: Mapping[tuple[str, str], Measured]) -> list[LedgerCell]:
@@ -285,7 +315,12 @@ def cell_texts(cell: LedgerCell) -> dict[str, str]:
 
 def p_text(p: float) -> str:
     """
-    >>> p_text(0.04321), p_text(0.00001), p_text(1.0)
-    ('0.043', '< 0.001', '1')
+    Two digits, or three where two would hide on which side of 5 % it is.
+
+    >>> p_text(0.04321), p_text(0.00001), p_text(1.0), p_text(0.0497), p_text(0.0504)
+    ('0.043', '< 0.001', '1', '0.0497', '0.0504')
     """
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+    if p < 0.001:
+        return "< 0.001"
+    text = f"{p:.2g}"
+    return f"{p:.3g}" if float(text) == criterion.LEVEL else text

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import NormalDist, mean
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -40,7 +40,7 @@ class Side:
     mean: float
     deviation: float
     runs: int
-    floor: float = 0.0  # the least deviation that is possible
+    floor: float = 0.0  # smaller deviations are raised to this one
 
     @property
     def freedom(self) -> int:
@@ -94,7 +94,8 @@ class Joint:
 
 
 def binomial_floor(mean: float, samples: int | None) -> float:
-    """Deviation, in points, of an accuracy in % over so many independent samples.
+    """Deviation, in points, of an accuracy in % over so many independent samples. Runs that answer
+    the same samples can vary less, since some samples are easier than others.
 
     >>> round(binomial_floor(50.0, 49_000), 3)
     0.226
@@ -234,9 +235,9 @@ def _directions(seeds: int) -> NDArray[np.float64]:
     return np.hstack([first, directions])
 
 
-def detectable(tests: Sequence[Agreement]) -> float:
-    """The true difference, in points, that a cell calls different with probability 80 %, where
-    Holm asks most; mean over the cells. By an approximation of the noncentral t distribution with
+def detectable(tests: Sequence[Agreement]) -> list[float]:
+    """The true difference, in points, that each cell calls different with probability 80 %, where
+    Holm asks most. By an approximation of the noncentral t distribution with
     ν degrees of freedom: (δ - q (1 - 1/4ν)) / √(1 + q²/2ν) is normal (Johnson and Welch 1940)."""
     needed = []
     for test in tests:
@@ -245,7 +246,7 @@ def detectable(tests: Sequence[Agreement]) -> float:
         needed.append(
             test.error * (q * (1 - 1 / (4 * freedom)) + NormalDist().inv_cdf(0.8) * spread)
         )
-    return mean(needed)
+    return needed
 
 
 _t = lru_cache(maxsize=4096)(quantile)

@@ -8,6 +8,7 @@ from html import escape
 from streamgauge.pages import Block, Cell, Figure, PageTable, Section, Text
 from streamgauge.pages.figures import figure, line, rounded, ticks
 from streamgauge.suites.comparing import LedgerCell, cell_texts
+from streamgauge.suites.spec import DEFINED
 
 PUBLISHED, OURS = "published", "ours"
 MARGIN = 0.05  # of the range of values, on both sides
@@ -41,11 +42,11 @@ def _dumbbells(part: str, column: str, cells: Sequence[LedgerCell]) -> Figure:
         assert cell.ours is not None
         pair = cell.published.value, cell.ours.mean
         shapes.append({"type": "line", "x0": pair[0], "x1": pair[1], "y0": at, "y1": at})
-        values += pair
         deviation = cell.ours.deviation if cell.ours.seeds > 1 else 0.0
         for side, value, error in zip(
             (PUBLISHED, OURS), pair, (cell.published.deviation or 0.0, deviation), strict=True
         ):
+            values += (value - error, value + error)
             sides[side][0].append(value)
             sides[side][1].append(error)
     traces = []
@@ -54,7 +55,10 @@ def _dumbbells(part: str, column: str, cells: Sequence[LedgerCell]) -> Figure:
         trace |= {"mode": "markers", "hovertemplate": "%{x:.2f}"}
         traces.append(trace | {"error_x": {"array": rounded(errors), "thickness": 1.5}})
     room = MARGIN * (max(values) - min(values) or 1.0)
-    names = [escape(f"{cell.row} (as defined)" if cell.defined else cell.row) for cell in cells]
+    names = [
+        escape(f"{cell.row} ({DEFINED})" if cell.defined and DEFINED not in cell.row else cell.row)
+        for cell in cells
+    ]
     source = next(cell.published for cell in cells if cell.published is not None)
     return figure(
         f"{part}: {column}" if part else column,
@@ -63,7 +67,7 @@ def _dumbbells(part: str, column: str, cells: Sequence[LedgerCell]) -> Figure:
         f"{column}, %",
         "",
         from_zero=False,
-        x_axis={"range": [min(values) - 2 * room, max(values) + 2 * room]},
+        x_axis={"range": [min(values) - room, max(values) + room]},
         y_axis={**ticks(range(len(names)), names), "range": [len(names) - 0.5, -0.5],
                 "showgrid": False, "zeroline": False},
         hovermode="closest",

@@ -34,6 +34,7 @@ from streamgauge.suites import spec
 from streamgauge.suites.running import find, plan_rows, run_small
 from streamgauge.suites.spec import Suite
 
+FEWEST = 3  # methods of a rank correlation
 TITLES = {"fast": "Fast stream", "slow": "Slow stream", "faster": "Stream twice as fast"}
 NOTE = (
     "Average online accuracy in %, mean ± sample deviation over seeds; error bars in the figures "
@@ -242,7 +243,9 @@ def by_chance(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> list[str]:
-    if correlation == correlation:
+    if len(lines) < FEWEST and correlation == correlation:
+        first = f"Fewer than {FEWEST} methods have no rank correlation of accuracy and cost."
+    elif correlation == correlation:
         chance = by_chance(
             [float(line.cost) for line in lines], [line.accuracy.mean for line in lines]
         )
@@ -268,12 +271,19 @@ def _sentences(lines: Sequence[SpeedRow], correlation: float, delayed: bool) -> 
         exceptions = [(name, gap) for name, gap in gaps if gap.difference >= 0]
         if not gaps:
             continue
-        won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
         sure = sum(gap.high < 0 for _, gap in gaps)
-        text = (
-            f"{baseline} wins against {won} {len(gaps)} methods compared with it, against {sure} "
-            "of them by more than chance explains (95 % intervals)."
-        )
+        if len(gaps) == 1 and exceptions:
+            text = f"{baseline} does not win against the one method compared with it."
+        elif len(gaps) == 1:
+            much = "more than chance explains" if sure else "no more than chance may give"
+            text = f"{baseline} wins against the one method compared with it, by {much}"
+            text += " (95 % interval)."
+        else:
+            won = "all" if not exceptions else f"{len(gaps) - len(exceptions)} of the"
+            text = (
+                f"{baseline} wins against {won} {len(gaps)} methods compared with it, against "
+                f"{sure} of them by more than chance explains (95 % intervals)."
+            )
         names = "; ".join(_gap(name, gap) for name, gap in exceptions)
         sentences.append(f"{text} Exceptions: {names}." if names else text)
     return sentences

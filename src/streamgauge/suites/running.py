@@ -8,7 +8,7 @@ parts that were run on different machines add up when their folders are brought 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.models.pretrain import pretrain
-from streamgauge.record import PLACES, Run
+from streamgauge.record import PATH_SETTINGS, Run
 from streamgauge.report.watching import Watcher
 from streamgauge.running.execution import Execution, ExecutionKeywords, execution_of
 from streamgauge.running.executors.dispatch import Watch, execute
@@ -31,7 +31,7 @@ from streamgauge.suites.spec import Row, Suite
 
 # Settings that say where files lie on a machine: not part of what a row asks for. The content of
 # the files has hashes of its own; of first weights a row says only that there are some.
-FILE_SETTINGS = PLACES | {"folder", "data", "weights"}
+FILE_SETTINGS = PATH_SETTINGS | {"folder", "data", "weights"}
 EMBEDDING = 16  # features of the layer that the stand-in for `embedding` learns on top
 
 
@@ -303,14 +303,16 @@ def run(
     runs: Sequence[str | Path] = (),
     weights: Mapping[str, str] | None = None,
     watch: Watch | None = None,
+    expect: Callable[[Sequence[PlannedRun]], None] | None = None,
     execution: Execution | None = None,
     **options: Unpack[ExecutionKeywords],
 ) -> Iterator[Run]:
     """Run what is missing and yield every run that is there in the end.
 
     What is complete already, in `out` or in one of the folders `runs`, comes first and is not run
-    again; what was interrupted in `out` goes on. `execution`, or keywords with the names of its
-    fields, says how; with `on="ray"` the runs are made on `cluster`.
+    again; what was interrupted in `out` goes on. `expect` is called with the runs that are missing
+    before the first begins. `execution`, or keywords with the names of its fields, says how; with
+    `on="ray"` the runs are made on `cluster`.
     """
     execution = execution_of(execution, options)
     rows = suite.choose(only, both)
@@ -325,6 +327,8 @@ def run(
         return None if watch is None else watch(planned_run, stream)
 
     missing = distinct(planned_row for planned_row in planned if not stored.has(planned_row))
+    if expect is not None:
+        expect(missing)
     for _, finished in execute(missing, execution, out, announce):
         yield finished
 
@@ -358,4 +362,13 @@ def run_small(suite: Suite, seeds: int, out: Path, quiet: bool = False) -> list[
 
         options = ExecutionKeywords(device="cpu", threads=1, log=log)
         all_seeds = parse_seeds(str(seeds))
-        return list(run(suite, seeds=all_seeds, out=out, watch=watcher.watch, **options))
+        return list(
+            run(
+                suite,
+                seeds=all_seeds,
+                out=out,
+                watch=watcher.watch,
+                expect=watcher.expect,
+                **options,
+            )
+        )

@@ -29,6 +29,9 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
         progress = read_sealed(file, SHAPE, REMEDY)
     except FileNotFoundError:
         return None
+    for table, count in progress["segments"].items():
+        if not table.isidentifier() or count < 0:
+            raise Damaged(f"{file} is damaged ({count} segments of '{table}'); {REMEDY}.")
     name = progress.get("checkpoint")
     if name is not None and not (name.startswith("checkpoint-") and Path(name).name == name):
         raise Damaged(f"{file} is damaged ('{name}' is no name of a checkpoint); {REMEDY}.")
@@ -51,6 +54,15 @@ def _not_a_pair(value: list[Any]) -> bool:
 
 def segment_name(table: str, number: int) -> str:
     return f"log/{table}/{number:05d}.parquet"
+
+
+def committed_files(progress: Mapping[str, Any]) -> Iterator[str]:
+    """The names of all files that the commit point names."""
+    for table, count in progress["segments"].items():
+        for number in range(count):
+            yield segment_name(table, number)
+    if progress.get("checkpoint"):
+        yield progress["checkpoint"]
 
 
 def segment_files(folder: Path, progress: Mapping[str, Any], table: str) -> Iterator[Path]:

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
-from streamgauge.files import sync_file, sync_folder
+from streamgauge.errors import Damaged, StreamgaugeError
+from streamgauge.files import read_bytes, sync_file, sync_folder
 from streamgauge.tables.commit import read_progress, segment_files
 from streamgauge.tables.late import LateLabels
 
@@ -225,9 +225,11 @@ def read_journal(folder: Path) -> tuple[dict[str, Any], Content | None]:
     while "recorder" in progress:
         path = journal_path(folder, progress["recorder"]["journal"])
         try:
-            data = path.read_bytes()
+            data = read_bytes(path)
         except FileNotFoundError:  # not begun yet, or just committed
             data = b""
+        except OSError as error:
+            raise Damaged(f"{path} cannot be read: {error.strerror or error}.") from None
         again = read_progress(folder) or {}
         if again == progress:  # else the journal has been committed in between
             content = parse(data)

@@ -20,7 +20,6 @@ Array = NDArray[Any]
 _TIME_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d")
 _ZONE = r"(\d:\d\d(?::\d\d)?(?:[.,]\d+)?)\s*(?:UTC|GMT|Z)$"
 _NO_ZONE = r"^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?(?:\.\d+)?))?$"
-_DAY = "%Y%m%d"
 CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}  # seconds; a mean year
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import open_regular, read_bytes
 from streamgauge.metrics import score
 from streamgauge.pages.units import duration
 from streamgauge.record import Run
@@ -112,8 +113,8 @@ class Followed:
         if self._new(FAILED):
             file = self.folder / FAILED
             self.failure = ""
-            with suppress(OSError), file.open(errors="replace") as opened:
-                self.failure = opened.read(MOST_FAILURE)
+            with suppress(OSError), open_regular(file) as opened:
+                self.failure = opened.read(4 * MOST_FAILURE).decode(errors="replace")[:MOST_FAILURE]
             changed.add("alive")
         journal = self._journal() if self.recorded else None
         if journal is not None and self._new(journal.name):
@@ -248,7 +249,7 @@ class Followed:
                 why = f"process {self.beat.pid} on {self.beat.host} is stopped, hangs or is gone"
             return (
                 "stalled",
-                f"no heartbeat for {duration(silent)}: {why}. The same command goes on.",
+                f"No heartbeat for {duration(silent)}: {why}. The same command goes on.",
             )
         if self.failure:
             return "failed", self.failure
@@ -430,7 +431,7 @@ class RunFollower:
                 stamp = os.stat(folder / STUDY).st_mtime_ns
                 if self._study_stamps.get(folder) != stamp:
                     self._study_stamps[folder] = stamp
-                    read = json.loads((folder / STUDY).read_text(encoding="utf-8"))
+                    read = json.loads(read_bytes(folder / STUDY))
                     self.studies[folder] = read if isinstance(read, dict) else {}
                     changed = True
         return changed

@@ -34,6 +34,7 @@ METHODS = ("GET", "HEAD")
 LONGEST = 4096  # bytes of the part of an address after the host
 HEAD = 16384  # bytes of the head of a request
 REQUEST_SECONDS = 10.0  # for the head of a request
+RESPONSE_SECONDS = 60.0  # until a client has read most of a response
 CONNECTIONS = 256
 HEADERS = {
     "content-security-policy": f"{assets.POLICY}; frame-ancestors 'none'",
@@ -164,13 +165,48 @@ def _packed(request: Request, body: bytes, packed: bytes, tag: str, kind: str) -
 
 
 class Patient(H11Protocol):
-    """A connection that is closed when the head of a request takes too long."""
+    """A connection that is closed when the head of a request takes too long, when its client does
+    not read, or when others wait for room and it has been idle the longest."""
 
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    since = 0.0  # when it was opened, or its last response was complete
+    cut = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.since = self.loop.time()
+        self._make_room()
         self._expect()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a request."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        """Where there are too many connections, cut the one that has been idle the longest."""
+        others = [each for each in self.connections if isinstance(each, Patient) and not each.cut]
+        if len(others) < CONNECTIONS:
+            return
+        idle = (each for each in others if each.idle and each is not self)
+        oldest = min(idle, key=lambda each: each.since, default=None)
+        if oldest is not None:
+            oldest.cut = True
+            oldest.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(RESPONSE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_read()
+
+    def _has_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -181,10 +217,12 @@ class Patient(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.since = self.loop.time()
         self._forget()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._has_read()
         super().connection_lost(exc)
 
     def _expect(self) -> None:
@@ -230,7 +268,7 @@ def serve(
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=CONNECTIONS + 1,  # the one that comes is counted, too
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=HEAD,

@@ -227,7 +227,7 @@ class Tabs:
         counted = followed.tally.counted(learner, pair_of(run))
         if counted is None or run.done:
             return counted
-        return replace(counted, alone=f"{learner}, seed {run.seed}, not complete")
+        return replace(counted, alone=f"{learner}, seed {run.seed}, so far")
 
     # Compare two.
 
@@ -288,14 +288,18 @@ class Tabs:
         blocks.append(_side_by_side(a, b, name_a, name_b))
         series = []
         for name, of in ((name_a, a), (name_b, b)):
+            complete = any(followed.done for followed in of)
             for followed in of[: MOST_CURVES // 2]:
-                counted = followed.tally.counted(name, pair_of(followed.run()))
+                run = followed.run()
+                whole = followed.tally.counted(name, pair_of(run))
+                counted = self._series(name, run, followed) if complete else whole
                 series += [counted] if counted is not None else []
         if series:
             blocks.append(moving_figure(
                 "Both along the stream, and their difference",
                 "As far as checkpoints have the answers. Below: the second minus the first at "
-                f"the same position of the same stream, paired over seeds. {BANDS}",
+                "the same position of the same stream, paired over seeds. Dotted, with a hollow "
+                f"end: runs that are not complete, in no mean unless none is. {BANDS}",
                 series, "samples seen", difference=len({s.name for s in series}) > 1,
                 until=max((int(board.stream["samples"]) for board in boards), default=0),
             ))  # fmt: skip
@@ -388,8 +392,8 @@ def _side_by_side(
             *(Cell(f"{100 * mean:.1f}", value=mean) for mean in means),
             Cell(f"{100 * (means[0] - means[1]):+.1f}", value=means[0] - means[1]),
         ])  # fmt: skip
-    parts = [("so far" if all(run.scores is None for run in of) else f"{len(of)} run"
-              + "s" * (len(of) > 1)) for of in (a, b)]  # fmt: skip
+    complete = [sum(run.scores is not None for run in of) for of in (a, b)]
+    parts = [f"{n} run{'s' * (n > 1)}" if n else "so far" for n in complete]
     head = ["accuracy, %", f"{name_a} ({parts[0]})", f"{name_b} ({parts[1]})", "difference"]
     return PageTable(head, rows, sortable=True)
 
@@ -404,4 +408,4 @@ def _settings(a: Followed, b: Followed, name_a: str, name_b: str) -> Section | N
     if not rows:
         return None
     table = PageTable(["setting", name_a, name_b], rows, text_columns=[1, 2])
-    return Section(f"{len(rows)} settings that differ", [table], folded=True)
+    return Section(f"Settings that differ: {len(rows)}", [table], folded=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamgauge.errors import Damaged
-from streamgauge.files import checksum
+from streamgauge.files import checksum, read_bytes
 from streamgauge.pages.figures import BINS, Counted
 from streamgauge.tables.commit import REMEDY, segment_name
 
@@ -148,7 +148,7 @@ class RunTally:
 def _checked(file: Path, expected: Sequence[Any] | None) -> bytes:
     """The bytes of a committed segment, as they were written; older versions stored no checksum."""
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
         raise Damaged(f"{file} cannot be read: {error.strerror or error}.") from None
     if expected is not None and [len(data), checksum(data)] != list(expected):

@@ -6,7 +6,7 @@ const watch = (() => {
   const MOST = 300; // runs in the list
   const TITLES = { board: "Leaderboard", stream: "Along the stream", compare: "Compare two",
     studies: "Studies", suites: "Suites", ledger: "Ledger" };
-  const SIGNS = { running: "▶", done: "✓", stalled: "⏸", failed: "✕", stopped: "■" };
+  const SIGNS = { running: "▶", done: "✓", stalled: "‖", failed: "✕", stopped: "■" };
   const at = (id) => document.getElementById(id);
   const known = { runs: null, alive: null, counts: {} }; // what the server said last
   const shown = { html: [], key: "" };

@@ -1,4 +1,4 @@
-"""Methods that adapt the learning rate or the replay size: CLOC and its cosine schedules."""
+"""CLOC's methods: adaptive learning rate or memory size, cosine schedules, own batch sizes."""
 
 from streamgauge.errors import packages_for
 

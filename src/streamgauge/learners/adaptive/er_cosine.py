@@ -1,4 +1,5 @@
-"""ER with a learning rate that falls along a cosine, from `lr` to 0 at the end of the stream."""
+"""ER with a learning rate that falls along a cosine, from `lr` to 0 at the end of the stream (a
+learner that is delayed trains on fewer batches and ends above 0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ER-ACE: new samples compete among the classes of their batch only, recalled ones among all."""
+"""ER-ACE: the loss of new samples is over the classes of their batch and those never seen, that of
+recalled samples over all."""
 
 from __future__ import annotations
 

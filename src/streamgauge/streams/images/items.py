@@ -95,7 +95,9 @@ class OpenFiles:
         if descriptor is None:
             path = self._path_of(number)
             with readable(f"The shard '{path}'"):
-                descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                descriptor = os.open(
+                    path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+                )
             if len(self._open) >= self.OPEN:
                 os.close(self._open.pop(next(iter(self._open))))
         self._open[number] = descriptor

@@ -156,7 +156,7 @@ class PackedSource(EncodedImages):
 
     def _refuse_misfits(self, count: int) -> None:
         """Refuse arrays that do not belong to each other; their values are checked when used."""
-        rows, offset = self._rows, self._offset
+        rows, offset, shape = self._rows, self._offset, self.spec.input_shape
         whole = [self.label, *((offset,) if self.encoded_images else ())]
         fits = [
             rows.ndim == 1 and len(rows) > 0 and int(rows[0]) == 0 and int(rows[-1]) == count,
@@ -164,8 +164,8 @@ class PackedSource(EncodedImages):
             all(a is not None and a.ndim == 1 and a.dtype.kind in "iu" for a in whole),
             len(self.label) == len(self),
             not self.encoded_images or (offset is not None and len(offset) == count + 1),
-            not self.encoded_images or len(self.spec.input_shape) == 3,
-            all(0 <= side < 1 << 31 for side in self.spec.input_shape),
+            not self.encoded_images or (len(shape) == 3 and shape[0] == 3 and min(shape) > 0),
+            all(0 <= side < 1 << 31 for side in shape),
             all(len(column) == len(self.label) for column in self.columns.values()),
             self._type.kind in "iufb" and not self._type.hasobject,
         ]
@@ -255,6 +255,8 @@ def _facts(path: Path, partial: bool, check: bool = True) -> tuple[dict[str, Any
         about = read_sealed(path / "about.json", RESULT, REMEDY)
         if about["beside"] not in ("columns", "kept"):
             raise Damaged(f"{path / 'about.json'} is damaged ('beside' is unknown); {REMEDY}.")
+        if len(about["rows"]) != request["shards"] + 1:
+            raise Damaged(f"{path / 'about.json'} is damaged (it is of other shards); {REMEDY}.")
         for name, stored in about["checksums"].items() if check else ():
             _check_listed(path, name, stored)
         about["columns"] = {
@@ -317,13 +319,13 @@ def _unfinished(path: Path, request: dict[str, Any], partial: bool) -> dict[str,
             "the same `streamgauge data pack` again to go on, or set --stream.partial true to use"
             " what is there."
         )
+    whole = {name: mapped(path / "columns" / f"{name}.npy") for name in request["columns"]}
+    if any(len(column) < items for column in whole.values()):
+        raise ValueError("its shards have more samples than its columns")
     good = kept_items(shards, items)
     if len(good) == 0:
         raise StreamgaugeError(f"Nothing is packed in '{path}' yet: run `streamgauge data pack`.")
-    columns = {
-        name: np.asarray(mapped(path / "columns" / f"{name}.npy")[:items][good])
-        for name in request["columns"]
-    }
+    columns = {name: np.asarray(column[:items][good]) for name, column in whole.items()}
     encoded = request["form"] != "array"
     digest = hashlib.blake2b(f"unfinished {request['source']}".encode(), digest_size=16)
     digest.update("".join(shard["checksum"] for shard in shards).encode())
@@ -401,6 +403,13 @@ def read_shard(path: Path, number: int) -> dict[str, Any] | None:
     return facts if complete else None
 
 
+def _shard_numbers(path: Path, request: Mapping[str, Any]) -> list[int]:
+    """The shards that have a description: a damaged count of them may be any number."""
+    names = [file.stem for file in (path / "shards").glob("*.json")]
+    numbers = (int(name) for name in names if name.isdecimal() and len(name) < 19)
+    return sorted(number for number in numbers if number < request["shards"])
+
+
 def info(path: str | Path) -> dict[str, Any]:
     """The facts of a packed folder, complete or not."""
     with packed_readable(Path(path)):
@@ -410,7 +419,7 @@ def info(path: str | Path) -> dict[str, Any]:
 def _info(path: Path) -> dict[str, Any]:
     begun = read_shard(path, 0) is not None or (path / "about.json").exists()
     request, _ = _facts(path, begun, check=False)
-    shards = [read_shard(path, number) for number in range(request["shards"])]
+    shards = [read_shard(path, number) for number in _shard_numbers(path, request)]
     present = [shard for shard in shards if shard is not None]
     bad: dict[str, int] = {}
     for shard in present:
@@ -445,10 +454,11 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str]:
     request, _ = _facts(path, True, check=False)
     problems = []
-    for number in range(request["shards"]):
+    finished = (path / "about.json").exists()
+    for number in range(request["shards"]) if finished else _shard_numbers(path, request):
         facts = read_shard(path, number)
         if facts is None:
-            if (path / "about.json").exists():
+            if finished:
                 problems.append(
                     f"Shard {number} of {path} is missing or has another length: pack again."
                 )
@@ -459,7 +469,7 @@ def _verify(path: Path, progress: Callable[[int, int], None] | None) -> list[str
             )
         if progress is not None:
             progress(number + 1, request["shards"])
-    if (path / "about.json").exists():
+    if finished:
         about = read_sealed(path / "about.json", RESULT, REMEDY)
         for name, stored in about["checksums"].items():
             try:
