@@ -485,6 +485,11 @@ def _find_class(where: str) -> tuple[type, str]:
         if where.endswith(".py"):
             module, name = load_file(Path(where)), Path(where).stem
         else:
+            if Path(where).suffix:
+                raise StreamgaugeError(
+                    f"'{where}' is no learner: give a name (`streamgauge list learners`), or"
+                    " FILE.py:CLASS."
+                )
             _check_name(where, names("learners"), "learner")
             module, name = _built_in("learners", where), where
         return _only_learner(module, where), name

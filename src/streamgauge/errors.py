@@ -101,7 +101,7 @@ class Failures:
     ...         with failures.of(name):
     ...             raise StreamgaugeError("It failed.")
     Traceback (most recent call last):
-    streamgauge.errors.RunsFailed: er: It failed. ncm: It failed.
+    streamgauge.errors.RunsFailed: er, ncm: It failed.
     """
 
     def __init__(self) -> None:
@@ -115,8 +115,11 @@ class Failures:
         if kind is None and self._failed:
             if self._entered == 1:
                 raise self._failed[0][1]
+            by_sentence: dict[str, list[str]] = {}
+            for name, error in self._failed:
+                by_sentence.setdefault(sentence_of(error), []).append(name)
             raise RunsFailed(
-                " ".join(f"{name}: {sentence_of(error)}" for name, error in self._failed),
+                " ".join(f"{', '.join(names)}: {said}" for said, names in by_sentence.items()),
                 [name for name, _ in self._failed],
                 2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
             )
@@ -225,7 +228,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if also in words:
         return f"did you mean '{words[also]}'?"
     wanted, among = (word, list(words)) if words else (name, known)
-    close = difflib.get_close_matches(wanted, among, 1, 0.5)
+    small = {other.lower(): other for other in among}  # ER is er
+    close = difflib.get_close_matches(wanted.lower(), small, 1, 0.5)
     if close:
-        return f"did you mean '{words.get(close[0], close[0])}'?"
-    return "there is " + (", ".join(known) if known else "none") + "."
+        found = small[close[0]]
+        return f"did you mean '{words.get(found, found)}'?"
+    return "there is " + (", ".join(known) if known else "no other") + "."

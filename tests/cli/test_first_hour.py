@@ -121,6 +121,16 @@ MISTAKES = [
     ("run --stream notes.xlsx --learner er", "or sg.stream(pandas.read_excel(...))"),
     ("power --deviation 0.1 --difference 2", "is a share, at most 1, not 2: 0.02 is two points"),
     ("power --deviation big", "--deviation must be a number."),
+    ("run --stream mine.csv --learner ER", "There is no learner 'ER'; did you mean 'er'?"),
+    ("run --stream mine.csv --learner a=er --learner a=mir", "name one of them: OTHER=mir"),
+    ("run --stream mine.csv --learner ncm --out mine.csv", "a file has the name of a folder; ch"),
+    ("check mine.csv", "'mine.csv' is no learner: give a name (`streamgauge list learners`), or"),
+    ("check --loop loop.py:nope", "no function 'nope' in loop.py; there is no other."),
+    ("audit log.csv --label truth", "'truth' for the label: the columns are label."),
+    ("run --stream log.csv --learner er", "has no column left for features: add one of numbers"),
+    ("run --stream shares.csv --learner er", "turn numbers into classes, or choose another col"),
+    ("suite table demo --runs nothere", "There is no folder nothere; check --runs."),
+    ("data pack --stream mine.csv --out mine.csv", "File exists (mine.csv); choose another fold"),
     ("score mine", "There is no folder mine."),
     ("report mine.csv", "mine.csv is a file, not a folder of runs."),
     ("score .", "There is no run in this folder."),
@@ -144,9 +154,28 @@ def test_a_mistake_is_a_sentence(call: Any, tmp_path: Path, words: str, sentence
     write_table(tmp_path / "mine.csv")
     (tmp_path / "notes.xlsx").write_bytes(b"PK")
     (tmp_path / "log.csv").write_text("label\n" + "0\n1\n" * 200)
+    (tmp_path / "shares.csv").write_text("a,label\n" + "1,0.25\n2,0.75\n" * 20)
+    (tmp_path / "loop.py").write_text("import numpy\n")
     code, _, err = call(*words.split())
     assert code == 2
     assert sentence in err
+
+
+def test_the_figures_of_realtime_are_drawn_of_a_file(call: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "mine.csv")
+    words = ("realtime", "--stream", "mine.csv", "--speeds", "fast", "--methods", "er")
+    code, out, err = call(*words, "--seeds", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["pictures"][0]["speed"] == "fast"
+
+
+def test_learners_that_fail_alike_share_a_sentence(call: Any, tmp_path: Path) -> None:
+    learner = LEARNER.format(predict="torch.full((len(x), self.classes), torch.nan)", learn="{}")
+    (tmp_path / "mine.py").write_text(learner)
+    code, _, err = call("run", *SMALL, "--learner", "a=mine.py", "--learner", "b=mine.py")
+    assert code == 2
+    assert len(re.findall("scores hold a NaN", err)) == 1
+    assert re.search(r"albums-a-s0-\w+, albums-b-s0-\w+: The learner's scores", err)
 
 
 def test_exports_do_not_go_into_a_file(call: Any, tmp_path: Path) -> None:
@@ -250,6 +279,7 @@ GOOD = "torch.zeros(len(x), self.classes)"
         (f"{GOOD} * 1j", "{}", 2, "real numbers as scores"),
         (GOOD, "0.5", 2, "learn must return a dictionary"),
         (GOOD, "{'loss': 1 / 0}", 3, "mine.py, line 10, in learn: ZeroDivisionError"),
+        (GOOD, "{1: 0.5}", 2, "learn returned a value named 1; names are text."),
         (GOOD, "exit(5)", 3, "mine.py, line 10, in learn: SystemExit: 5"),
     ],
 )
@@ -369,6 +399,8 @@ def test_help_has_one_style(call: Any) -> None:
     for path, command in all_commands(build(app)):
         code, out, _ = call(*path.split(), "--help")
         assert code == 0
+        prose = out.partition("Examples:")[0].partition("\nOptions:")[0]
+        assert not re.search(r"\b([Ii]t|[Tt]hem)\b", prose), (path, prose)
         types = re.findall(r"<\w[^|>]*>|\b(?:TEXT|INTEGER|FLOAT)\b", out)
         assert not types, (path, types)
         odd = re.findall(r"default: \(|[<>]=|default: \d+\.0(?![.\d])|[{}]|\.\.\.\n\w", out)

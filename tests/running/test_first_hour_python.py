@@ -106,6 +106,13 @@ def test_reports_comparisons_and_resume_take_what_others_take(
     for given in ("runs", ["runs"], runs, [run.path for run in runs]):
         assert sg.plot(given, "report.html").exists()
     assert sg.compare("majority", "ncm").sentence == sg.compare(*runs).sentence
+    with pytest.raises(StreamgaugeError, match="paths of their folders, not 1"):
+        sg.score([1])
+    with pytest.raises(StreamgaugeError, match="deviation must be a number, not 'big'"):
+        sg.power(deviation="big", difference=0.01)
+    sg.run(stream, sg.learner("ncm", distance="cosine"))
+    with pytest.raises(StreamgaugeError, match="holds runs of ncm with different settings or code"):
+        sg.compare("majority", "ncm")
     with pytest.raises(StreamgaugeError, match="no run of a learner of that name in runs"):
         sg.compare("majority", "er")
     assert [run.path for run in sg.resume(runs[0])] == [runs[0].path]

@@ -56,10 +56,10 @@ def compare(
     power: Power = 0.8,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say which of two learners is better, by how much, how surely, and what would settle it.
+    """Say which of two learners is better, by how much, how surely, and what would settle the question.
 
     Runs with the same seed on the same samples are paired; accuracies along the stream also over
-    ten equal stretches of it, so that a single run of each can be compared (docs/report.md).
+    ten equal stretches, so that a single run of each can be compared (docs/report.md).
 
     Examples:
 
@@ -182,7 +182,7 @@ def power(
     ] = 0.0,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say how many seeds or samples a comparison needs, before it is run.
+    """Say how many seeds or samples a comparison needs, before the first run.
 
     From runs of a baseline, or from deviations that you know. `compare` plans from runs of both
     learners, which is sharper.

@@ -97,8 +97,8 @@ def classes(
 ) -> None:
     """Make classes of locations: S2 cells, smaller where there are more points.
 
-    As in the CLOC paper, a cell is divided while more than 10,000 points of the first 5 % are in
-    it, and cells with fewer than 50 points are dropped. Points without a class are dropped and
+    As in the CLOC paper, cells with more than 10,000 points of the first 5 % are divided, and cells
+    with fewer than 50 points are dropped. Points without a class are dropped and
     counted.
 
     Examples:
@@ -257,7 +257,7 @@ def stream_of(name: str, context: typer.Context) -> Stream:
 
 @data.command("list")
 def list_(data_folder: DataFolder = None, as_json: shared.AsJson = False) -> None:
-    """List all data sets, and show which of them are on this machine.
+    """List all data sets, and show which are on this machine.
 
     Example:
 
@@ -281,7 +281,7 @@ def list_(data_folder: DataFolder = None, as_json: shared.AsJson = False) -> Non
 
 @data.command()
 def fetch(name: Name, data_folder: DataFolder = None) -> None:
-    """Download a data set from its official address, verify it and store it.
+    """Download a data set from the official address, then verify and store the files.
 
     An interrupted download continues. Without a network, the message names the file and its URL.
 
@@ -311,7 +311,7 @@ def add(
     ] = False,
     data_folder: DataFolder = None,
 ) -> None:
-    """Add a data set from local files, in any form in which it was published.
+    """Add a data set from local files, in any published form.
 
     Examples:
 

@@ -28,7 +28,8 @@ def export(
     out: Annotated[
         str,
         typer.Option(
-            help="Folder, or a tracking URI of MLflow [a folder with the name of the tool]."
+            metavar="FOLDER|URI",
+            help="Folder, or a tracking URI of MLflow [a folder with the name of the tool].",
         ),
     ] = "",
     window: Window = 1000,

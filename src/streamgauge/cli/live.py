@@ -44,7 +44,9 @@ def live(
     host: Annotated[str, typer.Option(help="Address to serve HTTP on.")] = "127.0.0.1",
     anywhere: Annotated[
         bool,
-        typer.Option("--anywhere", help="Let other machines in; needs --host and --token-file."),
+        typer.Option(
+            "--anywhere", help="Accept requests from other machines; needs --host and --token-file."
+        ),
     ] = False,
     token_file: Annotated[
         Path | None,
@@ -84,7 +86,7 @@ def live(
     device: Device = "auto",
     trust_pickle: TrustPickle = False,
 ) -> None:
-    """Measure a learner in real time: it answers while training runs in parallel.
+    """Measure a learner in real time: answers while training runs in parallel.
 
     Settings are --stream.X and --LEARNER.X. Without --stream, your own service sends samples and
     labels over HTTP on loopback or as JSON lines; docs/live.md shows the messages.

@@ -220,9 +220,9 @@ def check(
 ) -> None:
     """Test a learner against its contract, or any training loop for leaks (--loop).
 
-    A loop is a function from a stream to answers. It is run on pairs of streams that differ after
-    some sample; an answer before that sample may not differ. Prints each result as it comes. Exit
-    code 1 if a check fails; each failure says what to change.
+    A loop is a function from a stream to answers. The check calls the loop on pairs of streams that
+    differ after some sample; an answer before that sample may not differ. Prints each result as
+    soon as there is one. Exit code 1 if a check fails; each failure says what to change.
 
     Examples:
 
@@ -364,8 +364,8 @@ def cost(
 ) -> None:
     """Measure the cost of one training job of a method, relative to ER on the same network.
 
-    Prints FLOPs forward and backward, seconds, bytes of memory, and energy if the machine can
-    measure it. The result can be given as --protocol.cost, such as 8/3. As many samples are
+    Prints FLOPs forward and backward, seconds, bytes of memory, and energy where the machine can
+    be measured. The result can be given as --protocol.cost, such as 8/3. As many samples are
     recalled as are new, unless a preset says otherwise.
 
     Examples:

@@ -273,11 +273,11 @@ def resume(
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
 
-    A run folder may name a file with code, as that of a learner of your own. It is executed only if
-    --code names the same file, or with --trust.
+    A run folder may name a file with code, such as that of your own learner. The file is executed
+    only if --code names the same file, or with --trust.
 
     Models of other libraries save themselves as pickles, and reading a pickle can execute any code:
-    their runs go on with --trust-pickle, and start again without it.
+    with --trust-pickle their runs go on, otherwise they start again.
 
     Examples:
 

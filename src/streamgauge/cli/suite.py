@@ -103,7 +103,8 @@ SuiteOut = Annotated[Path | None, typer.Option(help="Folder of the runs [runs/NA
 Runs = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Another folder with runs, such as from another machine; may be given several times."
+        help="Another folder with runs, such as those of another machine; may be given several "
+        "times."
     ),
 ]
 
@@ -122,6 +123,9 @@ class SuiteOptions:
     def load(self) -> Suite:
         from streamgauge.suites import load
 
+        for folder in self.runs or ():
+            if not folder.is_dir():
+                raise StreamgaugeError(f"There is no folder {folder}; check --runs.")
         return load(self.name, self.generated)
 
     @property
@@ -290,8 +294,7 @@ def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
     """Print published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
 
     Rows without runs in the folders show recorded results (docs/ledger.md). Rows without either are
-    marked as not run. Methods as their papers define them, which need --both, are listed in one
-    line.
+    marked as not run. Methods as defined in the papers, which need --both, are listed in one line.
 
     Examples:
 
@@ -314,7 +317,9 @@ def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
 @shared.expand_options
 def figures(
     chosen: SuiteOptions,
-    to: Annotated[Path | None, typer.Option(help="HTML file to write [NAME.html].")] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="HTML file to write [NAME.html].")
+    ] = None,
 ) -> None:
     """Draw the figures of the paper from stored runs, in one HTML file.
 
@@ -333,7 +338,9 @@ def record(
     name: Name,
     out: SuiteOut = None,
     runs: Runs = None,
-    to: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the result files.")] = Path(
+        "results"
+    ),
 ) -> None:
     """Write what the runs here gave into a results file, from which the ledger is made.
 

@@ -91,7 +91,7 @@ def tune(
 ) -> None:
     """Choose settings of a learner on the beginning of a stream, and report the cost of the search.
 
-    Trials see the given prefix of the stream and nothing after it. The same command continues an
+    Trials see the given prefix of the stream and nothing later. The same command continues an
     interrupted search. Settings that are not searched are given by their dotted names, as for
     `run`. Without --search, the search of the preset's paper is used.
 

@@ -25,7 +25,10 @@ def view(
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
     anywhere: Annotated[
         bool,
-        typer.Option("--anywhere", help="Let other machines in; needs --host and --token-file."),
+        typer.Option(
+            "--anywhere",
+            help="Accept connections from other machines; needs --host and --token-file.",
+        ),
     ] = False,
     token_file: Annotated[
         Path | None,
@@ -33,7 +36,9 @@ def view(
     ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option(help="Write the page into this folder as files, and serve nothing."),
+        typer.Option(
+            metavar="FOLDER", help="Write the page into this folder as files, and serve nothing."
+        ),
     ] = None,
     ledger: Annotated[
         bool,
@@ -41,7 +46,9 @@ def view(
     ] = False,
     filter_: Annotated[
         str,
-        typer.Option("--filter", help="Runs in the bundle: 'learner:er status:done' [all]."),
+        typer.Option(
+            "--filter", metavar="WORDS", help="Runs in the bundle: 'learner:er status:done' [all]."
+        ),
     ] = "",
     open_: Annotated[
         bool, typer.Option("--open", help="Open the page in the browser of this machine.")
@@ -49,7 +56,7 @@ def view(
 ) -> None:
     """Watch runs in a browser: progress, leaderboards, curves, comparisons, studies.
 
-    It only reads the folders, and only this machine can connect, unless you say otherwise.
+    The folders are only read. Only this machine can connect, except with --anywhere.
 
     Examples:
 

@@ -376,6 +376,8 @@ def disk_errors(path: Path, safe: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            reason = "a file has the name of a folder; choose another folder"
         raise StreamgaugeError(
             f"Cannot write to {path}: {reason}" + (f"; {safe}." if safe else ".")
         ) from error

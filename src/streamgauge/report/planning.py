@@ -144,14 +144,16 @@ def power(
         )
     if not -1 <= correlation < 1:
         raise StreamgaugeError(f"A correlation is at least -1 and below 1, not {correlation:g}.")
-    if difference is not None and not 0 < abs(difference) < math.inf:
-        raise StreamgaugeError("The difference to find must not be 0.")
     shares = {"difference": difference, "deviation": deviation, "block deviation": block_deviation}
-    for name, value in shares.items() if baseline is None else ():
-        if value is not None and abs(value) > 1:
+    for name, value in shares.items():
+        if isinstance(value, str):
+            raise StreamgaugeError(f"The {name} must be a number, not {value!r}.")
+        if baseline is None and value is not None and abs(value) > 1:
             raise StreamgaugeError(
                 f"A {name} of accuracies is a share, at most 1, not {value:g}: 0.02 is two points."
             )
+    if difference is not None and not 0 < abs(difference) < math.inf:
+        raise StreamgaugeError("The difference to find must not be 0.")
     if deviation is not None:
         return plan(given(deviation), difference, FEWEST_SEEDS, 0, power, points, _seeds())
     if block_deviation is not None:

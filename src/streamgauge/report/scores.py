@@ -201,9 +201,14 @@ def _of_one_learner(runs: Runs, which: str) -> list[Run]:
         )
     for run in done[1:]:
         if learner_key(run) != learner_key(done[0]):
+            what = f"The {which} argument of compare holds runs of"
+            if run.learner == done[0].learner:  # other settings, or code that was changed since
+                raise StreamgaugeError(
+                    f"{what} {run.learner} with different settings or code: name a run folder of"
+                    f" one, such as {run.path}, or give the Run that sg.run returned."
+                )
             raise StreamgaugeError(
-                f"The {which} argument of compare holds runs of {done[0].learner} and"
-                f" {run.learner}, or of two settings of one learner; choose the runs of one:"
+                f"{what} {done[0].learner} and {run.learner}; choose the runs of one:"
                 f" [run for run in sg.find_runs(FOLDER) if run.learner == {done[0].learner!r}]."
             )
         # Own data may differ between seeds; `_paired` checks that pairs saw the same.

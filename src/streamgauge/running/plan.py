@@ -177,7 +177,8 @@ def _recipes(experiment: Experiment) -> dict[str, tuple[str, Recipe]]:
             raise StreamgaugeError(f"A learner cannot be named '{recipe.name}'; choose another.")
         if recipe.name in recipes:
             raise StreamgaugeError(
-                f"There are two learners named '{recipe.name}'; name one of them: OTHER={text}"
+                f"There are two learners named '{recipe.name}'; name one of them:"
+                f" OTHER={text.rpartition('=')[2]}"
             )
         recipes[recipe.name] = (text, recipe)
     return recipes

@@ -69,6 +69,8 @@ def append_training(
     scalars = dict(scalars)
     recalled = scalars.pop("recalled", np.nan)
     for name, value in scalars.items():
+        if not isinstance(name, str):
+            raise StreamgaugeError(f"learn returned a value named {name!r}; names are text.")
         if not _is_number(value):
             raise StreamgaugeError(f"learn returned {name} = {value!r}, which is no number.")
         rows["training"].append(1, step=step, name=name, value=value)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from streamgauge.catalogue import own_data
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics import Comparison, Spread, compare, spread
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
@@ -123,7 +124,8 @@ def realtime_suite(
     if not speeds:
         raise StreamgaugeError("Name at least one speed: --speeds fast,slow.")
     given = spec.read("realtime")
-    given["stream"] = {"name": stream}
+    name, path = own_data(stream)
+    given["stream"] = {"name": name, **path}
     given["part"] = [{"name": speed, "speed": speed} for speed in dict.fromkeys(speeds)]
     if methods is not None:
         rows = {row["method"]: row for row in given["row"]}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError, nearest
@@ -155,6 +155,8 @@ def gather(folders: Iterable[str | Path]) -> list[Run]:
 def configured(planned: PlannedRow) -> dict[str, Any]:
     """What a run of this row has in its configuration."""
     settings = catalogue.full_stream_settings(planned.stream, dict(planned.stream_settings))
+    if planned.stream_settings.get("path") and (opened := _opened(planned)) is not None:
+        settings = dict(opened.settings)  # own data decide what 0 and "" stand for
     if planned.part:
         settings["on"] = planned.part
     recipe = _with_network(planned)
@@ -175,17 +177,31 @@ def _with_network(planned: PlannedRow) -> catalogue.Recipe:
     the data are not on this machine."""
     if getattr(planned.recipe.config, "model", "") != "auto":
         return planned.recipe
-    settings = json.dumps(dict(planned.stream_settings), sort_keys=True, default=str)
-    shape = _input_shape(planned.stream, settings)
-    return planned.recipe if shape is None else planned.recipe.for_inputs(shape)
+    opened = _opened(planned)
+    if opened is None:
+        return planned.recipe
+    return planned.recipe.for_inputs(opened.input_shape)
+
+
+def _opened(planned: PlannedRow) -> OpenedStream | None:
+    """Facts of the stream of a row, or None where its data are not on this machine."""
+    return _facts(
+        planned.stream, json.dumps(dict(planned.stream_settings), sort_keys=True, default=str)
+    )
+
+
+class OpenedStream(NamedTuple):
+    input_shape: tuple[int, ...]
+    settings: dict[str, Any]
 
 
 @cache
-def _input_shape(stream: str, settings: str) -> tuple[int, ...] | None:
+def _facts(stream: str, settings: str) -> OpenedStream | None:
     try:
-        return tuple(catalogue.stream(stream, **json.loads(settings)).spec.input_shape)
+        opened = catalogue.stream(stream, **json.loads(settings))
     except StreamgaugeError:
         return None
+    return OpenedStream(tuple(opened.spec.input_shape), opened.describe()["settings"])
 
 
 def distinct(planned: Iterable[PlannedRow]) -> list[PlannedRow]:

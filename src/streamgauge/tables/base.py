@@ -57,7 +57,7 @@ class TableReader(ABC):
         wanted = self.names if names is None else list(dict.fromkeys(names))
         whole = self._cleaned(self._whole(wanted, text), text)
         if len(whole) == 0:
-            raise StreamgaugeError(f"{self.name} has no rows.")
+            raise StreamgaugeError(f"{self.name} has no rows: a table needs at least one.")
         return whole
 
     def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:

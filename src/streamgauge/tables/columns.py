@@ -143,9 +143,9 @@ def require(columns: Sequence[str], name: str, role: str, table: str) -> str:
     """The name of a column, or a sentence with the nearest one."""
     if name not in columns:
         hint = nearest(name, columns)
-        hint = "" if hint.startswith("there is") else f"{hint} "
+        hint = "the" if hint.startswith("there is") else f"{hint} The"
         raise StreamgaugeError(
-            f"{table} has no column '{name}' for the {role}: {hint}The columns are"
+            f"{table} has no column '{name}' for the {role}: {hint} columns are"
             f" {', '.join(columns) or 'none'}."
         )
     return name

@@ -50,8 +50,10 @@ def code_labels(
     codes = words.encode(clean_text(column)[0])
     if (fraction := words.fraction(codes)) is not None:
         row = int(np.argmax(codes == words.numbers[fraction]))
-        what = f"has the label {fraction}, but labels are whole numbers or names: there is"
-        raise StreamgaugeError(rows.at(row, f"{what} no regression here."))
+        what = f"has the label {fraction}, but labels are whole numbers or names: turn"
+        raise StreamgaugeError(
+            rows.at(row, f"{what} numbers into classes, or choose another column as the label.")
+        )
     if not words.whole and numbering == "numbers":
         name = next(text for key, text in words.texts.items() if isinstance(key, str))
         raise StreamgaugeError(
@@ -135,7 +137,9 @@ def code_groups(column: pa.ChunkedArray, role: str) -> Groups:
 def feature_matrix(table: pa.Table, columns: Sequence[str], rows: Rows) -> NDArray[np.float32]:
     """Columns of numbers side by side as 32-bit floats."""
     if not columns:
-        raise StreamgaugeError(f"{rows.table} has no column left for features.")
+        raise StreamgaugeError(
+            f"{rows.table} has no column left for features: add one of numbers or text."
+        )
     x = np.empty((len(table), len(columns)), np.float32)
     for at, column in enumerate(columns):
         values = numbers(table[column])

@@ -367,6 +367,11 @@ class CountedDataset:
 
 def _pair(item: Any, data: Any) -> tuple[Any, Any]:
     if not isinstance(item, tuple | list) or len(item) != 2:
+        if isinstance(item, Mapping) and hasattr(data, "take"):  # IterableDataset of datasets
+            raise StreamgaugeError(
+                f"The {type(data).__name__} has no length and no random access, which a stream"
+                " needs: sg.stream(datasets.Dataset.from_list(list(data.take(10_000))))."
+            )
         raise StreamgaugeError(
             f"The items of the {type(data).__name__} must be pairs (input, label), not"
             f" {type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple | list) else ''}:"

@@ -241,7 +241,9 @@ class TableInputs:
         self.flags = len(flags)
         self.names = [name for name in columns if name not in self.left_out]
         if not self.names:
-            raise StreamgaugeError(f"{rows.table} has no column left for features.")
+            raise StreamgaugeError(
+                f"{rows.table} has no column left for features: add one of numbers or text."
+            )
         self.numeric = len(parts)
         self.x: NDArray[np.float32] = np.concatenate([*parts, *flags, *slots], axis=1)
 

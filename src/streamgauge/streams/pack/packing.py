@@ -517,7 +517,9 @@ def _save_pieces(file: Path, kind: np.dtype[Any], count: int, parts: Iterator[Ar
 def _stopped(error: OSError, folder: Path, request: dict[str, Any]) -> StreamgaugeError:
     if error.errno not in FULL:
         file = f" ({error.filename})" if error.filename else ""
-        return StreamgaugeError(f"'{folder}' cannot be packed into: {error.strerror}{file}.")
+        return StreamgaugeError(
+            f"'{folder}' cannot be packed into: {error.strerror}{file}; choose another folder."
+        )
     done = sum(
         min(request["shard"], request["items"] - number * request["shard"])
         for number in range(request["shards"])
