@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import streamgauge as sg
 from streamgauge.audit import audit
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import read_bytes
 from streamgauge.record import recorder as module
 from streamgauge.record.diff import differences
 from streamgauge.report.terminal import scores_text
@@ -572,7 +573,7 @@ def test_a_reader_sees_every_call_while_the_writer_commits(
 ) -> None:
     """The journal is committed between the reader's look at the commit point and at the journal."""
     rec = record(tmp_path / "mine", 100)
-    read_bytes, committed = Path.read_bytes, list[Path]()
+    committed: list[Path] = []
 
     def late(path: Path) -> bytes:
         if path.name.startswith("journal-") and not committed:
@@ -581,7 +582,7 @@ def test_a_reader_sees_every_call_while_the_writer_commits(
             rec.scalar("after", 1.0)
         return read_bytes(path)
 
-    monkeypatch.setattr(Path, "read_bytes", late)
+    monkeypatch.setattr("streamgauge.tables.journal.read_bytes", late)
     progress, content = read_journal(tmp_path / "mine")
     assert committed
     assert content is not None

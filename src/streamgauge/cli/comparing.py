@@ -56,7 +56,7 @@ def compare(
     power: Power = 0.8,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say which of two learners is better, by how much, how surely, and what would settle it.
+    """Say which of two learners is better, by how much, how surely, and what would settle that.
 
     Runs with the same seed on the same samples are paired; accuracies along the stream also over
     ten equal stretches, so that a single run of each can be compared (docs/report.md).

@@ -255,7 +255,7 @@ def _facts(path: Path, partial: bool, check: bool = True) -> tuple[dict[str, Any
         about = read_sealed(path / "about.json", RESULT, REMEDY)
         if about["beside"] not in ("columns", "kept"):
             raise Damaged(f"{path / 'about.json'} is damaged ('beside' is unknown); {REMEDY}.")
-        if len(about["rows"]) != request["shards"] + 1:
+        if len(about["rows"]) != max(1, request["shards"]) + 1:  # [0, samples] without shards
             raise Damaged(f"{path / 'about.json'} is damaged (it is of other shards); {REMEDY}.")
         for name, stored in about["checksums"].items() if check else ():
             _check_listed(path, name, stored)
