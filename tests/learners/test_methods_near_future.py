@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import runpy
 import sys
 import tomllib
@@ -177,6 +178,23 @@ def test_ace_leaves_absent_classes_alone_where_all_is_new() -> None:
     assert moved["ce"] > 0
 
 
+def test_ace_masks_by_the_classes_of_the_training_batch() -> None:
+    """Hammoud et al. 2023, section 4.1, ACE in ER (Replay Only), as in their code: a sample of the
+    stream's batch competes with the classes of the training batch, which is what was recalled: not
+    with those of the stream's batch (as in Caccia et al. 2022), nor with all classes seen."""
+    learner, _ = build(small_stream(6), "replay_only", loss="ace", model="linear")
+    learner.model.head.see(torch.arange(4))
+    logits = torch.tensor([[0.5, 1.0, -0.3, 2.0], [1.5, 0.2, 0.7, -1.0], [0.1, 0.9, 0.4, 0.8]])
+    learner.scores = lambda x: logits
+    x = torch.zeros(3, 3, 8, 8, dtype=torch.uint8)
+    # Of the stream's batch (addresses 7 to 9, classes 0 and 3) two were recalled, and an old one.
+    batch = Batch(x, torch.tensor([0, 0, 3]), np.array([7, 8, 9]))
+    recalled = Batch(x, torch.tensor([0, 0, 1]), np.array([7, 8, 2]))
+    new = [math.log(math.exp(a) + math.exp(b)) - a for a, b in ((0.5, 1.0), (1.5, 0.2))]
+    old = math.log(sum(map(math.exp, (0.1, 0.9, 0.4, 0.8)))) - 0.9
+    assert learner.loss(batch, recalled).item() == pytest.approx((sum(new) + old) / 3, rel=1e-5)
+
+
 def test_ace_is_cross_entropy_where_nothing_is_new() -> None:
     stream = small_stream(6)
     learner, gate = build(stream, "replay_only", loss="ace", model="linear")
@@ -345,8 +363,14 @@ def test_acm_against_a_loop_and_two_neighbours_are_one(k: int) -> None:
 
 
 def test_acm_has_one_way_to_break_ties() -> None:
-    """Hammoud et al. 2023, section 4.1, and their code: the nearest decides, which for k = 2 is the
-    nearest neighbour (tested above). The setting of old runs is read and has no effect."""
+    """Hammoud et al. 2023, section 4.1, and their code: the nearest decides, not the smallest
+    class. The setting of old runs is read and has no effect."""
+    learner, _ = build(noisy_stream(), "acm", k=2)  # four classes
+    learner.seen = Exact(3, CPU)
+    learner.seen.add(torch.eye(3), torch.tensor([3, 1, 0]))
+    near = torch.tensor([[0.9, 0.4, 0.1], [0.1, 0.3, 0.9], [0.3, 0.9, 0.1]])
+    learner.features = lambda x: F.normalize(x)
+    assert learner.predict(near).argmax(1).tolist() == [3, 0, 1]
     assert "as_published" not in catalogue.learner("acm").known_settings
     assert current_settings("acm", {"k": 2, "as_published": False}) == {"k": 2}
 

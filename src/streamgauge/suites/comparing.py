@@ -293,11 +293,12 @@ def cell_texts(cell: LedgerCell) -> dict[str, str]:
     ours, difference, test = "–", "", cell.test
     if cell.ours is not None:
         deviation = cell.ours.deviation
-        ours = f"{cell.ours.mean:.2f}" + ("" if deviation != deviation else f" ± {deviation:.2f}")
+        ours = fixed(cell.ours.mean)
+        ours += "" if deviation != deviation else f" ± {fixed(deviation)}"
     if not math.isnan(cell.difference):
-        difference = f"{cell.difference:+.2f}"
+        difference = fixed(cell.difference, sign="+")
         if test is not None and math.isfinite(test.half):
-            difference += f" ± {test.half:.2f}"
+            difference += f" ± {fixed(test.half)}"
     known = test is not None and not math.isnan(test.p)
     return {
         "row": cell.row,
@@ -311,6 +312,19 @@ def cell_texts(cell: LedgerCell) -> dict[str, str]:
         "margin": f"{MARGIN:g}" if known else "",
         "verdict": ": ".join(text for text in (cell.verdict, cell.why) if text),
     }
+
+
+def fixed(value: float, digits: int = 2, sign: str = "") -> str:
+    """
+    With so many decimals. Machines may differ in the last bits of a mean, also of one that lies
+    half way between two decimals; the text is the same.
+
+    >>> fixed(0.125), fixed(0.125 - 1e-15), fixed(1.5, 1, sign="+")
+    ('0.12', '0.12', '+1.5')
+    >>> fixed(0.375), fixed(0.375 - 1e-15)
+    ('0.38', '0.38')
+    """
+    return f"{round(value, 9):{sign}.{digits}f}"
 
 
 def p_text(p: float) -> str:

@@ -25,6 +25,7 @@ from streamgauge.suites.comparing import (
     LedgerCell,
     TableStatement,
     cell_texts,
+    fixed,
     p_text,
     statements,
 )
@@ -188,20 +189,23 @@ def statement_text(statement: TableStatement) -> str:
         text += ". No χ²: its rows do not have two seeds in common"
     else:
         text += (
-            f" by {joint.seeds} seeds, χ² = {joint.chi2:.1f} where chance gives {joint.cells} (p = "
-            f"{p_text(joint.p)}). Mean difference {joint.offset:+.2f} ± {joint.offset_half:.2f} "
+            f" by {joint.seeds} seeds, χ² = {fixed(joint.chi2, 1)} where chance gives "
+            f"{joint.cells} (p = {p_text(joint.p)}). Mean difference "
+            f"{fixed(joint.offset, sign='+')} ± {fixed(joint.offset_half)} "
             f"(p = {p_text(joint.offset_p)})"
         )
         text += "; all published runs share one seed" if statement.shared_seed else ""
     ratio = ""
     if not math.isnan(statement.ratio):
-        ratio = f" Our deviations are {statement.ratio:.2f} × the published ones (geometric mean)."
+        ratio = (
+            f" Our deviations are {fixed(statement.ratio)} × the published ones (geometric mean)."
+        )
     return (
         f"{text}. {statement.unadjusted} of {joint.cells} have p ≤ 5 % before Holm "
         f"({0.05 * joint.cells:.1f} or less expected by chance). A true difference of "
-        f"{fmean(statement.detectable):.1f} points is called different with probability 80 %, on "
-        f"average over the cells ({min(statement.detectable):.1f} to "
-        f"{max(statement.detectable):.1f}).{ratio}"
+        f"{fixed(fmean(statement.detectable), 1)} points is called different with probability "
+        f"80 %, on average over the cells ({fixed(min(statement.detectable), 1)} to "
+        f"{fixed(max(statement.detectable), 1)}).{ratio}"
     )
 
 
@@ -380,8 +384,8 @@ def claim_rows(measured: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
     for result in judged([evaluate(claim, measured.get(claim.suite, ())) for claim in claims()]):
         claim = result.claim
         details = [
-            f"{' − '.join(name or '0' for name in test.pair)}: {test.difference:+.2f} ± "
-            f"{test.half:.2f}"
+            f"{' − '.join(name or '0' for name in test.pair)}: "
+            f"{fixed(test.difference, sign='+')} ± {fixed(test.half)}"
             for test in result.exceptions
         ]
         details += (
