@@ -8,7 +8,7 @@ in %: tables with a false "differs" (5 at most), cells whose 95 % interval misse
 most), joint statements with p of 5 % or less (5), by χ² and by the mean difference, and cells
 called equivalent where the true difference is the margin (2.5 at most). Then the power of χ²: where
 all cells are off by one of their deviations, and where every fourth one is off by two. With --joint
-only the false alarms of the joint statements, of other tables, which takes a tenth of the time.
+only the false alarms of the joint statements, of other tables.
 """
 
 from __future__ import annotations
