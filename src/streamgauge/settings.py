@@ -17,7 +17,7 @@ T = TypeVar("T")
 # Defaults of every command.
 RUNS = "runs"  # folder of run folders
 CHECKPOINT = 30.0  # seconds between checkpoints
-SEEDS = 100_000  # of one experiment, at most
+MAX_SEEDS = 100_000  # of one experiment, at most
 
 
 def configure(kind: type[T], values: Mapping[str, Any], where: str) -> T:

@@ -100,8 +100,8 @@ ENDINGS = ("csv", "tsv", "txt", "csv.gz", "csv.zip", "csv.bz2", "csv.zst", "arff
 def test_every_format_gives_the_same_columns(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "ROWS", 16)
-    monkeypatch.setattr(base, "BYTES", 600)
+    monkeypatch.setattr(base, "PIECE_ROWS", 16)
+    monkeypatch.setattr(base, "PIECE_BYTES", 600)
     reader = open_table(write(tmp_path, ending))
     assert reader.names == list(COLUMNS)
     assert reader.read(text=["label"]).to_pydict() == COLUMNS
@@ -236,7 +236,7 @@ def test_predictions_and_labels_meet(tmp_path: Path) -> None:
 
 def test_first_rows_decide_for_a_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of names has a name NA, also in a piece without other names."""
-    monkeypatch.setattr(base, "ROWS", 2)
+    monkeypatch.setattr(base, "PIECE_ROWS", 2)
     table = ArrowTable(pa.table({"label": ["DE", "FR", "NA", "1", "3", "NA"]}), "t")
     words = Vocabulary()
     codes = [words.encode(piece["label"]) for piece in table.pieces(["label"], ["label"])]

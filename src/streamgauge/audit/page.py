@@ -20,7 +20,7 @@ from streamgauge.audit.terminal import (
     columns_line,
     tables,
 )
-from streamgauge.audit.words import carriers, paragraphs
+from streamgauge.audit.words import forecaster_weights, paragraphs
 from streamgauge.history.bits import Explanation
 from streamgauge.pages import Block, Figure, Page, PageTable, Section, Text
 from streamgauge.pages.figures import (
@@ -136,7 +136,7 @@ def _bits_over_time(bits: Explanation) -> Figure:
 
 
 def _weights(audit: Audit, bits: Explanation) -> Figure:
-    position, experts = bits.over_time["position"], carriers(audit)
+    position, experts = bits.over_time["position"], forecaster_weights(audit)
     shown, rest = experts[:SHOWN_EXPERTS], experts[SHOWN_EXPERTS:]
     traces = [layer(e.name, position, e.weights) for e in shown]
     if rest:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamgauge.audit.auditor import Audit
 from streamgauge.audit.repeats import Level
-from streamgauge.audit.words import bit_number, carriers, findings, percent, plain_name
+from streamgauge.audit.words import bit_number, findings, forecaster_weights, percent, plain_name
 
 # Titles of the tables.
 BITS = "Bits per sample"
@@ -96,7 +96,7 @@ def _bits_row(words: str, figure: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _experts(audit: Audit) -> list[tuple[str, str]]:
-    shown = carriers(audit)[:SHOWN_EXPERTS]
+    shown = forecaster_weights(audit)[:SHOWN_EXPERTS]
     return [(c.name, percent(c.weight)) for c in shown if c.weight >= 0.005]
 
 

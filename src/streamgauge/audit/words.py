@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamgauge.audit.auditor import Audit
 
 QUESTION = "whether the model uses its input beyond what past labels predict"
-RECORD = (
+WHAT_TO_RECORD = (
     "record, for every prediction, its shift or the model's age (how many of the newest earlier "
     "labels the model had not learnt: 0 if it had learnt all), and the answers of models of "
     "several shifts"
@@ -184,7 +184,7 @@ SENTENCES = (
 
     Sentence("future", "future", "no near future", "predictions > 0 and unknown(near_future)",
         "Near-future accuracy cannot be computed from this log, because it does not say how old "
-        f"the model was that gave each answer. Next time {RECORD}."),
+        f"the model was that gave each answer. Next time {WHAT_TO_RECORD}."),
     Sentence("future", "future", "near future, correlated", "near_future_shift < shift_samples",
         "Near-future accuracy, of a model {behind}, is {near_future:%}; blind classifiers reach "
         "{blind_shifted:p} there. The log has no shift of {shift:d} or more, so part of this "
@@ -273,7 +273,7 @@ def findings(audit: Audit) -> Findings:
     choice = audit.choice
     words = {
         "family": plain_name(audit.family.name, choice.periods),
-        "carriers": _carriers(audit),
+        "carriers": _main_forecasters(audit),
         "missing": missing_columns(audit.columns),
         "unit": choice.unit,
         "periods": ", ".join(dict.fromkeys(p.name for p in choice.periods)),
@@ -319,7 +319,7 @@ def _period(length: int, periods: Sequence[Any]) -> str:
     return f"{length:,} samples"
 
 
-class Carrier(NamedTuple):
+class ForecasterWeight(NamedTuple):
     """Forecasters of one plain name: their mean weight, and their weight in parts of the stream."""
 
     name: str
@@ -327,19 +327,23 @@ class Carrier(NamedTuple):
     weights: NDArray[np.float64]
 
 
-def carriers(audit: Audit) -> list[Carrier]:
+def forecaster_weights(audit: Audit) -> list[ForecasterWeight]:
     """What the mixture of forecasters relies on, the largest weight first."""
-    together: dict[str, Carrier] = {}
+    together: dict[str, ForecasterWeight] = {}
     for expert in () if audit.bits is None else audit.bits.experts:
         name = plain_name(expert.name, audit.choice.periods)
-        before = together.get(name, Carrier(name, 0.0, np.zeros(len(expert.weights))))
+        before = together.get(name, ForecasterWeight(name, 0.0, np.zeros(len(expert.weights))))
         weights = before.weights + np.asarray(expert.weights)
-        together[name] = Carrier(name, before.weight + expert.weight, weights)
-    return sorted(together.values(), key=lambda carrier: -carrier.weight)
+        together[name] = ForecasterWeight(name, before.weight + expert.weight, weights)
+    return sorted(together.values(), key=lambda forecaster: -forecaster.weight)
 
 
-def _carriers(audit: Audit) -> str:
-    named = [f"{c.name} ({100 * c.weight:.0f} %)" for c in carriers(audit)[:4] if c.weight >= 0.05]
+def _main_forecasters(audit: Audit) -> str:
+    named = [
+        f"{c.name} ({100 * c.weight:.0f} %)"
+        for c in forecaster_weights(audit)[:4]
+        if c.weight >= 0.05
+    ]
     if not named:
         return "No forecaster has more than a twentieth of the weight."
     return f"The forecasters with most of the weight: {', '.join(named)}."
@@ -364,7 +368,9 @@ def applies(sentence: Sentence, values: Mapping[str, float]) -> bool:
 
 
 class _Template(Formatter):
-    """Formats `{name:kind}`: %, p, b, n, about, k, pt, d, g; or a word without a kind."""
+    """Formats `{name:kind}`. % is a percentage with its interval, p one without; pt percentage
+    points; b bits per sample with their interval; d an amount of samples and the time that they
+    take; k a kappa; n a count; about a count to two digits. A word has no kind."""
 
     def __init__(self, findings: Findings) -> None:
         self.values, self.words = findings.values, findings.words

@@ -94,15 +94,15 @@ def album_accuracy(
     batch = np.repeat(np.arange(len(step_starts)), np.diff([*step_starts, len(labels)]))
     last_user = np.concatenate([users[:1], users[step_starts[1:] - 1]])
     new_user = (users != last_user[batch]) | (batch == 0)
-    begin = np.minimum.reduceat(np.where(new_user, index, len(labels)), step_starts)
-    begin = begin[begin < len(labels)]
-    run_begins = np.concatenate([[True], (users[1:] != users[:-1]) | (steps[1:] != steps[:-1])])
-    run_starts = np.append(np.flatnonzero(run_begins), len(labels))
-    end = run_starts[np.searchsorted(run_starts, begin, side="right")]
+    first = np.minimum.reduceat(np.where(new_user, index, len(labels)), step_starts)
+    first = first[first < len(labels)]
+    is_run_start = np.concatenate([[True], (users[1:] != users[:-1]) | (steps[1:] != steps[:-1])])
+    run_starts = np.append(np.flatnonzero(is_run_start), len(labels))
+    end = run_starts[np.searchsorted(run_starts, first, side="right")]
     hits = np.concatenate([[0], np.cumsum(labels == predictions)])
-    if not len(begin):
+    if not len(first):
         return float("nan")
-    return float(np.mean((hits[end] - hits[begin]) / (end - begin)))
+    return float(np.mean((hits[end] - hits[first]) / (end - first)))
 
 
 def near_future_accuracy(log: RunLog, shifts: int | Sequence[int], common: bool = False) -> Floats:

@@ -137,7 +137,9 @@ class Recorder:
             )  # fmt: skip
             rows = _packed(values, journal.ANSWER, journal.ONE_ANSWER, count, single)
             given = {"age": age, "task": task, "user": user, "time": time, "scores": logs}
-            self._fix("columns", [name for name, value in given.items() if value is not None])
+            self._require_same_columns(
+                "columns", [name for name, value in given.items() if value is not None]
+            )
             scores, width = (b"", 0) if logs is None else (logs.tobytes(), logs.shape[1])
             data = journal.answers_record(rows, lengths, text, count, scores, width)
             if width and self._classes.count is None:
@@ -162,7 +164,7 @@ class Recorder:
                 return
             values = sample, codes, seconds(time)
             rows = _packed(values, journal.LABEL, journal.ONE_LABEL, count, is_one(ids))
-            self._fix("label_columns", [] if time is None else ["time"])
+            self._require_same_columns("label_columns", [] if time is None else ["time"])
             self._append(journal.record(journal.LABELS, rows), count)
 
     def trained(
@@ -287,7 +289,7 @@ class Recorder:
             )
         return ordered
 
-    def _fix(self, name: str, value: list[str]) -> None:
+    def _require_same_columns(self, name: str, value: list[str]) -> None:
         """The first call decides which optional columns the log has; later calls must give the
         same, only scores may be missing."""
         before = self._state[name]

@@ -70,7 +70,7 @@ TABLES: dict[str, dict[str, str]] = {
     "timing": {"step": "int32", "part": "text", "seconds": "float64"},
 }
 
-# Columns that are left out of the log where the stream does not have them.
+# Columns that are left out of a log whose stream does not have them.
 OPTIONAL = frozenset({"task", "user", "time"})
 # The table and the columns that log version 2 adds, where a writer names them.
 ADDED = frozenset({"labels", "age", "logp", "logp_label", "scores", "target", "answer", "id"})

@@ -16,7 +16,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record import Run
 from streamgauge.running import costs
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import SEEDS, as_plain, coerce, configure, setting_types
+from streamgauge.settings import MAX_SEEDS, as_plain, coerce, configure, setting_types
 from streamgauge.streams import Stream
 from streamgauge.streams.prefix import prefix
 
@@ -116,8 +116,8 @@ def plan(experiment: Experiment, out: str | Path | None = None) -> list[PlannedR
     may have stored a measured cost."""
     if experiment.seeds < 1:
         raise StreamgaugeError(f"seeds must be at least 1, not {experiment.seeds}.")
-    if experiment.seeds > SEEDS:
-        raise StreamgaugeError(f"seeds must be at most {SEEDS:,}, not {experiment.seeds:,}.")
+    if experiment.seeds > MAX_SEEDS:
+        raise StreamgaugeError(f"seeds must be at most {MAX_SEEDS:,}, not {experiment.seeds:,}.")
     stream, path = catalogue.own_data(experiment.stream)
     experiment = replace(experiment, stream=stream)
     recipes = _recipes(experiment)

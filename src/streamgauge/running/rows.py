@@ -65,7 +65,8 @@ def append_predictions(
 def append_training(
     rows: Rows, step: int, version: int, scalars: Mapping[str, Any], flops: float, size: float
 ) -> None:
-    """What `learn` returned, one row per name, and the row of its job; `size` is of the memory."""
+    """What `learn` returned, one row per name, and the row of its job; `size` is
+    that of the replay memory in bytes."""
     scalars = dict(scalars)
     recalled = scalars.pop("recalled", np.nan)
     for name, value in scalars.items():

@@ -25,7 +25,7 @@ from streamgauge.running.executors.dispatch import Watch, execute
 from streamgauge.running.loop import Progress
 from streamgauge.running.plan import PlannedRun, plan
 from streamgauge.running.protocol import Protocol
-from streamgauge.settings import RUNS, SEEDS, as_plain
+from streamgauge.settings import MAX_SEEDS, RUNS, as_plain
 from streamgauge.streams import Stream
 from streamgauge.suites.spec import Row, Suite
 
@@ -124,8 +124,8 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 
 def _few(seeds: range) -> range:
-    if seeds and seeds[-1] - seeds[0] >= SEEDS:
-        raise StreamgaugeError(f"There are at most {SEEDS:,} seeds.")
+    if seeds and seeds[-1] - seeds[0] >= MAX_SEEDS:
+        raise StreamgaugeError(f"There are at most {MAX_SEEDS:,} seeds.")
     return seeds
 
 

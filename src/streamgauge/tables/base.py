@@ -19,8 +19,8 @@ from streamgauge.files import readable
 from streamgauge.tables.rows import row_number
 from streamgauge.tables.values import clean_text
 
-ROWS = 1 << 20  # rows per piece
-BYTES = 1 << 24  # bytes of text per piece
+PIECE_ROWS = 1 << 20  # rows per piece
+PIECE_BYTES = 1 << 24  # bytes of text per piece
 LONGEST_LINE = 1 << 26  # bytes
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
 
@@ -31,7 +31,7 @@ class TableReader(ABC):
     name: str  # what messages call it
     names: list[str]
     rows: int | None = None  # None where only reading tells
-    usual_label = ""  # the column that is the label by a custom of the format, where no name tells
+    usual_label = ""  # the label column by convention of the format, where no column name tells
 
     @abstractmethod
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:

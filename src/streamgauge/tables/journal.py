@@ -40,7 +40,7 @@ ANSWER = np.dtype([("step", "<i4"), ("sample", "<i8"), ("prediction", "<i4"), ("
                    ("user", "<i8"), ("time", "<f8")])  # fmt: skip
 LABEL = np.dtype([("sample", "<i8"), ("label", "<i4"), ("label_time", "<f8")])
 ONE_ANSWER, ONE_LABEL = struct.Struct("<iqifiiiiqd"), struct.Struct("<qid")
-OPTIONAL = ("age", "task", "user", "time")
+OPTIONAL_FIELDS = ("age", "task", "user", "time")
 
 
 def record(kind: bytes, payload: bytes) -> bytes:
@@ -126,7 +126,7 @@ class Content:
         Scores are kept for answers whose label is not in the same journal; of others only the
         log-probability of the label is, and which label that is.
         """
-        names = [n for n in ANSWER.fields or () if n not in OPTIONAL or n in columns]
+        names = [n for n in ANSWER.fields or () if n not in OPTIONAL_FIELDS or n in columns]
         stored = {name: pa.array(np.ascontiguousarray(self.answers[name])) for name in names}
         if "scores" in columns:
             late = LateLabels(self.labels["sample"], self.labels["label_time"])

@@ -22,13 +22,14 @@ from streamgauge.tables.text import ArffTable, TextTable, open_json
 from streamgauge.tables.typed import ArrayTable, ArrowTable, NpzTable, ParquetTable, map_arrow
 from streamgauge.tables.values import numbers
 
+# By ending of the file; `open_table` has a reader for each.
 FORMATS = {
-    **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".data"), "text"),
-    ".arff": "arff",
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".arrow", ".feather"), "arrow"),
-    ".npz": "npz",
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".data"), "CSV"),
+    ".arff": "ARFF",
+    **dict.fromkeys((".parquet", ".pq"), "Parquet"),
+    **dict.fromkeys((".arrow", ".feather"), "Arrow"),
+    ".npz": "NPZ",
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "JSON lines"),
 }
 
 
@@ -194,20 +195,32 @@ def _open_path(path: Path, name: str, header: bool | None) -> TableReader:
     kind = table_format(path)
     if kind is None:
         raise StreamgaugeError(
-            f"{path.name} is of no kind that can be read: a table is CSV (.csv, .tsv, .txt, .dat),"
-            " ARFF (.arff), Parquet (.parquet), Arrow (.arrow, .feather), NPZ (.npz) or JSON lines"
-            " (.jsonl)"
+            f"{path.name} is of no kind that can be read: a table is {_formats()}"
         )
     if path.stat().st_size == 0:
         raise StreamgaugeError(f"{path} is empty: a table needs at least one row")
     with readable(name):
-        if kind in ("text", "arff"):
-            return _open_text(path, name, header)
-        if kind == "parquet":
-            return ParquetTable([path], name)
-        if kind == "arrow":
-            return ArrowTable(map_arrow(path), name)
-        return NpzTable(path, name) if kind == "npz" else open_json(path, name)
+        match kind:
+            case "CSV" | "ARFF":
+                return _open_text(path, name, header)
+            case "Parquet":
+                return ParquetTable([path], name)
+            case "Arrow":
+                return ArrowTable(map_arrow(path), name)
+            case "NPZ":
+                return NpzTable(path, name)
+            case "JSON lines":
+                return open_json(path, name)
+    raise AssertionError(f"no reader for {kind}")
+
+
+def _formats() -> str:
+    """The formats with their endings, for messages."""
+    endings: dict[str, list[str]] = {}
+    for ending, kind in FORMATS.items():
+        endings.setdefault(kind, []).append(ending)
+    named = [f"{kind} ({', '.join(of)})" for kind, of in endings.items()]
+    return f"{', '.join(named[:-1])} or {named[-1]}"
 
 
 def table_format(path: Path) -> str | None:

@@ -104,14 +104,16 @@ class TextTable(TableReader):
     def _open(self) -> BinaryIO:
         if self.separator != " ":
             return open_bytes(self.data)
-        return io.BufferedReader(_Rewritten(_spaces_to_tabs(open_bytes(self.data))), base.BYTES)
+        return io.BufferedReader(
+            _Rewritten(_spaces_to_tabs(open_bytes(self.data))), base.PIECE_BYTES
+        )
 
     def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
         from pyarrow import csv as arrow_csv
 
         return {
             "read_options": arrow_csv.ReadOptions(
-                block_size=base.BYTES, column_names=self.names, skip_rows=self.skipped_lines
+                block_size=base.PIECE_BYTES, column_names=self.names, skip_rows=self.skipped_lines
             ),
             "parse_options": arrow_csv.ParseOptions(
                 delimiter="\t" if self.separator == " " else self.separator,
@@ -363,7 +365,7 @@ class ArffTable(TextTable):
     def _open(self) -> BinaryIO:
         lines = read_lines(open_bytes(self.data))
         read_header(lines, self.name)
-        return io.BufferedReader(_Rewritten(data_lines(lines, self.header)), base.BYTES)
+        return io.BufferedReader(_Rewritten(data_lines(lines, self.header)), base.PIECE_BYTES)
 
     def _options(self, names: Sequence[str], text: Sequence[str]) -> dict[str, Any]:
         options = super()._options(names, text)
@@ -426,7 +428,7 @@ class JsonLines(TableReader):
         with readable(self.name), open_bytes(self.path) as file:
             rest = b""
             while True:
-                block = file.read(base.BYTES)
+                block = file.read(base.PIECE_BYTES)
                 data = rest + block
                 end = data.rfind(b"\n") + 1 if block else len(data)
                 data, rest = data[:end], data[end:]

@@ -56,7 +56,9 @@ class ParquetTable(TableReader):
                         groups.append(group)
                         first = row if first is None else first
                     row += count
-                for batch in file.iter_batches(base.ROWS, groups, list(names)) if groups else ():
+                for batch in (
+                    file.iter_batches(base.PIECE_ROWS, groups, list(names)) if groups else ()
+                ):
                     assert first is not None  # there is a row group
                     low, high = max(start - first, 0), min(stop - first, batch.num_rows)
                     first += batch.num_rows
@@ -80,8 +82,8 @@ class ArrowTable(TableReader):
         self.rows = len(table)
 
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
-        for start in range(0, len(self.table), base.ROWS):
-            yield self.table.select(list(names)).slice(start, base.ROWS)
+        for start in range(0, len(self.table), base.PIECE_ROWS):
+            yield self.table.select(list(names)).slice(start, base.PIECE_ROWS)
 
     def part(self, start: int, stop: int) -> Self:
         some = copy.copy(self)
@@ -126,8 +128,8 @@ class NpzTable(TableReader):
             files = {name: archive.open(f"{name}.npy") for name in names}
             types = {name: self._header(file, name)[1] for name, file in files.items()}
             length = self.shapes[names[0]][0]
-            for start in range(0, length, base.ROWS):
-                count = min(base.ROWS, length - start)
+            for start in range(0, length, base.PIECE_ROWS):
+                count = min(base.PIECE_ROWS, length - start)
                 columns = {}
                 for name, file in files.items():
                     data = file.read(count * types[name].itemsize)
@@ -162,8 +164,10 @@ class ArrayTable(TableReader):
     def _tables(self, names: Sequence[str], text: Sequence[str]) -> Iterator[pa.Table]:
         check_lengths({name: self.arrays[name].shape for name in names})
         length = len(self.arrays[names[0]])
-        for start in range(0, length, base.ROWS):
-            yield pa.table({n: to_arrow(self.arrays[n][start : start + base.ROWS]) for n in names})
+        for start in range(0, length, base.PIECE_ROWS):
+            yield pa.table(
+                {n: to_arrow(self.arrays[n][start : start + base.PIECE_ROWS]) for n in names}
+            )
 
     def matrix(self, name: str) -> NDArray[Any] | None:
         array = self.arrays[name]

@@ -22,8 +22,8 @@ def present(y: Tensor, classes: int) -> Tensor:
 
 
 def ace_mask(y: Tensor, seen: Tensor) -> Tensor:
-    """The classes that an incoming batch may push on in ER-ACE (Caccia et al. 2022): those in the
-    batch and those never seen. Old classes that are absent from it are left alone.
+    """The classes whose logits get a gradient from the incoming batch in ER-ACE (Caccia et al.
+    2022): those in the batch and those never seen, not old classes that are absent from it.
 
     >>> ace_mask(torch.tensor([1]), seen=torch.tensor([True, True, False])).tolist()
     [False, True, True]
@@ -53,12 +53,13 @@ def distillation(
     factor T² keeps the size of its gradient when T changes (Hinton et al. 2015, LwF);
     `scaled=False` leaves it out. Both arguments are logits, `classes` are flags [C]; with none set
     the divergence is 0."""
-    new, old = (
+    student_logp, teacher_logp = (
         F.log_softmax((x / temperature).masked_fill(~classes, UNSEEN), 1)
         for x in (student, teacher)
     )
-    divergence = F.kl_div(new, old, reduction="sum", log_target=True) / max(len(student), 1)
-    return divergence * temperature**2 if scaled else divergence
+    divergence = F.kl_div(student_logp, teacher_logp, reduction="sum", log_target=True)
+    factor = temperature**2 if scaled else 1.0
+    return divergence / max(len(student), 1) * factor
 
 
 def supervised_contrastive(z: Tensor, y: Tensor, temperature: float) -> Tensor:
@@ -70,10 +71,10 @@ def supervised_contrastive(z: Tensor, y: Tensor, temperature: float) -> Tensor:
     with P(i) the others of the class of i. `z` has one row per view and `y` its label, so two views
     of a sample are two rows. The mean is over rows that have another of their class.
     """
-    oneself = torch.eye(len(y), dtype=torch.bool, device=y.device)
-    similarity = (z @ z.T / temperature).masked_fill(oneself, torch.finfo(z.dtype).min)
-    share = (similarity - similarity.logsumexp(1, keepdim=True)).masked_fill(oneself, 0)
-    friends = (y[:, None] == y) & ~oneself
-    count = friends.sum(1)
-    each = (share * friends).sum(1) / count.clamp(min=1)
-    return -each.sum() / (count > 0).sum().clamp(min=1)
+    self_mask = torch.eye(len(y), dtype=torch.bool, device=y.device)
+    similarity = (z @ z.T / temperature).masked_fill(self_mask, torch.finfo(z.dtype).min)
+    log_prob = (similarity - similarity.logsumexp(1, keepdim=True)).masked_fill(self_mask, 0)
+    positives = (y[:, None] == y) & ~self_mask
+    count = positives.sum(1)
+    per_anchor = (log_prob * positives).sum(1) / count.clamp(min=1)
+    return -per_anchor.sum() / (count > 0).sum().clamp(min=1)

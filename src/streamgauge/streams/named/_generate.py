@@ -86,10 +86,10 @@ def draw_unlike_neighbours(raw: Words, weight: IntArray) -> IntArray:
 
 def redraws(length: int, stay: float, bits: np.random.PCG64) -> NDArray[np.bool_]:
     """A mask of the positions at which a chain redraws; the first is always set."""
-    bar = np.uint64(int(stay * 2**53))
+    threshold = np.uint64(int(stay * 2**53))
     fresh = np.empty(length, bool)
     for part in pieces(length):
-        fresh[part] = bits.random_raw(part.stop - part.start) >> np.uint64(11) >= bar
+        fresh[part] = bits.random_raw(part.stop - part.start) >> np.uint64(11) >= threshold
     fresh[0] = True
     return fresh
 
@@ -163,11 +163,11 @@ class Chain:
         the commonest class is then the better answer long before independence."""
         if not margin > 0:
             raise StreamgaugeError(f"The margin must be above 0; it is {margin}.")
-        bar = self.unlimited_history + margin
+        threshold = self.unlimited_history + margin
         far = 1  # the accuracy falls with the shift, so bisection finds it
-        while self.best_blind_accuracy(far) >= bar:
+        while self.best_blind_accuracy(far) >= threshold:
             far *= 2
-        return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < bar)
+        return bisect_left(range(far), True, key=lambda s: self.best_blind_accuracy(s) < threshold)
 
 
 def closed_forms(

@@ -95,8 +95,9 @@ blind_accuracy_truth, unlimited_history_truth, true_shift, blind_shift = generat
 
 
 def blind_accuracy_expected(stream: Stream, shift: int = 0) -> float:
-    """The same for one arranged stream, whose held-out photos leave gaps and whose steps are its
-    own: the mean of pi + (1 − pi) stay^gap over the gaps that this stream has."""
+    """Expected accuracy of repeating the last known label on one arranged stream, whose held-out
+    photos leave gaps and whose steps are its own: the mean of pi + (1 − pi) stay^gap over the gaps
+    that this stream has."""
     gap = _gaps(stream, shift)
     return float(truth(_config(stream)).agreement(gap[gap > 0]).mean())
 
@@ -126,7 +127,7 @@ def ceiling(stream: Stream, shift: int | None = None) -> float:
 
 
 def oracle(stream: Stream, shift: int | None = None) -> IntArray:
-    """The best possible prediction for each sample of the stream, in its order, by Bayes' rule.
+    """The Bayes-optimal prediction for each sample of the stream, in the order of the stream.
 
     `shift=None` knows the image alone: its prior is p. With a shift it also knows the last label
     that was due when the step of the sample `shift` positions earlier began (0 is ordinary online
@@ -213,10 +214,10 @@ def _photos(config: Config, label: IntArray, size: IntArray) -> Bytes:
     """All images; `size` is the number of photos in each album."""
     count = config.length
     weight = generate.weights(config.classes, config.skew)
-    bar = np.uint64(int(config.off_topic * 2**53))
-    strays = generate.words(config.seed, _SHOWN).random_raw(count) >> np.uint64(11) < bar
+    threshold = np.uint64(int(config.off_topic * 2**53))
+    off_topic = generate.words(config.seed, _SHOWN).random_raw(count) >> np.uint64(11) < threshold
     other = generate.draw(generate.words(config.seed, _OTHER).random_raw(count), weight)
-    shown = np.where(strays, other, label)
+    shown = np.where(off_topic, other, label)
     styles = generate.words(config.seed, _STYLES).random_raw(3 * len(size)) % np.uint64(3)
     cast = generate.CASTS.astype(np.uint8)[styles.reshape(-1, 3)]  # modulo 256, as all sums here
     album = np.repeat(np.arange(len(size)), size)
