@@ -62,8 +62,8 @@ def write(folder, kind, columns):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "csv.zip", "parquet", "npz", "jsonl"])
 def test_every_format_gives_the_same_rows(tmp_path, kind, monkeypatch):
     """Read in pieces so small that every format has many of them."""
-    monkeypatch.setattr(base, "ROWS", 100)
-    monkeypatch.setattr(base, "BYTES", 2_000)
+    monkeypatch.setattr(base, "PIECE_ROWS", 100)
+    monkeypatch.setattr(base, "PIECE_BYTES", 2_000)
     columns = table()
     log = PredictionLog(write(tmp_path, kind, columns), time="when")
     assert log.roles == {"label": "truth", "prediction": "y_pred", "time": "when", "user": "user"}

@@ -239,7 +239,7 @@ def test_reading_in_pieces_changes_nothing(tmp_path, kind, monkeypatch):
     """A log too long to hold gives the same figures as one that is held."""
     from streamgauge.tables import base
 
-    monkeypatch.setattr(base, "ROWS", 1_500)
+    monkeypatch.setattr(base, "PIECE_ROWS", 1_500)
     labels = sticky(12_000, 0.9, 10, 0)
     columns = {"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}
     if kind == "shifts":

@@ -30,7 +30,7 @@ def read(log, **given):
 @pytest.mark.parametrize("gaps", [[], [5, 17, 300]], ids=["at the end", "also elsewhere"])
 def test_rows_without_a_label_are_counted_and_left_out(monkeypatch, gaps):
     """Also in pieces so small that some have no label at all."""
-    monkeypatch.setattr(base, "ROWS", 100)
+    monkeypatch.setattr(base, "PIECE_ROWS", 100)
     given = columns()
     missing = np.arange(N) >= 450
     missing[gaps] = True
@@ -86,7 +86,7 @@ def test_times_of_labels_are_read_in_any_spelling():
 
 def test_a_time_is_needed_only_where_there_is_a_label(monkeypatch):
     """The first piece has no label time at all: it must not decide the unit of the others."""
-    monkeypatch.setattr(base, "ROWS", 100)
+    monkeypatch.setattr(base, "PIECE_ROWS", 100)
     given = columns()
     known = (given["time"] + 1_700_000_000.0) * 1000
     known[:150] = np.nan

@@ -507,8 +507,9 @@ class ProcessBackend:
             self._pipe.send_bytes(message)
             good, reply = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
+            reason = self._exit_reason()  # waits for the end of a process that was killed
             why = late or f"it was not ready after {seconds:.0f} s"
-            raise TrainerDied(why if expired.is_set() else self._exit_reason()) from None
+            raise TrainerDied(why if expired.is_set() else reason) from None
         finally:
             watchdog.cancel()
         if not good:
