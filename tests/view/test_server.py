@@ -21,7 +21,6 @@ import pytest
 from watching import Watched, wait_for, watched
 
 from made_runs import finished, made_run
-from streamgauge.live.access import Access
 from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.view import server as servers
 from streamgauge.view.content import PageContent
@@ -444,17 +443,3 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "Ended." in out
-
-
-def test_the_server_ends_when_its_own_threads_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished(tmp_path / "runs")
-
-    def fail(self: RunFollower, run: Any) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(RunFollower, "count", fail)
-    content = PageContent(RunFollower([tmp_path / "runs"]))
-    with pytest.raises(ZeroDivisionError):  # pages would show old figures as if they were new
-        servers.serve(content, Access(), servers.listen("127.0.0.1", 0, 0))

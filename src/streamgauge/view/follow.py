@@ -365,7 +365,6 @@ class RunFollower:
         self.lock = threading.Lock()  # of `changed`
         self._asked = -math.inf  # when a page last asked
         self.error: Exception | None = None  # of a thread, which is ours
-        self.on_error: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
         self.statuses: dict[int, str] = {}  # of runs by number, at the last look
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -504,7 +503,6 @@ class RunFollower:
             work()
         except Exception as error:
             self.error = error
-            self.on_error()
 
     def _keep_looking(self) -> None:
         while not self._stop.is_set():

@@ -278,7 +278,6 @@ def serve(
     def stop() -> None:
         server.should_exit = True
 
-    content.follower.on_error = stop  # pages would stay as they are, without a word
     content.follower.start()
     try:
         if ready is not None:
