@@ -20,6 +20,7 @@ from watching import Watched, wait_for, watched
 
 from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
+from streamgauge.report.blind import BlindLevel
 from streamgauge.view import server as servers
 from streamgauge.view.content import PageContent
 from streamgauge.view.follow import RunFollower
@@ -341,6 +342,32 @@ def test_an_error_of_ours_is_a_sentence_and_the_server_goes_on(
     assert b"secret" not in found.body
     assert "ZeroDivisionError" in capfd.readouterr().err
     assert server.ask("/data/alive").status == 200
+
+
+def test_a_page_whose_follower_has_ended_says_so(
+    server: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old numbers would look like those of now."""
+    server.ask("/data/alive")
+    monkeypatch.setattr(server.follower, "error", ZeroDivisionError("secret"))
+    found = server.ask("/data/alive")
+    assert found.status == 500
+    assert "Streamgauge itself (ZeroDivisionError)" in found.value["error"]
+
+
+def test_the_blind_level_is_that_of_the_protocol(tmp_path: Path) -> None:
+    """Of one stream with and without late labels."""
+    for delay in (0, 20):
+        finished(tmp_path, learner="er", protocol={"shifts": [], "label_delay": delay})
+    content = PageContent(RunFollower([tmp_path]), wait=True)
+    content.follower.scan()
+    content.follower.count_all()
+    boards = content.tabs.boards(content.chosen(""))
+    assert len(boards) == 2
+    levels = [content.tabs._level(board) for board in boards]
+    assert all(isinstance(level, BlindLevel) for level in levels)
+    assert levels[0] is not levels[1]
+    content.close()
 
 
 def test_content_is_made_once_and_not_too_often(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from streamgauge.report.leaderboard import (
     Row,
     columns_of,
     leaderboard,
+    stream_key,
 )
 from streamgauge.report.page import board_table, differing_settings, stream_text, summary
 from streamgauge.report.scores import compare
@@ -48,7 +50,8 @@ class BlindLevels:
         threading.Thread(target=self._work, name="streamgauge-blind", daemon=True).start()
 
     def of(self, runs: Sequence[Run], shifts: Sequence[int], wait: bool) -> BlindLevel | str | None:
-        """The level on the streams of these complete runs, or why there is none (yet)."""
+        """The level on the streams of these complete runs of a board, or why there is none
+        (yet)."""
         distinct = {pair_text(run): run for run in runs}
         if not distinct:
             return None
@@ -57,7 +60,9 @@ class BlindLevels:
                 f"The blind level of streams of more than {MOST_BLIND:,} samples is in the report:"
                 " streamgauge report."
             )
-        key = tuple(sorted(distinct)), tuple(shifts)
+        # Of one stream, the protocol says which labels are known when.
+        protocol = json.dumps(stream_key(runs[0]), sort_keys=True, default=str)
+        key = tuple(sorted(distinct)), tuple(shifts), protocol
         with self._lock:
             new = key not in self._known
             if new:
@@ -78,6 +83,8 @@ class BlindLevels:
             self._known[key] = found or "There is no blind level: these runs did not predict."
         except (StreamgaugeError, OSError, ValueError) as error:
             self._known[key] = f"There is no blind level. {error}"
+        except Exception as error:  # the thread goes on with other streams
+            self._known[key] = f"There is no blind level: an error of ours ({error!r})."
         self._ready()
 
     def close(self) -> None:
