@@ -93,7 +93,8 @@ def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = Non
         text = f"{best} differs from every other learner ({method})."
         return Ties(sentence=text, best=best)
     # Where two seeds differ more than stretches, the test has one degree of freedom: even 27 points
-    # may not be significant then, and a mark that reads as "equal" would mislead.
+    # may not be significant then. Of many pairs, Holm's correction keeps even 16 points from being
+    # significant that are so alone. A mark that reads as "equal" would mislead.
     unknown = {name for name in tied if _undecided(results[best], results[name], blocks)}
     marked = [name for name in tied if name not in unknown]
     sentences = [f"= cannot be told apart from {best}, the best ({method})."] if marked else []
@@ -103,7 +104,8 @@ def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = Non
         why = "two seeds are too few" if len(shared) == 2 else "this is too little"
         beginning = f"? Whether {best} differs from {', '.join(named)} is not known"
         sentences.append(
-            f"{beginning}: {why}{'' if marked else f' ({method})'}; run three or more."
+            f"{beginning}: {why}{'' if marked else f' ({method})'}; run "
+            f"{'three or more' if len(shared) < 3 else 'more seeds'}."
         )
     if len(scored) - 1 > len(tied):
         sentences.append(f"Without a mark: differs from {best}.")
@@ -112,9 +114,11 @@ def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = Non
 
 
 def _undecided(best: Any, other: Any, blocks: int) -> bool:
-    """Whether a difference is tested with fewer than two degrees of freedom."""
+    """Whether a difference is tested with fewer than two degrees of freedom, or would count if this
+    pair were the only one."""
     comparison = compare(best, other, blocks)
-    return comparison.freedom < 2 and abs(comparison.difference) > 1e-13
+    little = comparison.freedom < 2 or comparison.p < LEVEL
+    return little and abs(comparison.difference) > 1e-13
 
 
 def _mean(row: Row, order: str) -> float:
