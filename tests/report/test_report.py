@@ -42,7 +42,7 @@ from streamgauge.report import failures as failures_module
 from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import LEVEL, blind_level, choose
 from streamgauge.report.compute import compute
-from streamgauge.report.figures import figures, mean_lines
+from streamgauge.report.figures import figures, mean_lines, verdict_figure
 from streamgauge.report.leaderboard import TIMING, ties
 from streamgauge.report.page import natural, report_page, run_blocks, summary
 from streamgauge.report.terminal import (
@@ -269,6 +269,28 @@ def test_what_differs_alone_but_not_after_correction_is_not_called_equal() -> No
     assert found.mark("mir") == "?"
     assert "not known: this is too little" in found.sentence
     assert found.sentence.count("run more seeds.") == 1
+
+
+def test_a_difference_that_may_be_large_is_not_called_equal() -> None:
+    wide = _board_of({"er": [0.90, 0.50, 0.70], "mir": [0.70, 0.60, 0.60]})
+    assert wide.mark("mir") == "?"
+    narrow = _board_of({"er": [0.90, 0.50, 0.70], "mir": [0.90, 0.49, 0.70]})
+    assert narrow.mark("mir") == "="
+    assert "a difference above 5 points is excluded" in narrow.sentence
+
+
+def test_whiskers_of_the_verdict_end_at_100_as_in_the_table(tmp_path: Path) -> None:
+    made = [
+        _written(tmp_path, "er", seed, np.arange(600) < right, 20, 120)
+        for seed, right in ((0, 600), (1, 540))
+    ]
+    (board,) = leaderboard(made)
+    drawn = verdict_figure(board, None)
+    assert drawn is not None
+    (trace,) = drawn.data
+    assert trace["x"][0] == 95
+    assert trace["error_x"]["array"][0] == 5
+    assert trace["error_x"]["arrayminus"][0] == pytest.approx(12.706 * 5, abs=0.01)
 
 
 def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:

@@ -355,6 +355,25 @@ def test_a_page_whose_follower_has_ended_says_so(
     assert "Streamgauge itself (ZeroDivisionError)" in found.value["error"]
 
 
+def test_curves_say_that_runs_are_left_out_where_some_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("er", "ncm"):
+        for seed in range(2):
+            finished(tmp_path, learner=name, seed=seed)
+    with made_run(tmp_path, seed=2):
+        pass  # it has no answer yet
+    content = PageContent(RunFollower([tmp_path]), wait=True)
+    content.follower.scan()
+    content.follower.count_all()
+    assert "These are" not in content.tab("stream", {})["html"]
+    monkeypatch.setattr("streamgauge.view.tabs.MOST_CURVES", 3)
+    found = content.tab("stream", {})
+    assert "These are at most 3 of 5 runs" in found["html"]
+    assert 2 <= len([s for s in found["figures"][0]["moving"]["series"] if not s["level"]]) <= 3
+    content.close()
+
+
 def test_the_blind_level_is_that_of_the_protocol(tmp_path: Path) -> None:
     """Of one stream with and without late labels."""
     for delay in (0, 20):

@@ -369,7 +369,7 @@ const plots = (() => {
       paper_bgcolor: colours.paper, plot_bgcolor: colours.paper,
       font: { family: getComputedStyle(document.body).fontFamily, color: colours.ink,
         size: narrow ? 11 : 13 },
-      margin: { l: narrow ? 44 : 60, r: named ? Math.min(170, 24 + 7 * longest) : 12,
+      margin: { l: narrow ? 44 : 60, r: named ? Math.min(190, 24 + 7 * longest) : 12,
         t: (layout.annotations || []).length ? 24 : 12, b: 44 },
       hoverlabel: { bgcolor: colours.tint, bordercolor: colours.line, font: { color: colours.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom",

@@ -188,33 +188,34 @@ class Tabs:
     # Curves.
 
     def stream_page(self, runs: Sequence[Followed]) -> Page:
-        boards, left = self.boards(runs), MOST_CURVES
+        boards, room = self.boards(runs), MOST_CURVES
         blocks: list[Block] = []
+        total = sum(len(row.runs) + len(row.incomplete) for board in boards for row in board.rows)
         for board in boards:
-            figure, left = self._curves(board, left)
+            figure, taken = self._curves(board, room)
+            room = max(0, room - taken)
             if figure is not None:
                 figure = replace(figure, caption="" if blocks else figure.caption)
                 blocks.append(Section(board.title, [figure], board=True))
-        if left <= 0:
+        if total > MOST_CURVES:
             blocks.insert(0, Text(
-                f"These are {MOST_CURVES} of {len(runs):,} runs, the first of every learner; a"
+                f"These are at most {MOST_CURVES} of {total:,} runs, the first of every learner; a"
                 " filter chooses others.", "warning"))  # fmt: skip
         nothing = "No answer is committed yet." if boards else NOTHING
         return _page("Along the stream", blocks or [nothing], boards)
 
-    def _curves(self, board: Board, left: int) -> tuple[Figure | None, int]:
-        """The figure of a board with at most `left` runs, and how many more may be drawn."""
+    def _curves(self, board: Board, room: int) -> tuple[Figure | None, int]:
+        """The figure of a board with at most `room` runs, and how many these are."""
         series: list[Counted] = []
-        each = max(1, left // max(1, len(board.rows)))
-        for row in board.rows:
+        each = max(1, room // max(1, len(board.rows)))
+        for row in board.rows[:room]:
             for run in (*row.runs, *row.incomplete)[:each]:
                 followed = self.follower.runs.get(run.path)
                 counted = followed and self._series(row.learner, run, followed)
                 if counted:
                     series.append(counted)
-        total = sum(len(row.runs) + len(row.incomplete) for row in board.rows)
         if not series:
-            return None, left
+            return None, 0
         blind = self._level(board)
         along = blind.along if isinstance(blind, BlindLevel) else ()
         drawn = moving_figure(
@@ -228,7 +229,7 @@ class Tabs:
             difference=len([s for s in series if not s.alone]) > 1,
             until=int(board.stream["samples"]),
         )
-        return drawn, left - (len(series) if len(series) == total else left)
+        return drawn, len(series)
 
     def _series(self, learner: str, run: Run, followed: Followed) -> Counted | None:
         counted = followed.tally.counted(learner, pair_of(run))
