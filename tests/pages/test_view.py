@@ -106,6 +106,10 @@ def test_ticks_hide_a_learner_everywhere_and_the_address_keeps_it(
     # The same address later, also of a name with a comma.
     browser.open(small, fragment)
     assert drawn(browser)[:2] == [["er, 10", "blind"], ["er, 10", "blind"]]
+    # An address that was cut in the middle of a sign.
+    browser.open(small, "#show=ncm,er%252")
+    assert browser.errors == []
+    assert drawn(browser)[0] == ["ncm"]
     # A search narrows what "none" unticks.
     browser.open(small)
     browser.run(

@@ -42,7 +42,7 @@ from streamgauge.report import failures as failures_module
 from streamgauge.report import leaderboard, plot, write_report
 from streamgauge.report.blind import LEVEL, blind_level, choose
 from streamgauge.report.compute import compute
-from streamgauge.report.figures import figures, mean_lines
+from streamgauge.report.figures import figures, mean_lines, verdict_figure
 from streamgauge.report.leaderboard import TIMING, ties
 from streamgauge.report.page import natural, report_page, run_blocks, summary
 from streamgauge.report.terminal import (
@@ -257,6 +257,40 @@ def test_two_seeds_that_differ_are_not_called_equal() -> None:
     assert clear.sentence.startswith("er differs from every other learner")
     three = _board_of({"er": [0.9, 0.8, 0.85], "mir": [0.91, 0.79, 0.84]})
     assert three.names == {"er", "mir"}
+
+
+def test_what_differs_alone_but_not_after_correction_is_not_called_equal() -> None:
+    rng = np.random.default_rng(0)
+    pair = {"er": [0.90, 0.91, 0.92], "mir": [0.85, 0.83, 0.86]}
+    alone = metrics.compare(pair["er"], pair["mir"], 1)
+    assert alone.p < 0.05
+    others = {f"l{n}": list(0.8 + 0.08 * rng.random(3)) for n in range(5)}
+    found = _board_of({**pair, **others})
+    assert found.mark("mir") == "?"
+    assert "not known: this is too little" in found.sentence
+    assert found.sentence.count("run more seeds.") == 1
+
+
+def test_a_difference_that_may_be_large_is_not_called_equal() -> None:
+    wide = _board_of({"er": [0.90, 0.50, 0.70], "mir": [0.70, 0.60, 0.60]})
+    assert wide.mark("mir") == "?"
+    narrow = _board_of({"er": [0.90, 0.50, 0.70], "mir": [0.90, 0.49, 0.70]})
+    assert narrow.mark("mir") == "="
+    assert "a difference above 5 points is excluded" in narrow.sentence
+
+
+def test_whiskers_of_the_verdict_end_at_100_as_in_the_table(tmp_path: Path) -> None:
+    made = [
+        _written(tmp_path, "er", seed, np.arange(600) < right, 20, 120)
+        for seed, right in ((0, 600), (1, 540))
+    ]
+    (board,) = leaderboard(made)
+    drawn = verdict_figure(board, None)
+    assert drawn is not None
+    (trace,) = drawn.data
+    assert trace["x"][0] == 95
+    assert trace["error_x"]["array"][0] == 5
+    assert trace["error_x"]["arrayminus"][0] == pytest.approx(12.706 * 5, abs=0.01)
 
 
 def test_scores_without_samples_need_seeds_to_be_compared(task_runs: list[Run]) -> None:
@@ -503,7 +537,7 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
     assert re.search(r"^majority +– +0 \+ 1 incomplete", text, re.MULTILINE)
     page = report_page([done, cut, lost]).render()
     assert "is incomplete" in page
-    assert "1 + 1 incomplete" in page
+    assert "<small>+ 1 incomplete</small>" in page
 
 
 def _again(run: Run, out: Path, **changes: Any) -> Run:
@@ -747,7 +781,9 @@ def test_a_plain_line_every_30_seconds_where_there_is_no_terminal(
     lines = out.getvalue().splitlines()
     ends = [line for line in lines if "steps (" in line]
     assert len(ends) == 3
-    assert ends[0] == "quick, seed 0: online 50.0 %, 64 steps (64.0 s), +50.0 against blind  " + (
+    assert ends[
+        0
+    ] == "quick, seed 0: online 50.0 %, 64 steps (64.0 s), +50.0 against last label  " + (
         "▅" * PARTS
     )
     between = [line for line in lines if "steps (" not in line]
@@ -756,7 +792,7 @@ def test_a_plain_line_every_30_seconds_where_there_is_no_terminal(
     assert EVERY == 30
     # 24 steps of 4 s are left.
     assert between[-1] == (
-        "run 4 of 4: slow, seed 1: step 40 of 64, online 50.0 %, +50.0 against blind, "
+        "run 4 of 4: slow, seed 1: step 40 of 64, online 50.0 %, +50.0 against last label, "
         "96 s left for all"
     )
     # quick takes 64 s; slow has begun: 4 s per step, and both once more.
@@ -773,9 +809,21 @@ def test_a_line_per_learner_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("run 4 of 4: slow, seed 1") for line in lines)
     learners = [line for line in lines if re.match(r"(quick|slow) +online", line)]
-    assert f"slow      online  50.0 %   +50.0 against blind  {'▅' * 10}" in learners
-    assert f"quick     online  50.0 %   +50.0 against blind  {'▅' * PARTS}" in learners
+    assert f"slow      online  50.0 %   +50.0 against last label  {'▅' * 10}" in learners
+    assert f"quick     online  50.0 %   +50.0 against last label  {'▅' * PARTS}" in learners
     assert "92 s left for all" in lines
+
+
+def test_the_first_step_says_nothing_about_the_time_left() -> None:
+    """Much is made ready in it: a run once announced 15 hours after its first step."""
+    out = io.StringIO()
+    watcher = Watcher(console=Console(file=out, width=200))
+    watcher.expect([_planned("er", 0), _planned("er", 1)])
+    run = _RunProgress("er", 0, first=0, first_took=30.0, step=1, steps=101, seconds=30.0)
+    watcher._runs.append(run)
+    assert watcher._left() == ""
+    run.step, run.seconds = 11, 40.0  # a second per step
+    assert watcher._left() == f"{(90 + 101) / 60:.1f} min left for all"
 
 
 def test_a_long_name_leaves_room_for_its_sparkline() -> None:
@@ -788,7 +836,7 @@ def test_a_long_name_leaves_room_for_its_sparkline() -> None:
         screen.print(watcher._view(run, 1.0))
     (line,) = [text for text in drawn.get().splitlines() if text.startswith("a learner")
                and "%" in text and "steps/s" not in text]  # fmt: skip
-    assert line.startswith("a learner with a very l...")
+    assert line.startswith("a learner with a v...")
     assert line.rstrip().endswith("█" * PARTS)
     assert len(line.rstrip()) <= 80
 

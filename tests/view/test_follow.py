@@ -19,6 +19,7 @@ from streamgauge.record.heartbeat import NAME, STALLED, HeartbeatWriter
 from streamgauge.report.leaderboard import leaderboard
 from streamgauge.report.terminal import board_text
 from streamgauge.view.follow import RECENT, RunFollower
+from streamgauge.view.tally import RunTally
 
 
 class Clock:
@@ -71,6 +72,78 @@ def test_a_run_that_goes_on_stalls_and_goes_on_again(tmp_path: Path) -> None:
         beat._beat()
         follower.scan()
         assert (only(follower)["status"], only(follower)["step"]) == ("running", 40)
+
+
+def test_the_list_says_for_how_long_there_was_no_heartbeat(tmp_path: Path) -> None:
+    """Also where nothing but the time has changed."""
+    clock = Clock()
+    with made_run(tmp_path, steps=100) as run:
+        run.go_on(30)
+        HeartbeatWriter(
+            run.path, lambda: {"step": 30, "steps": 100, "right": 1, "asked": 2}
+        )._beat()
+    follower = following(tmp_path, clock=clock)
+    tags = []
+    for seconds in (60, 60, 0):
+        clock.seconds += seconds
+        follower.scan()
+        tags.append((follower.changed["alive"], follower.changed["status"]))
+    assert tags[1][0] > tags[0][0]
+    assert tags[1][1] == tags[0][1]  # the tabs are not made again
+    assert tags[2] == tags[1]
+    assert "No heartbeat for 2 min" in only(follower)["reason"]
+
+
+def test_a_folder_that_could_not_be_read_for_a_while_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a network disk that was gone."""
+    path = finished(tmp_path)
+    follower = following(tmp_path)
+    stat = os.stat
+
+    def broken(file: Any, **more: Any) -> os.stat_result:
+        if Path(file) == path:
+            raise OSError(5, "Input/output error")
+        return stat(file, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", broken)
+        follower.scan()
+        assert "Input/output error" in only(follower)["reason"]
+    follower.scan()
+    follower.count_all()
+    assert only(follower)["status"] == "done"
+
+
+def test_a_log_that_is_replaced_while_it_is_counted_has_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with made_run(tmp_path) as run:
+        run.go_on(50)
+    follower = RunFollower([tmp_path])
+    follower.scan()
+    (followed,) = follower.runs.values()
+    read = RunTally.read
+
+    def replaced(tally: RunTally, folder: Path, progress: Any, segments: int) -> bool:
+        monkeypatch.setattr(RunTally, "read", read)
+        shutil.rmtree(folder)
+        with made_run(tmp_path, share=0.99) as again:
+            again.go_on(20)
+        follower.scan()
+        return read(tally, folder, progress, segments)
+
+    monkeypatch.setattr(RunTally, "read", replaced)
+    follower.count(followed)
+    assert followed.problem == ""
+    follower.count_all()
+    assert followed.tally.asked() == 200
+    # One whose commit point is gone when its turn comes.
+    (run.path / "progress.json").unlink()
+    follower.scan()
+    followed.count()
+    assert followed.problem == ""
 
 
 def test_an_old_heartbeat_says_whether_its_process_is_gone(tmp_path: Path) -> None:
@@ -270,6 +343,13 @@ def test_trials_of_a_study_are_told_apart(tmp_path: Path) -> None:
     (study / "study.json").write_text("{ no json")
     follower.scan()
     assert follower.studies[study]["trials"] == 1  # what was read before
+    # A page may be made while another thread looks: what it goes through does not change.
+    seen, changed = follower.studies, follower.changed["studies"]
+    shutil.rmtree(study)
+    follower.scan()
+    assert list(seen) == [study]
+    assert not follower.studies
+    assert follower.changed["studies"] == changed + 1
 
 
 def test_names_of_classes_are_in_memory_once(tmp_path: Path) -> None:

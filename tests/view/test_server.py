@@ -22,6 +22,7 @@ from watching import Watched, wait_for, watched
 
 from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
+from streamgauge.report.blind import BlindLevel
 from streamgauge.view import server as servers
 from streamgauge.view.content import PageContent
 from streamgauge.view.follow import RunFollower
@@ -343,6 +344,51 @@ def test_an_error_of_ours_is_a_sentence_and_the_server_goes_on(
     assert b"secret" not in found.body
     assert "ZeroDivisionError" in capfd.readouterr().err
     assert server.ask("/data/alive").status == 200
+
+
+def test_a_page_whose_follower_has_ended_says_so(
+    server: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old numbers would look like those of now."""
+    server.ask("/data/alive")
+    monkeypatch.setattr(server.follower, "error", ZeroDivisionError("secret"))
+    found = server.ask("/data/alive")
+    assert found.status == 500
+    assert "Streamgauge itself (ZeroDivisionError)" in found.value["error"]
+
+
+def test_curves_say_that_runs_are_left_out_where_some_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("er", "ncm"):
+        for seed in range(2):
+            finished(tmp_path, learner=name, seed=seed)
+    with made_run(tmp_path, seed=2):
+        pass  # it has no answer yet
+    content = PageContent(RunFollower([tmp_path]), wait=True)
+    content.follower.scan()
+    content.follower.count_all()
+    assert "These are" not in content.tab("stream", {})["html"]
+    monkeypatch.setattr("streamgauge.view.tabs.MOST_CURVES", 3)
+    found = content.tab("stream", {})
+    assert "These are at most 3 of 5 runs" in found["html"]
+    assert 2 <= len([s for s in found["figures"][0]["moving"]["series"] if not s["level"]]) <= 3
+    content.close()
+
+
+def test_the_blind_level_is_that_of_the_protocol(tmp_path: Path) -> None:
+    """Of one stream with and without late labels."""
+    for delay in (0, 20):
+        finished(tmp_path, learner="er", protocol={"shifts": [], "label_delay": delay})
+    content = PageContent(RunFollower([tmp_path]), wait=True)
+    content.follower.scan()
+    content.follower.count_all()
+    boards = content.tabs.boards(content.chosen(""))
+    assert len(boards) == 2
+    levels = [content.tabs._level(board) for board in boards]
+    assert all(isinstance(level, BlindLevel) for level in levels)
+    assert levels[0] is not levels[1]
+    content.close()
 
 
 def test_content_is_made_once_and_not_too_often(

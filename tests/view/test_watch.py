@@ -366,7 +366,7 @@ def test_a_run_grows_and_ends(
         browser.wait("document.querySelectorAll('#content .swatch.hollow').length === 1")
         text = "document.querySelector('#content .sortable').innerText"
         assert "running, step 120 of 200" in browser.run(text)
-        assert "2 + 1 incomplete" in browser.run(text)
+        assert "2\n+ 1 incomplete" in browser.run(text)
         before_board = float(browser.run("document.querySelector('td.number').dataset.value"))
         assert before_board > 0.8
         growing.go_on(200)

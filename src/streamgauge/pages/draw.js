@@ -8,11 +8,18 @@ const plots = (() => {
     "pentagon"];
   const GREY_SYMBOLS = ["cross", "hourglass", "bowtie", "hexagram"];
   const DASHES = ["dash", "dot", "dashdot", "longdash"];
+  const MARKERS = 8; // on a curve of hundreds of points, for eyes that cannot tell its colour
   // Student's t, 97.5 %, by degrees of freedom.
   const T = [NaN, 12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
   const unescaped = (text) => new DOMParser().parseFromString(text, "text/html")
     .documentElement.textContent;
   const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  // In lines of about so many characters.
+  const wrapped = (text, most) => text.split(" ").reduce((lines, word) => {
+    const last = lines.pop();
+    return last && `${last} ${word}`.length > most ? [...lines, last, word]
+      : [...lines, last ? `${last} ${word}` : word];
+  }, []).join("<br>");
   const theme = (light) => (prefersDark.matches && !light ? themes.dark : themes.light);
 
   // One map of names to colours for the whole page. Where more names are shown than there are
@@ -35,7 +42,7 @@ const plots = (() => {
   }
 
   function styled(trace, colours) {
-    const { role, key, hollow, second, share } = trace.meta;
+    const { role, key, hollow, second, share, few } = trace.meta;
     const { colour, dash, symbol, faint } = paint(key, colours);
     const bar = (error) => error && { ...error, color: colour, width: 3 };
     switch (role) {
@@ -66,10 +73,10 @@ const plots = (() => {
           // An empty cell is not one of 0.
           colorscale: [[0, trace.yaxis ? colours.tint : colours.line], [1, colours.accent]] };
       default:
-        return { ...trace, error_y: bar(trace.error_y),
+        return { ...trace, error_y: bar(trace.error_y), mode: few && faint ? "lines" : trace.mode,
           line: { color: colour, width: faint ? 1 : 2, dash: second ? "dot" : dash, ...trace.line },
-          marker: { color: second ? colours.paper : colour, size: 8, symbol,
-            line: { color: colour, width: 1.5 } } };
+          marker: { color: second ? colours.paper : colour, size: few ? 7 : 8, symbol,
+            ...(few && { maxdisplayed: MARKERS }), line: { color: colour, width: 1.5 } } };
     }
   }
 
@@ -112,7 +119,9 @@ const plots = (() => {
       halves.push(digits(around));
     }
     const common = { type: "scatter", legendgroup: key, ...more };
-    const line = { ...common, name, x, y, mode: "lines", meta: { role, key },
+    const few = role === "line";
+    const line = { ...common, name, x, y, mode: few ? "lines+markers" : "lines",
+      meta: { role, key, few },
       hovertemplate: "%{y:.1f}" };
     if (curves.length < 2 || halves.every((width) => width === 0)) return [line];
     line.customdata = halves;
@@ -231,7 +240,7 @@ const plots = (() => {
   }
 
   // Names at the ends of lines or next to points, pushed apart where they would overlap.
-  function labels(data, layout, height, colours) {
+  function labels(data, layout, width, height, colours) {
     const [low, high] = layout.yaxis.range;
     const domain = layout.yaxis.domain || [0, 1];
     const gap = 15 / (height * (domain[1] - domain[0])) * (high - low);
@@ -266,9 +275,22 @@ const plots = (() => {
       });
     };
     putNames(wanted.filter(free));
-    putNames(wanted.filter((label) => label.point));
+    // Points side by side have room for their names.
+    const points = wanted.filter((label) => label.point);
+    const place = (label) => (layout.xaxis.type === "log" ? Math.log10(label.x) : label.x);
+    const [first, last] = layout.xaxis.range
+      || [Math.min(...points.map(place)), Math.max(...points.map(place))];
+    const left = (label) => width * (place(label) - first) / (last - first || 1);
+    const meet = (a, b) => Math.abs(left(a) - left(b))
+      < 12 + 7 * short(unescaped((left(a) < left(b) ? a : b).name), 24).length;
+    for (let round = 0; round < 60; round += 1) {
+      points.forEach((below, n) => points.slice(n + 1).forEach((above) => {
+        const close = gap - (above.at - below.at);
+        if (close > 1e-9 && meet(below, above)) { above.at += close / 2; below.at -= close / 2; }
+      }));
+    }
     return wanted.map((label) => ({
-      x: label.point ? (layout.xaxis.type === "log" ? Math.log10(label.x) : label.x) : 1,
+      x: label.point ? place(label) : 1,
       xref: label.point ? "x" : "paper", y: Math.max(low, Math.min(high, label.at)), yref: "y",
       text: short(unescaped(label.name), 24).replace(/&/g, "&amp;").replace(/</g, "&lt;"),
       hovertext: label.name, showarrow: false, xanchor: "left", align: "left",
@@ -324,7 +346,14 @@ const plots = (() => {
     layout.xaxis = { ...axis(layout.xaxis), automargin: Boolean(layout.xaxis.ticktext) };
     ["yaxis", "yaxis2", "yaxis3"].forEach((name) => { if (layout[name]) layout[name] = axis(layout[name]); });
     if (plain) layout.yaxis.range = limits(data, layout.yaxis);
-    const direct = plain && !narrow && layout.showlegend !== true ? labels(data, layout, height - 80, colours) : [];
+    // Names of rows leave room for what is drawn.
+    const bars = data.filter((t) => t.type === "bar").flatMap((t) => t.y);
+    const rows = layout.yaxis.ticktext || [...new Set(bars)];
+    if (narrow && rows.length) {
+      layout.yaxis = { ...layout.yaxis, tickvals: layout.yaxis.tickvals || rows,
+        ticktext: rows.map((name) => wrapped(name, 14)) };
+    }
+    const direct = plain && !narrow && layout.showlegend !== true ? labels(data, layout, width - 160, height - 80, colours) : [];
     const named = direct.length > 0 && direct.length <= 24;
     const longest = Math.max(0, ...direct.map((label) => unescaped(label.text).length));
     Object.assign(layout, {
@@ -340,7 +369,7 @@ const plots = (() => {
       paper_bgcolor: colours.paper, plot_bgcolor: colours.paper,
       font: { family: getComputedStyle(document.body).fontFamily, color: colours.ink,
         size: narrow ? 11 : 13 },
-      margin: { l: narrow ? 44 : 60, r: named ? Math.min(170, 24 + 7 * longest) : 12,
+      margin: { l: narrow ? 44 : 60, r: named ? Math.min(190, 24 + 7 * longest) : 12,
         t: (layout.annotations || []).length ? 24 : 12, b: 44 },
       hoverlabel: { bgcolor: colours.tint, bordercolor: colours.line, font: { color: colours.ink } },
       legend: { orientation: "h", x: 0, y: 1.02, xanchor: "left", yanchor: "bottom",

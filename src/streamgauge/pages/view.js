@@ -7,11 +7,14 @@ const view = (() => {
   const state = { show: null, base: "", window: 5, seeds: false, board: "", sort: "" };
   const listeners = [];
 
+  // An address that was cut or typed may hold a name that cannot be decoded.
+  const decoded = (name) => { try { return decodeURIComponent(name); } catch { return name; } };
+
   // The part of the address behind "#" works from disk and can be sent.
   function read() {
     const given = new URLSearchParams(location.hash.slice(1));
     const shown = given.get("show");
-    state.show = shown === null ? null : new Set(shown.split(",").map(decodeURIComponent));
+    state.show = shown === null ? null : new Set(shown.split(",").map(decoded));
     state.base = names.learners.includes(given.get("base")) ? given.get("base") : "";
     const width = Number(given.get("window"));
     state.window = width >= 1 && width <= 25 ? width : 5;

@@ -162,7 +162,7 @@ def compute_figure(computed: Compute) -> Figure:
     x: dict[str, Any] = {"exponentformat": "SI"}
     if ratio > WIDE:
         low, high = (f(math.log10(p.flops.mean) for p in shown) for f in (min, max))
-        x |= {"type": "log", "dtick": "D1" if ratio < 100 else 1}
+        x |= {"type": "log", "dtick": "D2" if ratio < 1000 else 1}
         x["range"] = [low - 0.15, high + 0.15]
     else:
         most = max(p.flops.mean for p in shown)

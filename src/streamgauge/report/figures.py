@@ -214,7 +214,13 @@ def verdict_figure(
         half = [half_interval(value) for _, value in shown]
         trace |= {"mode": "markers", "hovertemplate": "%{x:.1f}"}
         if any(width == width for width in half):
-            trace["error_x"] = {"array": rounded([100 * h for h in half]), "thickness": 1.5}
+            means = [value.mean for _, value in shown]
+            above, below = (  # cut at 0 and 100, as in the table
+                rounded([100 * min(h, room(m)) for h, m in zip(half, means, strict=True)])
+                for room in (lambda mean: 1 - mean, lambda mean: mean)
+            )
+            trace["error_x"] = {"array": above, "arrayminus": below, "symmetric": False,
+                                "thickness": 1.5}  # fmt: skip
         if row.runs:
             traces.append(trace)
         for number, scores in enumerate(going_on.get(row.learner, ())):

@@ -22,6 +22,7 @@ from streamgauge.record.run import save_results
 Floats = NDArray[np.float64]
 NEAR_FUTURE = "near_future_accuracy@"
 LEVEL = 0.05
+LARGE = 0.05  # of accuracy: a difference that is excluded where learners are called equal
 INDEXED_STEPS = 2000  # of longer runs an index does not store the answers by step
 NAMED = 3  # learners that a sentence names; more are counted
 
@@ -93,17 +94,22 @@ def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = Non
         text = f"{best} differs from every other learner ({method})."
         return Ties(sentence=text, best=best)
     # Where two seeds differ more than stretches, the test has one degree of freedom: even 27 points
-    # may not be significant then, and a mark that reads as "equal" would mislead.
+    # may not be significant then. Of many pairs, Holm's correction keeps even 16 points from being
+    # significant that are so alone. A mark that reads as "equal" would mislead.
     unknown = {name for name in tied if _undecided(results[best], results[name], blocks)}
     marked = [name for name in tied if name not in unknown]
-    sentences = [f"= cannot be told apart from {best}, the best ({method})."] if marked else []
+    sentences = []
+    if marked:
+        excluded = f"a difference above {100 * LARGE:g} points is excluded"
+        sentences.append(f"= cannot be told apart from {best}, the best ({method}); {excluded}.")
     if unknown:
         names = [row.learner for row in scored if row.learner in unknown]
         named = names if len(names) <= NAMED else [f"{len(names)} of the {len(scored) - 1} others"]
         why = "two seeds are too few" if len(shared) == 2 else "this is too little"
         beginning = f"? Whether {best} differs from {', '.join(named)} is not known"
         sentences.append(
-            f"{beginning}: {why}{'' if marked else f' ({method})'}; run three or more."
+            f"{beginning}: {why}{'' if marked else f' ({method})'}; run "
+            f"{'three or more' if len(shared) < 3 else 'more seeds'}."
         )
     if len(scored) - 1 > len(tied):
         sentences.append(f"Without a mark: differs from {best}.")
@@ -112,9 +118,10 @@ def ties(rows: Sequence[Row], order: str, title: str, compared: int | None = Non
 
 
 def _undecided(best: Any, other: Any, blocks: int) -> bool:
-    """Whether a difference is tested with fewer than two degrees of freedom."""
-    comparison = compare(best, other, blocks)
-    return comparison.freedom < 2 and abs(comparison.difference) > 1e-13
+    """Whether a large difference is not excluded, or would count if this pair were the only one."""
+    found = compare(best, other, blocks)
+    wide = found.freedom < 2 or not max(abs(found.low), abs(found.high)) <= LARGE
+    return (wide or found.p < LEVEL) and abs(found.difference) > 1e-13
 
 
 def _mean(row: Row, order: str) -> float:

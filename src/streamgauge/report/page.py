@@ -184,12 +184,13 @@ def board_table(board: Board, drawn: Figures) -> PageTable:
             *([adds(row)] if drawn.bits else []),
             *([Cell("", spark=drawn.sparks.get(row.learner, ()))] if sparks else []),
             cost(row),
-            row.seeds,
+            Cell(str(len(row.runs)), note=row.seeds.removeprefix(f"{len(row.runs)} ")
+                 if row.incomplete else "", value=float(len(row.runs))),
             *([", ".join(row.needs) or "–"] if needs else []),
             *([row.library or "–"] if library else []),
         ]
         for row in board.rows
-    ]
+    ]  # fmt: skip
     return PageTable(head, rows, text_columns=texts, sortable=True)
 
 

@@ -30,7 +30,7 @@ EVERY = 30.0  # seconds between lines where there is no terminal
 PARTS = 16  # of a stream, one block of a sparkline each
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_SAMPLES = 5_000_000  # of a stream; the blind accuracy of longer ones is not computed
-REST_OF_LINE = 54  # characters of a learner's line behind its name
+REST_OF_LINE = 59  # characters of a learner's line behind its name
 MOST_LINES = 20  # learners shown on a terminal; the newest are kept
 
 
@@ -50,6 +50,7 @@ class _RunProgress:
     blind: BlindProgress | None = None
     began: float = 0.0
     first: int = -1  # step that it began at: a resumed run does not begin at 0
+    first_took: float = 0.0  # seconds of its first step, in which much is made ready
     step: int = 0
     steps: int = 0
     right: int = 0
@@ -57,6 +58,12 @@ class _RunProgress:
     done: bool = False
     seconds: float = 0.0
     parts: list[tuple[int, int]] = field(default_factory=list)  # asked and right at ends of parts
+
+    @property
+    def per_step(self) -> float:
+        """Seconds, without the first step; 0 before there is another."""
+        steps = self.step - max(self.first, 0) - 1
+        return (self.seconds - self.first_took) / steps if steps > 0 else 0.0
 
     def online(self) -> str:
         return f"online {100 * self.right / self.asked:.1f} %" if self.asked else ""
@@ -70,7 +77,7 @@ class _RunProgress:
         return 100 * (self.right - int(self.blind.hits[self.step])) / self.asked
 
     def against_blind(self) -> str:
-        return "" if self.above_blind is None else f"{self.above_blind:+.1f} against blind"
+        return "" if self.above_blind is None else f"{self.above_blind:+.1f} against last label"
 
     def sparkline(self) -> str:
         accuracies = [
@@ -169,7 +176,7 @@ class Watcher:
             step, steps = loop.step, loop.end
             if shown_at < 0:
                 run.first = shown_at = step - 1
-                run.steps = steps
+                run.steps, run.first_took = steps, now - run.began
             if (reached := step * PARTS // steps) != part:
                 part = reached
                 run.parts.append((loop.asked, loop.right))
@@ -244,22 +251,20 @@ class Watcher:
         words = [f"{name:{wide}}", f"online {online:5.1f} %"]
         blind = [run.above_blind for run in done if run.above_blind is not None]
         if len(blind) == len(done):
-            words.append(f"{sum(blind) / len(blind):+6.1f} against blind")
+            words.append(f"{sum(blind) / len(blind):+6.1f} against last label")
         return "  ".join([*words, runs[-1].sparkline()])
 
     def _left(self) -> str:
         """The time for all runs, from the seconds per step of each learner so far."""
         active = [run for run in self._runs if run.step and not run.done]
-        timed = [run for run in self._runs if run.step > max(run.first, 0) and run.seconds > 0]
+        timed = [run for run in self._runs if run.per_step > 0]
         if not timed or len(self._expected) < 2:
             return ""
-        per_step = {
-            run.learner: run.seconds / (run.step - max(run.first, 0)) for run in timed
-        }  # the newest of each learner
+        per_step = {run.learner: run.per_step for run in timed}  # the newest of each learner
         usual = sum(per_step.values()) / len(per_step)
         steps = timed[-1].steps
         ahead = self._expected[len(self._runs) :]
-        seconds = sum((run.steps - run.step) * per_step[run.learner] for run in active)
+        seconds = sum((run.steps - run.step) * per_step.get(run.learner, usual) for run in active)
         seconds += sum(steps * per_step.get(name, usual) for name in ahead)
         # Runs that go on at the same time share the machine.
         return f"{duration(seconds / max(1, len(active)))} left for all"

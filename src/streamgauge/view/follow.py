@@ -123,6 +123,11 @@ class Followed:
             changed |= {"alive", "log"}
         return changed
 
+    def unreadable(self, problem: str) -> None:
+        """Its folder cannot be read now: everything in it is read at the next look."""
+        self.problem, self._read_at = problem, (-1, -math.inf)
+        self._stamps.clear()
+
     def _new(self, name: str) -> bool:
         """Whether a file is not what it was when this was last asked."""
         try:
@@ -174,15 +179,18 @@ class Followed:
 
     def count(self) -> None:
         """Count the next segment; damage becomes the reason of a failure."""
-        segments = int(self.progress["segments"]["predictions"])
+        tally, progress = self.tally, self.progress
+        segments = int(progress.get("segments", {}).get("predictions", 0))
         try:
-            self.tally.read(self.folder, self.progress, segments)
+            tally.read(self.folder, progress, segments)
         except (StreamgaugeError, OSError, ValueError) as error:
-            self.problem = str(error)
+            if tally is self.tally and progress is self.progress:
+                self.problem = str(error)  # not of a log that was replaced meanwhile
             return
-        names = list(self.progress.get("files", {}))
-        counted = [n for n in names if n.startswith("log/predictions/")][: self.tally.segments]
-        self._counted = {n: self.progress["files"][n] for n in (*counted[:1], *counted[-1:])}
+        files = progress.get("files", {})
+        counted = [n for n in files if n.startswith("log/predictions/")][: tally.segments]
+        if tally is self.tally:
+            self._counted = {n: files[n] for n in (*counted[:1], *counted[-1:])}
 
     def count_again(self, now: float) -> None:
         """Count a recording from its beginning: labels that came late belong to earlier rows."""
@@ -231,8 +239,8 @@ class Followed:
         """One of STATUSES, and its reason or ""."""
         if self.problem:
             return "failed", self.problem
-        silent = now - self.beat_seen
-        if self.beat is not None and silent <= STALLED and "live" in self.header["config"]:
+        beat, silent = self.beat, now - self.beat_seen
+        if beat is not None and silent <= STALLED and "live" in self.header["config"]:
             return "running", ""  # a service may go on after an orderly end
         if self.done:
             return "done", ""
@@ -241,12 +249,12 @@ class Followed:
                 return "stopped", ""
             return ("running", "") if silent <= STALLED else (
                 "stalled", f"no call was recorded for {duration(silent)}")  # fmt: skip
-        if self.beat is not None:
+        if beat is not None:
             if silent <= STALLED:
                 return "running", ""
             why = "its process has ended without a word, perhaps it was killed"
-            if not self.beat.ended:
-                why = f"process {self.beat.pid} on {self.beat.host} is stopped, hangs or is gone"
+            if not beat.ended:
+                why = f"process {beat.pid} on {beat.host} is stopped, hangs or is gone"
             return (
                 "stalled",
                 f"No heartbeat for {duration(silent)}: {why}. The same command goes on.",
@@ -367,6 +375,7 @@ class RunFollower:
         self.error: Exception | None = None  # of a thread, which is ours
         self._numbers = itertools.count()
         self.statuses: dict[int, str] = {}  # of runs by number, at the last look
+        self._states: dict[int, tuple[str, str]] = {}  # with their reasons
         self._stop, self._wake = threading.Event(), threading.Event()
         self._look = threading.Event()  # a page was opened
         self._threads: list[threading.Thread] = []
@@ -386,30 +395,35 @@ class RunFollower:
         now = self.now()
         changed: set[str] = set()
         runs: dict[Path, Followed] = {}
-        for folder, study in self._folders():
+        studies: dict[Path, Json] = {}
+        for folder, study in self._folders(studies):
             run = self.runs.get(folder) or Followed(next(self._numbers), folder, study)
             try:
                 changed |= run.look(now)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                run.problem = f"{folder} cannot be read: {error.strerror or error}."
+                run.unreadable(f"{folder} cannot be read: {error.strerror or error}.")
             runs[folder] = run
         if runs.keys() != self.runs.keys():
             changed |= {"facts", "alive", "log"}
         self.runs = runs  # as a whole: other threads read it
-        statuses = {run.number: run.status(now)[0] for run in self.runs.values()}
+        states = {run.number: run.status(now) for run in self.runs.values()}
+        if states != self._states:  # a reason says for how long, so it changes by itself
+            self._states = states
+            changed.add("alive")
+        statuses = {number: status for number, (status, _) in states.items()}
         if statuses != self.statuses:
             self.statuses = statuses
-            changed |= {"alive", "status"}
-        if self._read_studies():
+            changed.add("status")
+        if self._read_studies(studies):
             changed.add("studies")
         self.note(*changed)
         if "log" in changed or "facts" in changed:
             self._wake.set()
 
-    def _folders(self) -> Iterator[tuple[Path, Path | None]]:
-        """Run folders, and the studies that they are trials of."""
+    def _folders(self, studies: dict[Path, Json]) -> Iterator[tuple[Path, Path | None]]:
+        """Run folders, and the studies that they are trials of, which are added to `studies`."""
         for path in self.paths:
             if (path / "run.json").exists():
                 yield path, None
@@ -418,22 +432,24 @@ class RunFollower:
                 if folder in self.runs:
                     yield folder, None
                 elif (folder / STUDY).exists() or (folder / "study.db").exists():
-                    self.studies.setdefault(folder, {})
+                    studies[folder] = self.studies.get(folder, {})
                     yield from ((trial, folder) for trial in _folders_in(folder / "trials")
                                 if trial in self.runs or (trial / "run.json").exists())  # fmt: skip
                 elif folder != path and (folder / "run.json").exists():
                     yield folder, None
 
-    def _read_studies(self) -> bool:
-        changed = False
-        for folder in self.studies:
+    def _read_studies(self, studies: dict[Path, Json]) -> bool:
+        """Whether a study has changed, came or went."""
+        changed = studies.keys() != self.studies.keys()
+        for folder in studies:
             with suppress(OSError, ValueError, RecursionError):
                 stamp = os.stat(folder / STUDY).st_mtime_ns
                 if self._study_stamps.get(folder) != stamp:
                     self._study_stamps[folder] = stamp
                     read = json.loads(read_bytes(folder / STUDY))
-                    self.studies[folder] = read if isinstance(read, dict) else {}
+                    studies[folder] = read if isinstance(read, dict) else {}
                     changed = True
+        self.studies = studies  # as a whole: other threads read it
         return changed
 
     # Counts.

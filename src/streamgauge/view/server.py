@@ -89,6 +89,10 @@ class Guard:
         return STATUS.get(reason, 403), sentence
 
 
+def _our_error(error: Exception) -> Response:
+    return _refusal(500, f"This is an error of Streamgauge itself ({type(error).__name__}).")
+
+
 def _refusal(status: int, sentence: str) -> Response:
     body = json.dumps({"error": sentence}).encode()
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
@@ -124,6 +128,8 @@ def application(content: PageContent, access: Access) -> ASGIApp:
             return _refusal(404, "There is no such content.")
         options = {k: request.query_params.get(k, "") for k in OPTIONS.get(name, ())}
         made = content.current(name, options)
+        if content.follower.error is not None:  # what is known is no longer true
+            return _our_error(content.follower.error)
         try:
             if made is None or not made.body:
                 made = await run_in_threadpool(content.answer, name, options)
@@ -131,8 +137,7 @@ def application(content: PageContent, access: Access) -> ASGIApp:
             return _refusal(400, str(error))
         except Exception as error:
             traceback.print_exception(error, file=sys.stderr)
-            kind = type(error).__name__
-            return _refusal(500, f"This is an error of Streamgauge itself ({kind}).")
+            return _our_error(error)
         # Content is made at a bounded rate: this may be a little older than the counts.
         older = made.tag != content.tag(name, options)
         if _same(request, made.tag):

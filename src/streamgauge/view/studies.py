@@ -50,7 +50,8 @@ def _study(
             _share(value),
             _share(so_far),
             progress_text(alive),
-            alive["reason"] or "–",
+            # For how long there was no heartbeat is in the list, which is newer than this table.
+            "no heartbeat" if alive["status"] == "stalled" else alive["reason"] or "–",
         ])  # fmt: skip
     head = ["trial", *searched, score.replace("_", " "), "online", "status", "reason"]
     texts = [len(head) - 2, len(head) - 1]

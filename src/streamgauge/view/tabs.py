@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from streamgauge.report.leaderboard import (
     Row,
     columns_of,
     leaderboard,
+    stream_key,
 )
 from streamgauge.report.page import board_table, differing_settings, stream_text, summary
 from streamgauge.report.scores import compare
@@ -48,7 +50,8 @@ class BlindLevels:
         threading.Thread(target=self._work, name="streamgauge-blind", daemon=True).start()
 
     def of(self, runs: Sequence[Run], shifts: Sequence[int], wait: bool) -> BlindLevel | str | None:
-        """The level on the streams of these complete runs, or why there is none (yet)."""
+        """The level on the streams of these complete runs of a board, or why there is none
+        (yet)."""
         distinct = {pair_text(run): run for run in runs}
         if not distinct:
             return None
@@ -57,7 +60,9 @@ class BlindLevels:
                 f"The blind level of streams of more than {MOST_BLIND:,} samples is in the report:"
                 " streamgauge report."
             )
-        key = tuple(sorted(distinct)), tuple(shifts)
+        # Of one stream, the protocol says which labels are known when.
+        protocol = json.dumps(stream_key(runs[0]), sort_keys=True, default=str)
+        key = tuple(sorted(distinct)), tuple(shifts), protocol
         with self._lock:
             new = key not in self._known
             if new:
@@ -78,6 +83,8 @@ class BlindLevels:
             self._known[key] = found or "There is no blind level: these runs did not predict."
         except (StreamgaugeError, OSError, ValueError) as error:
             self._known[key] = f"There is no blind level. {error}"
+        except Exception as error:  # the thread goes on with other streams
+            self._known[key] = f"There is no blind level: an error of ours ({error!r})."
         self._ready()
 
     def close(self) -> None:
@@ -181,33 +188,34 @@ class Tabs:
     # Curves.
 
     def stream_page(self, runs: Sequence[Followed]) -> Page:
-        boards, left = self.boards(runs), MOST_CURVES
+        boards, room = self.boards(runs), MOST_CURVES
         blocks: list[Block] = []
+        total = sum(len(row.runs) + len(row.incomplete) for board in boards for row in board.rows)
         for board in boards:
-            figure, left = self._curves(board, left)
+            figure, taken = self._curves(board, room)
+            room = max(0, room - taken)
             if figure is not None:
                 figure = replace(figure, caption="" if blocks else figure.caption)
                 blocks.append(Section(board.title, [figure], board=True))
-        if left <= 0:
+        if total > MOST_CURVES:
             blocks.insert(0, Text(
-                f"These are {MOST_CURVES} of {len(runs):,} runs, the first of every learner; a"
+                f"These are at most {MOST_CURVES} of {total:,} runs, the first of every learner; a"
                 " filter chooses others.", "warning"))  # fmt: skip
         nothing = "No answer is committed yet." if boards else NOTHING
         return _page("Along the stream", blocks or [nothing], boards)
 
-    def _curves(self, board: Board, left: int) -> tuple[Figure | None, int]:
-        """The figure of a board with at most `left` runs, and how many more may be drawn."""
+    def _curves(self, board: Board, room: int) -> tuple[Figure | None, int]:
+        """The figure of a board with at most `room` runs, and how many these are."""
         series: list[Counted] = []
-        each = max(1, left // max(1, len(board.rows)))
-        for row in board.rows:
+        each = max(1, room // max(1, len(board.rows)))
+        for row in board.rows[:room]:
             for run in (*row.runs, *row.incomplete)[:each]:
                 followed = self.follower.runs.get(run.path)
                 counted = followed and self._series(row.learner, run, followed)
                 if counted:
                     series.append(counted)
-        total = sum(len(row.runs) + len(row.incomplete) for row in board.rows)
         if not series:
-            return None, left
+            return None, 0
         blind = self._level(board)
         along = blind.along if isinstance(blind, BlindLevel) else ()
         drawn = moving_figure(
@@ -221,7 +229,7 @@ class Tabs:
             difference=len([s for s in series if not s.alone]) > 1,
             until=int(board.stream["samples"]),
         )
-        return drawn, left - (len(series) if len(series) == total else left)
+        return drawn, len(series)
 
     def _series(self, learner: str, run: Run, followed: Followed) -> Counted | None:
         counted = followed.tally.counted(learner, pair_of(run))
