@@ -155,15 +155,18 @@ def _judged(family: Sequence[LedgerCell]) -> list[tuple[LedgerCell, LedgerCell]]
     ]
 
 
-def _beside(
-    cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]
-) -> dict[int, LedgerCell]:
+def _beside(cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]) -> dict[int, LedgerCell]:
     """The cells of rows "as defined", each with its test beside the judged ones (by `id`): its
     deviation is raised by its column as theirs are, and its p by Holm is as if it were judged with
     its table. Nothing of it is in the tests of the judged cells."""
     tables: dict[tuple[str, str], list[LedgerCell]] = {}
     for cell in cells:
-        if cell.defined and cell.values and cell.published and not set(cell.remarks) & set(NOT_CURRENT):
+        if (
+            cell.defined
+            and cell.values
+            and cell.published
+            and not set(cell.remarks) & set(NOT_CURRENT)
+        ):
             tables.setdefault((cell.published.paper, cell.published.table), []).append(cell)
     found = {}
     for source, defined in tables.items():
@@ -176,8 +179,7 @@ def _beside(
         tests = [_tests([*(c for c in family if c.column == d.column), d])[-1] for d in defined]
         for cell, test in zip(defined, criterion.judged([*own, *tests])[len(own) :], strict=True):
             if not math.isnan(test.error):
-                why = f"{cell.why}: p by Holm ≤ 5 %" if test.verdict == "differs" else cell.why
-                found[id(cell)] = replace(cell, test=test, why=why)
+                found[id(cell)] = replace(cell, test=test)
     return found
 
 

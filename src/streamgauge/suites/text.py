@@ -323,7 +323,8 @@ def ledger_page(results: Path = RESULTS) -> str:
     cells = {each.suite.name: each.cells for each in numbers}
     first, *rest = summary(cells, claim_results(measured))
     counts = verdict_counts(numbers)
-    total = ["all", *(sum(int(str(n)) for n in column) for column in list(zip(*counts))[1:])]
+    columns = [map(str, column) for column in zip(*counts, strict=True)][1:]
+    total = ["all", *(sum(map(int, column)) for column in columns)]
     parts = [
         "\n".join([HEAD, first, "", *(f"- {text}" for text in rest), ""]),
         "\n".join([*_markdown_table([*COUNTED, *VERDICTS], [*counts, total]), ""]),
