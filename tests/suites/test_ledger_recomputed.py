@@ -286,8 +286,8 @@ def test_the_counts_of_the_first_screen() -> None:
 
 STATEMENT = re.compile(
     r": (\d+) of (\d+) cells by (\d+) seeds, χ² = ([\d.]+) where chance gives (\d+) "
-    r"\(p = ([\d.]+)\)\. Mean difference ([-+\d.]+) ± ([\d.]+) \(p = ([\d.]+)\).*?\. (\d+) of \d+ have p ≤ 5 %.*?"
-    r"difference of ([\d.]+) points .*? \(([\d.]+) to ([\d.]+)\)\."
+    r"\(p = ([\d.]+)\)\. Mean difference ([-+\d.]+) ± ([\d.]+) \(p = ([\d.]+)\).*?"
+    r"\. (\d+) of \d+ have p ≤ 5 %.*?difference of ([\d.]+) points .*? \(([\d.]+) to ([\d.]+)\)\."
     r"(?: Our deviations are ([\d.]+) ×)?"
 )
 
