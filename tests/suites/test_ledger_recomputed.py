@@ -459,3 +459,47 @@ def test_every_claim_of_the_page() -> None:
                 assert same_p(corrected, adjusted), (name, text, adjusted)
             else:
                 assert claim.get("built") or p == 1.0, name
+
+
+def test_numbers_in_the_notes_of_the_real_time_suites() -> None:
+    lines = [line for _, each in ALL for line in each if line.suite == "realtime-cifar10"]
+    off = [line.difference for line in lines]
+    note = next(text for text in page().splitlines() if "All published runs have one seed" in text)
+    assert f"{sum(d > 0 for d in off)} of {len(off)} of ours (RWalk as defined) lie high" in note
+    assert f"by {statistics.mean(off):.1f} on average over the {len(off)}" in note
+    ours = {
+        (line.suite, line.part, line.texts["row"]): line for _, each in ALL for line in each
+    }  # plain runs: benchmarks/realtime_plain.py
+    small, large = "realtime-cifar10", "realtime-cifar100"
+    note = next(text for text in page().splitlines() if "ER 52.7, slow MIR 56.6" in text)
+    means = [ours[small, *key].ours.mean for key in (("fast", "ER"), ("slow", "MIR"))]
+    assert f"ours are {means[0]:.1f} and {means[1]:.1f} on average" in note
+    assert all(f"{ours[small, *key].published.mean:.2f}" in note
+               for key in (("fast", "ER"), ("slow", "MIR")))  # fmt: skip
+    for part, row, plain in (
+        ("fast", "GSS", 6.4), ("slow", "RWalk, as defined", 12.1),
+        ("fast", "RWalk, as defined", 9.1), ("slow", "ER++ 2", 17.1),
+    ):  # fmt: skip
+        assert abs(ours[large, part, row].ours.mean - plain) <= 0.2
+    walk = ours[large, "slow", "RWalk, as defined"]
+    assert f"{-walk.difference:.1f} points below the published 14.56" in page()
+    assert float(walk.texts["p, Holm"]) <= 0.05
+
+
+def test_every_column_and_table_of_the_page_is_explained() -> None:
+    """Each table of numbers that were run has a caption or notes, and its columns a meaning."""
+    meanings = page().partition("| column | meaning |")[2].partition("\n## ")[0]
+    explained = [
+        line.split("|")[1].strip() for line in meanings.splitlines() if line.count("|") > 2
+    ]
+    names = {name for key in explained for name in (key, *key.split(", "))}
+    assert {line.column for _, lines in ALL for line in lines} <= names
+    for section in page().split("\n## ")[1:]:
+        for table in section.split("\n### ")[1:]:
+            head = next((line for line in table.splitlines() if line.startswith("| row |")), "")
+            columns = [text.strip() for text in head.strip("|").split("|")]
+            if columns[:2] == ["row", "seeds"]:
+                assert set(columns[2:]) <= names
+            elif columns[:2] == ["row", "column"]:
+                caption = table.partition("\n")[2].partition("| row |")[0].strip()
+                assert len(caption) > 20, table[:80]

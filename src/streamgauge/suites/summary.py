@@ -3,6 +3,7 @@ differ, and of how many nobody knows."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -45,6 +46,15 @@ def summary(cells: Mapping[str, Sequence[LedgerCell]], claims: Iterable[ClaimRes
         _unknown(cells, numbers),
         _claims(list(claims)),
     ]
+
+
+def plain(sentence: str) -> str:
+    """Without the marks of Markdown.
+
+    >>> plain("**Differs: 0 of 2.** See [the rest](suites.md#left).")
+    'Differs: 0 of 2. See the rest.'
+    """
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence.replace("**", ""))
 
 
 def _reproduced(cells: Mapping[str, Sequence[LedgerCell]], tests: Sequence[LedgerCell]) -> str:

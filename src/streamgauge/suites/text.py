@@ -321,7 +321,7 @@ def ledger_page(results: Path = RESULTS) -> str:
     numbers = ledger_numbers(results)
     measured = {each.suite.name: each.measured for each in numbers}
     cells = {each.suite.name: each.cells for each in numbers}
-    first, *rest = summary(cells, claim_results(measured))
+    first, *rest = first_screen(numbers)
     counts = verdict_counts(numbers)
     columns = [map(str, column) for column in zip(*counts, strict=True)][1:]
     total = ["all", *(sum(map(int, column)) for column in columns)]
@@ -339,6 +339,13 @@ def ledger_page(results: Path = RESULTS) -> str:
     given = [table for table in published.tables().values() if table.given or table.closed_form]
     parts += [_given(given), _plotted()]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def first_screen(numbers: Iterable[SuiteNumbers]) -> list[str]:
+    """What was reproduced, what differs and what is not known, in sentences."""
+    numbers = list(numbers)
+    measured = {each.suite.name: each.measured for each in numbers}
+    return summary({each.suite.name: each.cells for each in numbers}, claim_results(measured))
 
 
 class SuiteNumbers(NamedTuple):
@@ -421,13 +428,14 @@ interval. p-values are one-sided, so a claim can hold where that interval reache
 both are, it does not hold. "In the paper" is how many pairs of its own numbers are as claimed,
 without regard to uncertainty; "on CGLM" and the like: the paper says so of other data than ours.
 
-Listed are the sentences of results that compare rows of a suite by one column: of the real-time
-paper's appendix on CIFAR, of the survey's Tables 2 (left) to 4, of the metric paper's section 5.3 on
-CIFAR100, and of the near-future paper's sections 3 and its appendix. Not listed: plateaus, which the
-papers do not define, and what only CLOC, CGLM or Tiny ImageNet can show, and so all of Cai et al.
-The list and the margins that a paper does not give were made when most runs were known (but that of
-SCR with 8000 samples, before any of its runs); ten of the sentences were added last, so that the
-list is complete, which made the correction of the others stricter.
+Listed are sentences of results that say which of two rows is higher, or that they are close: of the
+real-time paper's appendix C on CIFAR, of the survey's section 6 and appendix 9.1 on CIFAR100, of
+the metric paper's section 5.3 on CIFAR100, and of the near-future paper's section 3 and appendices
+A and C. Not listed: correlations and plateaus, which the papers do not define, and what only CLOC,
+CGLM or Tiny ImageNet can show, and so all of Cai et al. The list and the margins that a paper does
+not give were made when most runs were known (but that of SCR with 8000 samples, before any of its
+runs). Ten sentences were added last, to leave out as few as possible; they made the correction of
+the others stricter.
 """
 
 
@@ -503,7 +511,7 @@ def _suite(suite: Suite, cells: list[LedgerCell], measured: Iterable[Measured]) 
         runs = ", ".join("one run" if n == 1 else f"{n} seeds" for n in sorted(filter(None, seeds)))
         heading = f"{part}: " if part else ""
         lines += ["", f"### {heading}{'; '.join(_sources(of_part))} ({runs})", ""]
-        lines += [*_captions(of_part), ""]
+        lines += [line for caption in _captions(of_part) for line in (caption, "")]
         texts = [cell_texts(cell) for cell in of_part]
         lines += _markdown_table(texts[0], [row.values() for row in texts])
     joint = [statement_text(statement) for statement in statements(cells)]
