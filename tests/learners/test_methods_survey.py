@@ -734,7 +734,8 @@ def test_derpp_keeps_the_logits_of_the_training_pass() -> None:
 def test_derpp_keeps_the_logits_of_the_image_as_it_is(
     settings: dict[str, Any], trained: bool
 ) -> None:
-    """The survey's code, after training; by default where a batch is stored without training."""
+    """Soutif-Cormerais et al. 2023, their code (ocl_survey): after training, of the image without
+    augmentation. By default only where a batch is stored without training."""
     learner, batch = after(small_stream(6), "derpp", 2, augment="flip", passes=2, **settings)
     if trained:
         learner.learn(batch, None)

@@ -187,6 +187,17 @@ def test_what_is_only_drawn_is_listed() -> None:
         assert ("Cai et al. 2021", where) in drawn
     for where in ("Figure 1", "Figure 3"):
         assert ("Hammoud et al. 2023", where) in drawn
+    # Figure 3's rivals are "the three top performing OCL methods on CLOC" of Ghunaim et al. 2023.
+    best = sorted(
+        (n for n in published.table("realtime-table2").numbers.values() if n.column == "40000"),
+        key=lambda n: -n.value,
+    )
+    rivals = [n.row for n in best[:3]]
+    assert rivals == ["ER", "ACE", "LwF"]
+    (text,) = (p.what for t in published.tables().values() for p in t.plotted
+               if (p.paper, p.where) == ("Hammoud et al. 2023", "Figure 3"))  # fmt: skip
+    assert "ER, ACE and LwF of realtime-cloc" in text
+    assert set(rivals) <= {row.name for row in load("realtime-cloc").rows}
     assert ("Michel et al. 2023", "Figure 2") in drawn
 
 
@@ -212,6 +223,27 @@ def test_rwalk_is_run_as_published(suite: str) -> None:
             planned = plan_rows([row], [0])[0]
             assert planned.recipe.config.as_published
             assert planned.recipe.config.stride == int(planned.protocol.cost)
+
+
+@pytest.mark.parametrize("suite", ["survey-cifar100", "survey-memory", "survey-tinyimagenet"])
+def test_the_surveys_derpp_is_that_of_its_code(suite: str) -> None:
+    """Soutif-Cormerais et al. 2023: the numbers are of their code; by default DER++ is as in its
+    paper (Buzzega et al. 2020)."""
+    for row in (row for row in load(suite).rows if row.name.startswith("DER++")):
+        assert plan_rows([row], [0])[0].recipe.config.as_published is not row.defined
+    assert not catalogue.learner("derpp").config.as_published
+
+
+def test_the_plain_version_has_every_method_of_the_table() -> None:
+    """Ghunaim et al. 2023, Table 1, and their code as released: its first public commit has no MIR
+    that can be built, so that it did not make the tables."""
+    text = (DOCS.parent / "benchmarks" / "realtime_plain.py").read_text()
+    names = {row for row, _ in published.table("realtime-table1").numbers}
+    for name in names - {"ER"}:
+        assert f"class {name}(ER):" in text
+        assert f'"{name.lower()}": {name}' in text
+    assert "what the code does as\nreleased" in text
+    assert "The first public commit of that code cannot build MIR" in text
 
 
 def test_the_surveys_figures_are_drawn_as_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,9 @@ def test_the_table_shows_what_is_missing_and_both_ways_of_a_method(
     assert cells["ER-ACE", "Acc"].ours is None
     defined = cells[f"ER-ACE, {DEFINED}", "Acc"]
     assert (defined.verdict, defined.why) == ("", "as defined")
+    assert defined.test is not None
+    # The least p of three; those of the two cells that count are as without it.
+    assert defined.test.adjusted == pytest.approx(3 * defined.test.p)
     assert defined.published == cells["ER-ACE", "Acc"].published
     assert (cells["SCR", "Acc"].verdict, cells["SCR", "Acc"].why) == (
         "not counted", "runs not kept"
@@ -567,7 +570,7 @@ def test_the_ledger_follows_its_results(tmp_path: Path) -> None:
         page = ledger_page(tmp_path)
         assert re.search(r"\| ER \| Acc \| 28.2 ± 1.2 \| 28.13 ± 0.32 \| 3 \|.*" + verdict, page)
         assert "runs abc" in page
-        assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  |  |  |  | not run |" in page
+        assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  |  |  |  |  | not run |" in page
 
 
 def test_every_recorded_row_has_a_known_behaviour() -> None:

@@ -29,7 +29,7 @@ class LedgerCell:
     defined: bool  # as the paper defines the method, where its code did something else
     published: Published | None
     values: Mapping[int, float]  # ours by seed
-    test: Agreement | None  # None where it is not judged
+    test: Agreement | None  # None where there is none; that of a row "as defined" decides nothing
     verdict: str  # one of VERDICTS, or empty where there is nothing to judge
     why: str
     command: str
@@ -79,8 +79,9 @@ def table(suite: Suite, rows: Iterable[Measured]) -> list[LedgerCell]:
             made_by = measured[0].command if measured else command(suite, [row])
             cells.append(_cell(row, column, number, values, measured, made_by))
     cells += _differences(suite, by_row)
-    verdicts = {id(old): new for family in families(cells) for old, new in _judged(family)}
-    return [verdicts.get(id(cell), cell) for cell in cells]
+    judged = {id(old): new for family in families(cells) for old, new in _judged(family)}
+    found = judged | _beside(cells, judged)
+    return [found.get(id(cell), cell) for cell in cells]
 
 
 def _by_seed(measured: Measured, column: str) -> dict[int, float]:
@@ -152,6 +153,34 @@ def _judged(family: Sequence[LedgerCell]) -> list[tuple[LedgerCell, LedgerCell]]
         (cell, replace(cell, test=test, verdict=test.verdict, why=_why(cell, test)))
         for (cell, _), test in zip(tested, tests, strict=True)
     ]
+
+
+def _beside(cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]) -> dict[int, LedgerCell]:
+    """The cells of rows "as defined", each with its test beside the judged ones (by `id`): its
+    deviation is raised by its column as theirs are, and its p by Holm is as if it were judged with
+    its table. Nothing of it is in the tests of the judged cells."""
+    tables: dict[tuple[str, str], list[LedgerCell]] = {}
+    for cell in cells:
+        if (
+            cell.defined
+            and cell.values
+            and cell.published
+            and not set(cell.remarks) & set(NOT_CURRENT)
+        ):
+            tables.setdefault((cell.published.paper, cell.published.table), []).append(cell)
+    found = {}
+    for source, defined in tables.items():
+        family = [
+            c
+            for c in cells
+            if id(c) in judged and c.published and (c.published.paper, c.published.table) == source
+        ]
+        own = [test for c in family if (test := judged[id(c)].test) is not None]
+        tests = [_tests([*(c for c in family if c.column == d.column), d])[-1] for d in defined]
+        for cell, test in zip(defined, criterion.judged([*own, *tests])[len(own) :], strict=True):
+            if not math.isnan(test.error):
+                found[id(cell)] = replace(cell, test=test)
+    return found
 
 
 def _tests(cells: Sequence[LedgerCell]) -> list[Agreement]:
@@ -275,7 +304,7 @@ def as_dict(cell: LedgerCell) -> dict[str, object]:
         "difference": cell.difference,
         "interval": None
         if test is None
-        else [test.difference - test.half, cell.difference + test.half],
+        else [test.difference - test.half, test.difference + test.half],
         "freedom": None if test is None else test.freedom,
         "p": None if test is None else test.p,
         "p_holm": None if test is None else test.adjusted,
@@ -307,6 +336,7 @@ def cell_texts(cell: LedgerCell) -> dict[str, str]:
         "ours": ours,
         "seeds": str(cell.ours.seeds) if cell.ours else "",
         "difference": difference,
+        "df": fixed(test.freedom, 1) if known and test else "",
         "p": p_text(test.p) if known and test else "",
         "p, Holm": p_text(test.adjusted) if known and test else "",
         "margin": f"{MARGIN:g}" if known else "",

@@ -19,7 +19,7 @@ from streamgauge.cost.turns import UNEVEN
 from streamgauge.pages.units import bytes_text, duration, flop
 from streamgauge.report.terminal import folding, right, text_table
 from streamgauge.suites import comparing, published, spec
-from streamgauge.suites.claims import claims, evaluate, in_paper, judged
+from streamgauge.suites.claims import ClaimResult, claims, evaluate, in_paper, judged
 from streamgauge.suites.comparing import (
     VERDICTS,
     LedgerCell,
@@ -34,6 +34,7 @@ from streamgauge.suites.measured import RESULTS, Measured, recorded
 from streamgauge.suites.planning import Estimate
 from streamgauge.suites.published import PublishedTable
 from streamgauge.suites.spec import Suite, load, names
+from streamgauge.suites.summary import summary
 
 
 def list_text(suites: Iterable[spec.Suite]) -> str:
@@ -226,54 +227,110 @@ Every number that the five papers give for what our suites reproduce, next to ou
 generated: `streamgauge suite ledger --to docs/ledger.md`, from the published numbers in
 `suites/ledger/` and what was measured so far in `suites/results/`. `streamgauge suite table NAME`
 shows the same with the runs on your machine.
+"""
 
-The difference is ours − published, with its 95 % interval by Student's t: Welch's where a mean over
-seeds and its deviation are published, a prediction interval where one run is published (that run
-could be one of ours). Deviations of few seeds are uncertain: a variance below the typical one of
-its column is raised half way to it, and none is below the binomial variance of the test samples. p
-is given as it is and corrected by Holm over all judged cells of the table in the suite.
-[suites.md](suites.md) has the formulas, the error rates and what is assumed.
+READING = """## How to read the tables
+
+"ours" is mean ± sample deviation over "seeds" runs, in %; "published" is as printed. "difference"
+is ours − published ± half of its 95 % interval by Student's t with "df" degrees of freedom:
+Welch's where a mean over seeds and its deviation are published, a prediction interval where one
+run is published (that run could be one of ours). "p" is two-sided and of this number alone; "p,
+Holm" is corrected over all judged numbers of the published table in the suite. Deviations of few
+seeds are uncertain: a variance below the typical one of its column is raised half way to it, and
+none is below the binomial variance of the test samples. So an interval is not that of the printed
+deviations alone. [suites.md](suites.md#the-criterion) has the formulas, the error rates and what
+is assumed; [the methods](methods/er.md) have a page each.
 
 - **differs**: p by Holm is 5 % or less. The rate of one or more false "differs" is at most 5 % per
-  table, and at most n × 5 % over n tables (35 % for seven).
+  table, and at most n × 5 % over n tables ({bound} for the {tables} here).
 - **equivalent**: it does not differ, and the 95 % interval lies within ± 1 point (the margin), by
   two one-sided tests at 2.5 % each. For a number of 3 % a point is much: read the interval.
-- **consistent**: it does not differ, and the interval is within ± 2 points of the difference.
+- **consistent**: it does not differ, and the interval is ± 2 points or less. It is not the same as
+  equal: any true difference in the interval is possible, so up to 2 points more than is seen.
 - **uninformative**: the interval is wider than that, or there is none. A true difference of 2
-  points would be missed more often than not. It is no statement that the numbers agree.
+  points would be missed more often than not, even without Holm. It is no statement that the
+  numbers agree.
 - **not counted**: the code that ran the row behaves differently from today's, or its runs were not
   kept.
 - **not run**.
+- **as defined** (no verdict): the method as its paper defines it, where the published code, and
+  with it the published number, did something else. Its p by Holm is as if it were judged with its
+  table; it is in no count, and in the correction of no other number.
 
-Where p is 5 % or less but not by Holm, the verdict says so ("p ≤ 5 % before Holm"). Intervals are
-of one cell and not corrected for their number, and so are "equivalent" and "consistent". Consistent
-is not the same as equal: a true difference anywhere in the interval is possible, and below each
-table is the difference that would have been called one. There is also a statement on all judged
-cells of a table together: χ² of the differences, which by chance is the number of cells, and the
-mean difference. Their p-values account for correlations between cells (a seed is the same in all
-rows), and are not corrected for the number of tables. Rows that were not run are in no statement.
+Where p is 5 % or less but not by Holm, the verdict says so ("p ≤ 5 % before Holm"). Intervals,
+"equivalent" and "consistent" are of one number and not corrected for how many there are. Below
+each table is a statement on all of its judged numbers together: χ² of the differences (a sum over
+numbers, scaled so that chance gives how many there are; it has no χ² distribution, and p comes from
+10,000 random rotations of the runs) and the mean difference. These p-values account for
+correlations between numbers (a seed is the same in all rows), and are not corrected for the number
+of tables. Rows that were not run are in no statement. The difference that "is called different with
+probability 80 %" is by Holm, in the first and strictest of its steps.
 
-The rules for a cell, with their limits of 1 and 2 points, replaced "within two published
+The rules for a number, with their limits of 1 and 2 points, replaced "within two published
 deviations" when all numbers below were known but AGEM's with 500 and 8000 samples in memory; they
-have not changed since. The test of a table as a whole was changed to rotations later. What is left
-to run, in minutes, is in [suites.md](suites.md#what-is-left-to-run).
+have not changed since. The test of a table as a whole was changed to rotations later.
 
 The survey's seeds 0 to 4 have the same orders of classes as ours, and published values of single
 seeds to pair with are not available. Unpaired intervals are then too wide rather than too narrow,
-p-values too large, and χ² is below the number of cells (17 to 20 of 35), which is no proof of more
-than usual agreement. Published deviations are taken as sample deviations (n − 1); had n been
-meant, intervals would be wider by 12 % at most. Numbers are in %, mean ± sample deviation over
-seeds. A row "as defined" is the method as its paper defines it, where the published code, and with
-it the published number, did something else; it is shown and not judged.
+p-values too large, and χ² too small: that it is below the number of cells is no proof of more than
+usual agreement. Published deviations are taken as sample deviations (n − 1); had n been meant,
+intervals would be wider by 12 % at most. They are printed with one digit, and this rounding is in
+no interval. The real-time paper's runs all have one seed: their differences from ours are one
+correlated draw, which is why its mean difference has a p-value of its own.
+
+| column | meaning |
+|---|---|
+{columns}
 """
+
+# What the columns of tables are, where the caption of a table does not say so.
+COLUMN_MEANINGS = {
+    "Acc": "accuracy on the test set at the end of the stream, mean over tasks (i.i.d.: over all)",
+    "AAA": "average anytime accuracy: mean over all mini-batches of the mean accuracy on the tasks "
+    "so far, on held-out samples of the stream",
+    "WC-Acc": "worst-case accuracy at the end: that of the current task, and the lowest of each "
+    "earlier task since it ended, weighted by their number; on held-out samples of the stream",
+    "Probed Acc": "accuracy on the test set of a linear classifier on the frozen features of the "
+    "end, trained on all training data",
+    "CIFAR10, CIFAR100": "average online accuracy: share of right answers given before the label "
+    "was known",
+    "online": "the same; of the blind classifier, sample by sample",
+    "online, by batches": "of the blind classifier: the same, but it learns labels ten at a time",
+    "near future": "accuracy at a shift, which the suite gives: so many samples ahead of what is "
+    "known",
+    "retention": "accuracy of the final model on held-out samples of the whole stream",
+    "AA, AF": "average accuracy and average forgetting, mean over tasks, after the last task",
+    "RAA, RAF": "the same, rescaled by what a random classifier would have: see [the metrics]"
+    "(metrics.md)",
+    "AA slope, RAA slope, AF slope, RAF slope": "slope of a line through the values after each "
+    "task, points per task",
+    "40000, 20000, 10000": "average online accuracy with so many samples in memory",
+    "0.001, 0.005, 0.01, 0.05": "the same with this learning rate",
+    "1 step, 2 steps": "the same with so many gradient steps per batch",
+}
+
+
+def reading(tables: int) -> str:
+    """How to read the tables of the page, of which so many were judged."""
+    columns = "\n".join(f"| {name} | {what} |" for name, what in COLUMN_MEANINGS.items())
+    return READING.format(tables=tables, bound=f"{5 * tables} %", columns=columns)
 
 
 def ledger_page(results: Path = RESULTS) -> str:
     """The whole page in Markdown, from stored results: no run folder is read."""
     numbers = ledger_numbers(results)
     measured = {each.suite.name: each.measured for each in numbers}
-    counts = _markdown_table([*COUNTED, *VERDICTS], verdict_counts(numbers))
-    parts = [HEAD, "\n".join([*counts, ""]), _claims(measured)]
+    cells = {each.suite.name: each.cells for each in numbers}
+    first, *rest = first_screen(numbers)
+    counts = verdict_counts(numbers)
+    columns = [map(str, column) for column in zip(*counts, strict=True)][1:]
+    total = ["all", *(sum(map(int, column)) for column in columns)]
+    parts = [
+        "\n".join([HEAD, first, "", *(f"- {text}" for text in rest), ""]),
+        "\n".join([*_markdown_table([*COUNTED, *VERDICTS], [*counts, total]), ""]),
+        reading(sum(len(statements(each)) for each in cells.values())),
+        _claims(measured),
+    ]
     for each in numbers:
         if shown := each.shown:
             parts.append(_suite(each.suite, shown, each.measured))
@@ -282,6 +339,13 @@ def ledger_page(results: Path = RESULTS) -> str:
     given = [table for table in published.tables().values() if table.given or table.closed_form]
     parts += [_given(given), _plotted()]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def first_screen(numbers: Iterable[SuiteNumbers]) -> list[str]:
+    """What was reproduced, what differs and what is not known, in sentences."""
+    numbers = list(numbers)
+    measured = {each.suite.name: each.measured for each in numbers}
+    return summary({each.suite.name: each.cells for each in numbers}, claim_results(measured))
 
 
 class SuiteNumbers(NamedTuple):
@@ -363,8 +427,15 @@ interval. p-values are one-sided, so a claim can hold where that interval reache
 "B does not beat A" holds if A − B > −1 point is shown, and does not hold if A − B < 0 is shown; if
 both are, it does not hold. "In the paper" is how many pairs of its own numbers are as claimed,
 without regard to uncertainty; "on CGLM" and the like: the paper says so of other data than ours.
-Which sentences became claims, and margins that a paper does not give, were chosen when most runs
-were known (but that of SCR with 8000 samples, before any of its runs).
+
+Listed are sentences of results that say which of two rows is higher, or that they are close: of the
+real-time paper's appendix C on CIFAR, of the survey's section 6 and appendix 9.1 on CIFAR100, of
+the metric paper's section 5.3 on CIFAR100, and of the near-future paper's section 3 and appendices
+A and C. Not listed: correlations and plateaus, which the papers do not define, and what only CLOC,
+CGLM or Tiny ImageNet can show, and so all of Cai et al. The list and the margins that a paper does
+not give were made when most runs were known (but that of SCR with 8000 samples, before any of its
+runs). Ten sentences were added last, to leave out as few as possible; they made the correction of
+the others stricter.
 """
 
 
@@ -381,10 +452,10 @@ CLAIM_HEAD = (
 def claim_rows(measured: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
     """Rows of a table with every claim of the papers, tested on our runs."""
     rows = []
-    for result in judged([evaluate(claim, measured.get(claim.suite, ())) for claim in claims()]):
+    for result in claim_results(measured):
         claim = result.claim
         details = [
-            f"{' − '.join(name or '0' for name in test.pair)}: "
+            f"{' − '.join(map(_in_difference, test.pair))}: "
             f"{fixed(test.difference, sign='+')} ± {fixed(test.half)}"
             for test in result.exceptions
         ]
@@ -412,6 +483,15 @@ def claim_rows(measured: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
     return rows
 
 
+def _in_difference(name: str) -> str:
+    return f"({name})" if " + " in name else name or "0"
+
+
+def claim_results(measured: Mapping[str, Sequence[Measured]]) -> list[ClaimResult]:
+    """Every claim of the papers, with p by Holm."""
+    return judged([evaluate(claim, measured.get(claim.suite, ())) for claim in claims()])
+
+
 def _two_p(p: float, adjusted: float) -> str:
     return f"{p_text(p)} ({p_text(adjusted)})"
 
@@ -431,6 +511,7 @@ def _suite(suite: Suite, cells: list[LedgerCell], measured: Iterable[Measured]) 
         runs = ", ".join("one run" if n == 1 else f"{n} seeds" for n in sorted(filter(None, seeds)))
         heading = f"{part}: " if part else ""
         lines += ["", f"### {heading}{'; '.join(_sources(of_part))} ({runs})", ""]
+        lines += [line for caption in _captions(of_part) for line in (caption, "")]
         texts = [cell_texts(cell) for cell in of_part]
         lines += _markdown_table(texts[0], [row.values() for row in texts])
     joint = [statement_text(statement) for statement in statements(cells)]
@@ -439,6 +520,13 @@ def _suite(suite: Suite, cells: list[LedgerCell], measured: Iterable[Measured]) 
     lines += [f"- Misprint in {source}: {why}." for source, why in misprints.items() if why]
     lines += ["", *_origins(suite, measured)]
     return "\n".join(lines)
+
+
+def _captions(cells: Iterable[LedgerCell]) -> Iterable[str]:
+    """What the papers' tables of these cells show, and over how many runs."""
+    about = {(table.paper, table.table): table.about for table in published.tables().values()}
+    given = dict.fromkeys((c.published.paper, c.published.table) for c in cells if c.published)
+    return [f"{about[key]}." for key in given]
 
 
 def _own_numbers(suite: Suite, cells: Sequence[LedgerCell], measured: Sequence[Measured]) -> str:

@@ -50,17 +50,13 @@ def ledger_page() -> Page:
     from streamgauge.suites.comparing import VERDICTS, cell_texts
     from streamgauge.suites.criterion import MARGIN
     from streamgauge.suites.dumbbells import published_section
+    from streamgauge.suites.summary import plain
 
     numbers = text.ledger_numbers()
     counts = text.verdict_counts(numbers)
-    judged = sum(int(str(row[1])) for row in counts)
-    run = judged - sum(int(str(row[-1])) for row in counts)
-    totals = {v: sum(int(str(row[2 + n])) for row in counts) for n, v in enumerate(VERDICTS)}
     claims = text.claim_rows({each.suite.name: each.measured for each in numbers})
     blocks: list[Block] = [
-        f"Of {judged} numbers that papers publish for what the suites reproduce, {run} were run:"
-        f" {totals['equivalent']} are equivalent to ours, {totals['consistent']} consistent with"
-        f" ours, {totals['differs']} differ, and {totals['uninformative']} runs say too little.",
+        *(Text(plain(sentence)) for sentence in text.first_screen(numbers)),
         PageTable(
             [*text.COUNTED, *VERDICTS],
             [[str(name), *map(str, numbers)] for name, *numbers in counts],
@@ -68,9 +64,9 @@ def ledger_page() -> Page:
         ),
         Text(
             f"Equivalent: the 95 % interval of ours − published lies within ± {MARGIN:g} point."
-            " Consistent: it does not differ, and the interval is within ± 2 points of the"
-            " difference. Differs: p by Holm over the table is 5 % or less. Uninformative: the"
-            " interval is wider, or there is none. docs/suites.md has the formulas."
+            " Consistent: it does not differ, and the interval is ± 2 points or less. Differs: p by"
+            " Holm over the table is 5 % or less. Uninformative: the interval is wider, or there is"
+            " none. docs/suites.md has the formulas."
         ),
     ]  # fmt: skip
     for each in sorted(numbers, key=lambda each: not each.measured):  # what was run comes first
