@@ -127,14 +127,24 @@ def columns_named(columns: Sequence[str], role: str) -> list[str]:
     ['y', 'Class']
     """
     words = " ".join((role, *NAMES.get(role, ()))).split()
-    return [name for name in columns if plain_name(name) in words]
+    names = [name for name in columns if plain_name(name) in words]
+    return _without_coordinates(names, columns) if role == "label" else names
+
+
+def _without_coordinates(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Without `y`, where there are columns x and z, too: the axes of a sensor."""
+    axes = {plain_name(name) for name in columns}
+    return [name for name in names if plain_name(name) != "y" or not {"x", "z"} <= axes]
 
 
 def likeliest(columns: Sequence[str], role: str) -> list[str]:
     """The columns with the likeliest name of a role that any column has."""
     plain = {name: plain_name(name) for name in columns}
     for line in (role, *NAMES.get(role, ())):
-        if fits := [name for name in columns if plain[name] in line.split()]:
+        fits = [name for name in columns if plain[name] in line.split()]
+        if role == "label":
+            fits = _without_coordinates(fits, columns)
+        if fits:
             return fits
     return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,10 +15,18 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.rows import Flags, Rows
 from streamgauge.tables.times import TimeParser
-from streamgauge.tables.values import Codes, Ints, Vocabulary, clean_text, numbers
+from streamgauge.tables.values import (
+    MISSING_NUMBERS,
+    Codes,
+    Ints,
+    Vocabulary,
+    clean_text,
+    numbers,
+)
 
 Array = NDArray[Any]
 _MISSING, _UNKNOWN, _NEGATIVE = -1, -2, -3  # labels
+_MANY_CLASSES = 20  # so many that differ in most rows are hardly classes
 
 
 class LabelColumn(NamedTuple):
@@ -106,6 +115,34 @@ def coded_line(names: Sequence[str] | None) -> str:
     listed = [f"{name} is class {code}" for code, name in enumerate(names[:4])]
     rest = f" and so on, {len(names):,} classes" if len(names) > 4 else ""
     return f" Labels are coded in order of first appearance: {', '.join(listed)}{rest}."
+
+
+def class_doubts(label: Ints, names: Sequence[str] | None) -> list[str]:
+    """Sentences about labels that may not be what their reader means.
+
+    >>> class_doubts(np.arange(3), ["yes", "Yes ", "?"])
+    ["The classes 'yes' and 'Yes ' differ in spelling alone.",
+     "'?' is a class: leave the cell empty where a label is missing."]
+    """
+    said, alike = [], dict[str, str]()
+    for name in names or ():
+        plain = unicodedata.normalize("NFKC", name).casefold().strip()
+        plain = (plain.lstrip("0") or "0") if plain.isdigit() else plain
+        if (other := alike.setdefault(plain, name)) != name:
+            said = said or [f"The classes '{other}' and '{name}' differ in spelling alone."]
+    said += [
+        f"'{name}' is a class: leave the cell empty where a label is missing."
+        for name in names or ()
+        if name in MISSING_NUMBERS - {"NA"}
+    ]
+    there = label[label >= 0]
+    count = len(np.unique(there))
+    if count >= _MANY_CLASSES and 2 * count > len(there):
+        said.append(
+            f"Most rows have a label of their own ({count:,} classes in {len(there):,} rows): the"
+            " column may be a quantity or an id."
+        )
+    return said
 
 
 class Groups(NamedTuple):

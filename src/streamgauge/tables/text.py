@@ -8,11 +8,13 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import readable
@@ -26,10 +28,10 @@ from streamgauge.tables.base import (
     refuse_long_line,
     refuse_repeated_names,
 )
-from streamgauge.tables.columns import NAMES, plain_name
+from streamgauge.tables.columns import NAMES, announce, plain_name
 from streamgauge.tables.rows import row_number
 from streamgauge.tables.typed import ArrowTable
-from streamgauge.tables.values import MISSING, MISSING_NUMBERS
+from streamgauge.tables.values import MISSING, MISSING_NUMBERS, is_text
 
 SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -69,6 +71,8 @@ class TextTable(TableReader):
     comments (# ...) before it."""
 
     _comments = 0  # lines before the header
+    has_header = False
+    _numbers: Sequence[bool] = ()  # whether a column holds numbers, as far as the first rows tell
 
     def __init__(self, data: Path | bytes, name: str, header: bool | None = None) -> None:
         self.data, self.name = data, name
@@ -83,7 +87,9 @@ class TextTable(TableReader):
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
                 comments, rest = _comments(text.decode("utf-8-sig", "replace"))
-                self.separator = _separator(_lines(rest, name), by_spaces)
+                lines = _lines(rest, name)
+                by_tabs = _ending(data, name) == ".tsv" and "\t" in lines[0]
+                self.separator = "\t" if by_tabs else _separator(lines, by_spaces)
                 records, ends = _records(rest, self.separator)
                 if whole or len(records) > 2 or len(text) >= _LONGEST:
                     break  # the first two records are complete
@@ -97,9 +103,22 @@ class TextTable(TableReader):
         self.has_header = _has_header(records) if header is None else header
         self.skipped_lines = self._comments + (ends[0] if self.has_header else 0)
         _refuse_other_widths(records, name)
+        if rb"\"" in head and len({len(record) for record in records}) > 1:
+            raise StreamgaugeError(
+                f'Cells of {name} have quotation marks written as \\": write them twice, "".'
+            )
         self.names = _column_names(records, self.has_header, name)
         self.quoted = b'"' in head  # only quoted cells can hold line breaks
-        self.decimal_comma = self.separator != "," and _decimal_comma(records[self.has_header :])
+        below = records[self.has_header :]
+        self.decimal_comma = self.separator != "," and _decimal_comma(below)
+        self._numbers = [
+            all(_is_number(cell) for cell in column if cell.strip())
+            for column in zip(*below, strict=False)
+        ]
+        if self.decimal_comma:
+            comma = (cell for record in below for cell in record if "," in cell)
+            cell = next(cell.strip() for cell in comma if _DECIMAL_COMMA.fullmatch(cell.strip()))
+            announce(f"{name}: commas are decimal: {cell} is {cell.replace(',', '.')}.")
 
     def _open(self) -> BinaryIO:
         if self.separator != " ":
@@ -116,7 +135,7 @@ class TextTable(TableReader):
                 block_size=base.PIECE_BYTES, column_names=self.names, skip_rows=self.skipped_lines
             ),
             "parse_options": arrow_csv.ParseOptions(
-                delimiter="\t" if self.separator == " " else self.separator,
+                delimiter=self._mark,
                 newlines_in_values=self.quoted,
             ),
             "convert_options": arrow_csv.ConvertOptions(
@@ -133,7 +152,9 @@ class TextTable(TableReader):
 
         with readable(self.name), self._open() as file:
             for batch in arrow_csv.open_csv(file, **self._options(names, text)):
-                yield pa.Table.from_batches([batch])
+                table = pa.Table.from_batches([batch])
+                self._refuse_what_is_no_row(table)
+                yield table
 
     def _whole(self, names: Sequence[str], text: Sequence[str]) -> pa.Table:
         """In one go, so that the type of a column follows from all of its rows."""
@@ -147,18 +168,53 @@ class TextTable(TableReader):
                     f"{self.name} cannot be read: its column '{field.name}' is not UTF-8 text; save"
                     " it as UTF-8."
                 )
+        self._refuse_what_is_no_row(table)
         return table
+
+    def _refuse_what_is_no_row(self, table: pa.Table) -> None:
+        """Rows within a cell whose quotation mark is not closed, and a header that comes again,
+        where files were joined."""
+        texts = {name: table[name] for name in table.column_names if is_text(table[name].type)}
+        for name, column in texts.items() if self.quoted else ():
+            for cell in pc.unique(column).to_pylist():
+                if cell and "\n" in cell and any(map(self._is_row, cell.split("\n")[1:])):
+                    raise StreamgaugeError(
+                        f"A cell of the column '{name}' in {self.name} holds rows of the table:"
+                        " a quotation mark is not closed. The cell begins with"
+                        f" '{cell.partition(chr(10))[0][:40]}'."
+                    )
+        if self.has_header and len(texts) == len(table.column_names) > 1:
+            again = reduce(pc.and_kleene, (pc.equal(c, n) for n, c in texts.items()))
+            if pc.any(again).as_py():
+                raise StreamgaugeError(
+                    f"The header of {self.name} comes again among its rows: leave it out there."
+                )
+
+    def _is_row(self, line: str) -> bool:
+        """Whether a line looks like a row: as many cells, numbers where the first rows have."""
+        cells = next(csv.reader([line], delimiter=self._mark), [])
+        pairs = list(zip(cells, self._numbers, strict=False))
+        numbers = sum(number for _, number in pairs)
+        return (
+            len(cells) == len(self.names)
+            and numbers > 0
+            and all(_is_number(cell) for cell, number in pairs[:-1] if number and cell.strip())
+        )
+
+    @property
+    def _mark(self) -> str:
+        """The separator that Arrow sees."""
+        return "\t" if self.separator == " " else self.separator
 
     def row_name(self, row: int) -> str:
         """The line that the row begins at; cells may hold line breaks, blank lines are no rows."""
-        mark = "\t" if self.separator == " " else self.separator
         with self._open() as file:
             text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
             at, begin = -1 if self.skipped_lines > self._comments else 0, self._comments + 1
             try:
                 for _ in range(self._comments):
                     next(text)
-                records = csv.reader(text, delimiter=mark)
+                records = csv.reader(text, delimiter=self._mark)
                 for record in records:
                     if record and at == row:
                         return f"Line {begin:,}"
@@ -325,8 +381,10 @@ def _column_names(records: Sequence[Sequence[str]], has_header: bool, name: str)
     pandas wrote an index without a name, or R wrote rows of one cell more than the header has."""
     names = [cell.strip() if has_header else "" for cell in records[0]]
     if has_header and len(names) > 1 and any(names):
-        if len(records) > 1 and all(len(row) == len(names) + 1 for row in records[1:]):
-            names.insert(0, "")
+        below = records[1:]
+        if below and all(len(row) == len(names) + 1 for row in below):
+            ends = all(not row[-1].strip() for row in below)  # each row ends with a separator
+            names.insert(len(names) if ends else 0, "")
         names[0] = names[0] or "row_name"
     names = [cell or f"column_{number}" for number, cell in enumerate(names, start=1)]
     refuse_repeated_names(names, name)

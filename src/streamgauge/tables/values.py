@@ -206,8 +206,9 @@ def numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """Cells as 64-bit floats, NaN where missing; None where some are no numbers."""
     if is_text(column.type):
         column = clean_text(column, True)[0].cast(pa.string())
-    try:
-        return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    try:  # whole numbers above 2^53 lose their last digits
+        safe = not pa.types.is_integer(column.type)
+        return np.asarray(column.cast(pa.float64(), safe=safe).to_numpy(), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 

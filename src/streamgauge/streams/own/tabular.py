@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
@@ -33,7 +34,7 @@ from streamgauge.tables.columns import (
     require,
 )
 from streamgauge.tables.read import LabelledTable, open_labelled
-from streamgauge.tables.roles import code_labels, coded_line, read_columns
+from streamgauge.tables.roles import class_doubts, code_labels, coded_line, read_columns
 from streamgauge.tables.rows import Rows, counted
 from streamgauge.tables.values import (
     StrayText,
@@ -46,9 +47,14 @@ from streamgauge.tables.values import (
 
 OnBad = Literal["refuse", "skip", "fill"]
 _ROLES = ("label", "time", "user", "id")
-_ROW_NAMES = ("", "index", "rowname", "rownames", "row", "rowid", "unnamed0")
+_ROW_NAMES = ("", "index", "rowname", "rownames", "row", "rowid", "unnamed0", "level0")
+_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in Parquet
+_ID_NAME = re.compile(r"(.*[ _.-])?(id|ID|Id)|.*([a-z]I[dD]|_ID)")
+_LEAST_ROWS = 20  # in which whole numbers that differ, or count, are no chance
+_OFFSET = 2.0**14  # spreads; numbers further from 0 lose what tells them apart in 32 bits
 _LOOKED_AT = 1000  # rows in which a column that may be the label is searched
 _LIBSVM = re.compile(r"\d+:[-+.\de]+")
+_WRITTEN_NUMBER = re.compile(r"[(+\-\u2212]?\s*[$€£¥]?\s*[\d][\d.,' ]*\s*[%$€£¥)]?")
 SLOTS = 16  # 0/1 columns per column of text
 
 
@@ -112,7 +118,8 @@ def table_stream(
     text = [name for name in (roles["label"], roles.get("user", user)) if name]
     table = reader.read(kept, text=text)
     rows = Rows(len(table), where, reader.row_name, config.on_bad)
-    label, class_names = code_labels(table[roles["label"]], rows)
+    _refuse_rows_of_text(table, _free(kept, roles), rows)
+    label, class_names = code_labels(_of_good_rows(table[roles["label"]], rows), rows)
     if "time" not in wanted:
         roles |= _guessed_time(table, _free(kept, roles), where)
     if user and _are_names(table[user]):
@@ -121,6 +128,7 @@ def table_stream(
     inputs = TableInputs(table, _free(kept, roles), rows, config)
     lines = [
         describe(roles, given, inputs.names, "inputs", option) + coded_line(class_names),
+        *class_doubts(label, class_names),
         *_left_out_line(rows, label),
         *inputs.sentences(option),
     ]
@@ -231,6 +239,8 @@ class TableInputs:
                 slots.append(_one_hot(table[name]))
                 self._count_missing(slots[-1].sum(axis=1) == 0, name, rows)
             else:
+                if config.scale == "online":
+                    values = _without_offset(values)
                 with np.errstate(over="ignore"):
                     parts.append(values.astype(np.float32)[:, None])
                 bad = ~np.isfinite(parts[-1])
@@ -289,7 +299,13 @@ class TableInputs:
         if self.config.id != "none":
             if columns_named([name], "id"):
                 return "ids"
-            if plain_name(name) in _ROW_NAMES and _are_row_numbers(values, len(column)):
+            if _ID_NAME.fullmatch(name) and _are_distinct(values):
+                return "ids"
+            if plain_name(name) in _ROW_NAMES and (_count_rows(values) or _are_distinct(values)):
+                return "row numbers"  # in any order: rows sorted by label may have been shuffled
+            if _INDEX.fullmatch(name):
+                return "row numbers"
+            if name == "column_1" and len(column) >= _LEAST_ROWS and _count_rows(values):
                 return "row numbers"
         kind = column.type
         if pa.types.is_temporal(kind):
@@ -297,7 +313,12 @@ class TableInputs:
         if values is None and not is_text(kind):
             return f"type {kind}"
         if values is None and _mostly_distinct(column):
-            return "text that differs in most rows"
+            number = _unread_number(column)
+            return (
+                f"numbers in a form that is not read, such as '{number}'"
+                if number
+                else ("text that differs in most rows")
+            )
         return ""
 
     def sentences(self, option: str) -> list[str]:
@@ -360,11 +381,58 @@ def _one_hot(column: pa.ChunkedArray) -> NDArray[np.float32]:
     return x
 
 
-def _are_row_numbers(values: NDArray[np.float64] | None, count: int) -> bool:
+def _count_rows(values: NDArray[np.float64] | None) -> bool:
     """Whether a column counts the rows."""
-    if values is None:
+    return values is not None and np.array_equal(values, values[0] + np.arange(len(values)))
+
+
+def _are_distinct(values: NDArray[np.float64] | None) -> bool:
+    """Whether a column holds another whole number in every row."""
+    if values is None or len(values) < _LEAST_ROWS or not np.isfinite(values).all():
         return False
-    return bool(np.array_equal(values, values[0] + np.arange(count)))
+    return not (values % 1).any() and len(np.unique(values)) == len(values)
+
+
+def _without_offset(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers with a large offset, such as times in seconds, minus the first one: 32 bits cannot
+    tell them apart otherwise. What is standardised has no offset anyway."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return values
+    low, high = np.percentile(finite, (25, 75))
+    spread = high - low or finite.max() - finite.min()
+    return values - finite[0] if np.abs(finite[0]) > _OFFSET * spread > 0 else values
+
+
+def _of_good_rows(column: pa.ChunkedArray, rows: Rows) -> pa.ChunkedArray:
+    """Labels of rows that are left out make no classes."""
+    if rows.good.all():
+        return column
+    kind = column.type
+    plain = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+    return pc.if_else(pa.array(rows.good), plain, pa.scalar(None, plain.type))
+
+
+def _refuse_rows_of_text(table: pa.Table, columns: Sequence[str], rows: Rows) -> None:
+    """Units below the header are no sample: text in every column of numbers, of two or more."""
+    stray = []
+    for name in columns:
+        values = numbers(table[name])
+        if values is not None and not np.isnan(values).all():
+            return
+        if values is None and (mixed := numbers_with_stray_text(table[name])) is not None:
+            stray.append(mixed.stray)
+    if len(stray) > 1:
+        what = "has text in every column of numbers, such as units or a header: it is no sample."
+        rows.refuse(np.logical_and.reduce(stray), "row of text", what)
+
+
+def _unread_number(column: pa.ChunkedArray) -> str:
+    """The first cell, where most are numbers as people write them: 1,234 or 12 % or (3.5)."""
+    cells = [str(cell).strip() for cell in column.slice(0, _LOOKED_AT).to_pylist() if cell]
+    numbers = [cell for cell in cells if _WRITTEN_NUMBER.fullmatch(cell)]
+    odd = [cell for cell in numbers if not cell.lstrip("-").replace(".", "", 1).isdigit()]
+    return odd[0] if odd and len(numbers) > 0.9 * len(cells) else ""
 
 
 def _mostly_distinct(column: pa.ChunkedArray) -> bool:
