@@ -100,7 +100,7 @@ def ask(learner: Learner, x: Tensor, classes: int) -> Tensor:
             f"predict must return scores of shape {wanted}, not {tuple(scores.shape)}."
             + one_hot * (tuple(scores.shape) == wanted[:1])
         )
-    if scores.is_complex():
+    if isinstance(scores, Tensor) and scores.is_complex():
         raise StreamgaugeError("predict must return real numbers as scores, not complex ones.")
     return scores
 

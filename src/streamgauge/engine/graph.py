@@ -93,7 +93,8 @@ class Graph(Eager):
     def _counts(self, _name: str, asked: int) -> Tensor:
         x = self._inputs_of(self._heldout)[:asked]
         with self._inference():
-            scores = torch.cat([self.learner.predict(part) for part in x.split(BLOCK)])  # type: ignore[no-untyped-call]
+            parts = x.split(BLOCK)  # type: ignore[no-untyped-call]
+            scores = torch.cat([ask(self.learner, part, self.classes) for part in parts])
         self._has_nan |= scores.isnan().any()
         return right(scores.argmax(1), self._heldout.marks(asked, self.device))
 

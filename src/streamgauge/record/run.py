@@ -259,11 +259,12 @@ def _remember(folder: Path, error: Exception, rows: Callable[[], Mapping[str, An
     if not (folder / "run.json").is_file():
         return
     failed_write = isinstance(error.__cause__, OSError)  # it has taken some of the rows
-    for name, table in ({} if failed_write else rows()).items():
-        if table.num_rows:
-            (folder / FAILED_ROWS).mkdir(exist_ok=True)
-            with write_atomic(folder / FAILED_ROWS / f"{name}.parquet") as part:
-                pq.write_table(table, part, compression="zstd")
+    with suppress(Exception):  # rows on a device that failed cannot be fetched
+        for name, table in ({} if failed_write else rows()).items():
+            if table.num_rows:
+                (folder / FAILED_ROWS).mkdir(exist_ok=True)
+                with write_atomic(folder / FAILED_ROWS / f"{name}.parquet") as part:
+                    pq.write_table(table, part, compression="zstd")
     write_text(folder / FAILED, sentence_of(error))
 
 

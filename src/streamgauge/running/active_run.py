@@ -120,9 +120,11 @@ class ActiveRun:
         self.store = store
         if store is not None:
             store.get(self.path)
-        if path is None and (self.ranks is None or not self.ranks.rank):
-            self._set_aside()
-        done = (self.path / "run.json").exists() and Run(self.path).done
+        done = False
+        if self.ranks is None or not self.ranks.rank:  # the others may not look while one moves it
+            if path is None:
+                self._set_aside()
+            done = (self.path / "run.json").exists() and Run(self.path).done
         self.complete: bool = done if self.ranks is None else self.ranks.told(done)
         if self.complete:
             self.log(complete_already(Run(self.path)) + _not_covered(recipe))
@@ -292,11 +294,14 @@ class ActiveRun:
             raise
 
     def _second_learner(self) -> Learner | None:
-        """A user's learner that is thrown away after its `load_state_dict` was tried; on the CPU,
-        and made first, since a class may count its objects. None if that takes long or fails."""
+        """A user's learner that is thrown away after its `load_state_dict` was tried; made first,
+        since a class may count its objects. None if that takes long or fails, and for a GPU: its
+        memory is not for two learners, and its generators' states do not load on the CPU."""
         if self.recipe.built_in or self.recipe.library or self.ranks is not None:
             return None
         cpu, began = torch.device("cpu"), time.monotonic()
+        if self.device.type != cpu.type:
+            return None
         gate = Gate(self.stream.source, self.stream.preparation, cpu)
         with determinism.same_randomness(), suppress(Exception):
             second = self.recipe.build(self.stream.spec, gate, self.seed, cpu)

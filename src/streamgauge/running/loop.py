@@ -188,7 +188,8 @@ class Loop:
         from streamgauge.record.tables import RowBuffer
 
         buffers = {k: v for k, v in self.recorder.rows.items() if isinstance(v, RowBuffer)}
-        tables = {name: rows.take() for name, rows in buffers.items() if rows.count}
+        with self.engine.scope():  # values may still be computed on its stream of the device
+            tables = {name: rows.take() for name, rows in buffers.items() if rows.count}
         return {
             name: table.filter(pc.less(table["step"], self.step))
             for name, table in tables.items()

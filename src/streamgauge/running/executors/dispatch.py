@@ -129,25 +129,26 @@ def run_interleaved(
     if not waiting:
         return
     memory = DeviceMemory(device)
-    before, slots, measured, busy = memory.reserved(), 1, False, 0
+    before, slots, measured = memory.reserved(), 1, False
+    busy, next_try = 0, 0.0  # runs that other processes write, and when to look at them again
     with Failures() as failures, ExitStack() as stack:
+        for run in waiting:
+            stack.callback(run.close)
         while waiting or active:
-            while waiting and len(active) < slots:
+            while waiting and len(active) < slots and time.monotonic() >= next_try:
                 run = waiting.popleft()
-                stack.callback(run.close)
                 try:
                     with failures.of(getattr(run, "path", Path()).name):
                         run.open()
                         active.append((run, run.steps()))
                     busy = 0
-                except Busy:  # another process writes it
+                except Busy:
                     waiting.append(run)
                     busy += 1
                     if busy >= len(waiting):
-                        break
+                        busy, next_try = 0, time.monotonic() + BUSY_WAIT
             if waiting and not active:
-                time.sleep(BUSY_WAIT)
-                busy = 0
+                time.sleep(max(0.0, next_try - time.monotonic()))
             still_active = []
             for run, steps in active:
                 step: object = FAILED
