@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import multiprocessing
@@ -546,6 +547,44 @@ def test_what_is_flushed_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     rec.flush()
     assert synced == [rec._file().path.stat().st_size]
     rec.close()
+
+
+FREED_AFTER_COMMITS = """
+import ctypes, sys, numpy as np, streamgauge as sg
+from streamgauge.record.recorder import Recorder
+
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(f"field{n}", ctypes.c_size_t) for n in range(10)]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Mallinfo2
+commit = Recorder._commit_journal
+
+def counted(self):
+    commit(self)
+    print(mallinfo2().field9)  # bytes at the end of the heap that could be given back
+
+Recorder._commit_journal = counted
+scores = np.full((1000, 10), 0.1)
+with sg.Recorder(sys.argv[1], stream="s", learner="l", classes=10) as rec:
+    for start in range(0, 300_000, 1000):
+        ids = np.arange(start, start + 1000)
+        rec.predict(ids, scores)
+        rec.label(ids, ids % 10)
+"""
+
+
+def test_memory_that_a_commit_freed_is_given_back(tmp_path: Path) -> None:
+    """The C library else keeps some 10 MB after the first commit, and up to 64 MB later on."""
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("only glibc 2.33 or later says how much freed memory it keeps")
+    done = subprocess.run(
+        [sys.executable, "-c", FREED_AFTER_COMMITS, str(tmp_path / "mine")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    kept = list(map(int, done.stdout.split()))
+    assert len(kept) >= 4
+    assert max(kept) < 2e6
 
 
 def test_repeated_answers_are_counted_and_the_age_is_audited(tmp_path: Path) -> None:
