@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
+
 _AT = struct.Struct("qd")  # number of the case, when it began
 _COUNT = struct.Struct("q")
 START_SECONDS = 300.0  # until the first case of a worker
@@ -173,6 +175,7 @@ class Campaign:
         self.state, self.settings, self.say = state, dict(settings or {}), say
         self.findings: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.seconds, self.began, self.saved = 0.0, time.monotonic(), 0.0
+        self.code = [provenance()]  # more than one where a later call had other code
         if state is not None and state.exists():
             self._read(json.loads(state.read_text()))
 
@@ -277,6 +280,7 @@ class Campaign:
     def result(self) -> dict[str, Any]:
         return {
             "settings": self.settings,
+            "code": self.code,
             "complete": not self._blocks(),
             "tried": sum(part.tried for part in self.parts.values()),
             "seconds": round(self.seconds + time.monotonic() - self.began, 1),
@@ -302,6 +306,7 @@ class Campaign:
         if stored["settings"] != self.settings:
             raise SystemExit(f"{self.state} is of other settings: {stored['settings']}.")
         self.seconds = stored["seconds"]
+        self.code = list(dict.fromkeys([*stored.get("code", ["unknown code"]), *self.code]))
         for name, values in stored["parts"].items():
             if name not in self.parts:
                 self.parts[name] = Part(0)
@@ -330,7 +335,20 @@ class Campaign:
         for found in self.findings.values():
             lines.append(f"  {found['part']} {found['numbers'][0]} ({found['times']} times): "
                          f"{found['kind']}: {found['why']}")  # fmt: skip
-        return "\n".join(lines)
+        return "\n".join([*lines, self.last_line(unit)])
+
+    def last_line(self, unit: str) -> str:
+        """Tried, findings, time and code in one line, for docs/promises.md."""
+        planned = sum(part.planned for part in self.parts.values())
+        tried = sum(part.tried for part in self.parts.values())
+        found = sum(finding["times"] for finding in self.findings.values())
+        minutes = sum(part.processor_seconds for part in self.parts.values()) / 60
+        kinds = f" of {len(self.findings)} kinds" if self.findings else ""
+        given = "".join(f", {name} {value}" for name, value in self.settings.items())
+        return (
+            f"RESULT: {found:,} findings{kinds} in {tried:,} of {planned:,} {unit}{given};"
+            f" {minutes:.1f} core-minutes; {' and '.join(self.code)}"
+        )
 
 
 def one_thread() -> None:
