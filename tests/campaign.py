@@ -2,10 +2,10 @@
 
 A campaign has parts, each with numbered cases. A forked worker tries cases of one part one after
 another for a slice of time; it inherits what the process has imported and compiled. A case that
-takes longer than the limit is a hang (by the processor's time, as the machine may be busy; by the
-clock, which also sees who waits, IDLE times as long), and one that ends the worker is a crash: both
-are findings, and a new worker goes on after them. With a state file, a campaign that was stopped goes on later
-where it was, and the file holds the result at any time.
+takes longer than the limit is a hang, and one that ends the worker is a crash: both are findings,
+and a new worker goes on after them. The limit is of the processor's time, as the machine may be
+busy; a case that only waits is a hang after IDLE times as long by the clock. With a state file, a
+campaign that was stopped goes on later where it was, and the file holds the result at any time.
 """
 
 from __future__ import annotations
