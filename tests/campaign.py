@@ -3,8 +3,9 @@
 A campaign has parts, each with numbered cases. A forked worker tries cases of one part one after
 another for a slice of time; it inherits what the process has imported and compiled. A case that
 takes longer than the limit is a hang, and one that ends the worker is a crash: both are findings,
-and a new worker goes on after them. With a state file, a campaign that was stopped goes on later
-where it was, and the file holds the result at any time.
+and a new worker goes on after them. The limit is of the processor's time, as the machine may be
+busy; a case that only waits is a hang after IDLE times as long by the clock. With a state file, a
+campaign that was stopped goes on later where it was, and the file holds the result at any time.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_AT = struct.Struct("qd")  # number of the case, when it began
+from provenance import provenance
+
+_AT = struct.Struct("qdd")  # number of the case, when it began: clock, processor time
 _COUNT = struct.Struct("q")
+IDLE = 5
 START_SECONDS = 300.0  # until the first case of a worker
 SLICE_SECONDS = 15.0  # of a worker, then another part may have its turn
 KEPT = 20  # numbers per finding, and the largest input kept, in kB
@@ -60,7 +64,7 @@ class Report:
             self.turn = now + SLICE_SECONDS
         if now > min(self.end, self.turn):
             return False
-        _AT.pack_into(self.memory, 0, number, now)
+        _AT.pack_into(self.memory, 0, number, now, time.process_time())
         return True
 
     def note(self, outcome: str, number: int, why: str = "", files: Any = None) -> None:
@@ -76,7 +80,7 @@ class Report:
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
 
-    def began(self) -> tuple[int, float]:
+    def began(self) -> tuple[int, float, float]:
         return _AT.unpack_from(self.memory, 0)
 
     def counts(self) -> dict[str, int]:
@@ -92,6 +96,20 @@ class Report:
     def findings(self) -> list[dict[str, Any]]:
         self.lines.seek(0)
         return [json.loads(line) for line in self.lines]
+
+
+def _takes_longer(pid: int, case: tuple[int, float, float], limit: float) -> bool:
+    """Whether a case of a process takes longer than the limit."""
+    _, began, used_before = case
+    waited = time.monotonic() - began
+    if waited <= limit:
+        return False
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:  # not Linux
+        return True
+    return used - used_before > limit or waited > IDLE * limit
 
 
 def packed(files: Mapping[str, bytes] | None) -> str:
@@ -173,6 +191,7 @@ class Campaign:
         self.state, self.settings, self.say = state, dict(settings or {}), say
         self.findings: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.seconds, self.began, self.saved = 0.0, time.monotonic(), 0.0
+        self.code = [provenance()]  # more than one where a later call had other code
         if state is not None and state.exists():
             self._read(json.loads(state.read_text()))
 
@@ -209,7 +228,7 @@ class Campaign:
 
     def _start(self, base: Path, name: str, start: int, stop: int) -> tuple[int, _Worker]:
         report = Report(self.outcomes, self.end)
-        _AT.pack_into(report.memory, 0, start - 1, time.monotonic())
+        _AT.pack_into(report.memory, 0, start - 1, time.monotonic(), 0.0)
         child = os.fork()
         if child == 0:
             code = 1
@@ -228,12 +247,12 @@ class Campaign:
         """What is left of the block of a worker that has ended, or that takes too long."""
         worker = running[pid]
         done, status, used = os.wait4(pid, os.WNOHANG)
-        at, began = worker.report.began()
-        limit = self.limit if at >= worker.start else START_SECONDS
-        hung = not done and time.monotonic() - began > limit
+        case = worker.report.began()
+        limit = self.limit if case[0] >= worker.start else START_SECONDS
+        hung = not done and _takes_longer(pid, case, limit)
         if hung:  # a read while the worker writes may give half of each: read again
             time.sleep(0.05)
-            hung = worker.report.began() == (at, began)
+            hung = worker.report.began() == case
         if hung:
             os.kill(pid, signal.SIGUSR1)
             time.sleep(0.2)
@@ -245,7 +264,7 @@ class Campaign:
         code = os.waitstatus_to_exitcode(status)
         part, counts = self.parts[worker.name], worker.report.counts()
         part.processor_seconds += used.ru_utime + used.ru_stime
-        at, _ = worker.report.began()
+        at = worker.report.began()[0]
         for found in worker.report.findings():
             if found["kind"] == "driver":
                 raise SystemExit(f"The driver failed in '{worker.name}': {found['why']}")
@@ -277,6 +296,7 @@ class Campaign:
     def result(self) -> dict[str, Any]:
         return {
             "settings": self.settings,
+            "code": self.code,
             "complete": not self._blocks(),
             "tried": sum(part.tried for part in self.parts.values()),
             "seconds": round(self.seconds + time.monotonic() - self.began, 1),
@@ -302,6 +322,7 @@ class Campaign:
         if stored["settings"] != self.settings:
             raise SystemExit(f"{self.state} is of other settings: {stored['settings']}.")
         self.seconds = stored["seconds"]
+        self.code = list(dict.fromkeys([*stored.get("code", ["unknown code"]), *self.code]))
         for name, values in stored["parts"].items():
             if name not in self.parts:
                 self.parts[name] = Part(0)
@@ -330,7 +351,20 @@ class Campaign:
         for found in self.findings.values():
             lines.append(f"  {found['part']} {found['numbers'][0]} ({found['times']} times): "
                          f"{found['kind']}: {found['why']}")  # fmt: skip
-        return "\n".join(lines)
+        return "\n".join([*lines, self.last_line(unit)])
+
+    def last_line(self, unit: str) -> str:
+        """Tried, findings, time and code in one line, for docs/promises.md."""
+        planned = sum(part.planned for part in self.parts.values())
+        tried = sum(part.tried for part in self.parts.values())
+        found = sum(finding["times"] for finding in self.findings.values())
+        minutes = sum(part.processor_seconds for part in self.parts.values()) / 60
+        kinds = f" (kinds: {len(self.findings)})" if self.findings else ""
+        given = "".join(f", {name} {value}" for name, value in self.settings.items())
+        return (
+            f"RESULT: {found:,} findings{kinds} in {tried:,} of {planned:,} {unit}{given};"
+            f" {minutes:.1f} core-minutes; {' and '.join(self.code)}"
+        )
 
 
 def one_thread() -> None:

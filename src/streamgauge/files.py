@@ -145,7 +145,7 @@ def read_sealed(file: Path, shape: Any, remedy: str) -> dict[str, Any]:
                 f" {FORMAT}: install a newer streamgauge to read it."
             )
         sum_of = value.pop(OWN, None)
-        if (sum_of is not None or "format" in value) and sum_of != _checksum_of(value):
+        if (sum_of is not None or file_format != 1) and sum_of != _checksum_of(value):
             problem = "its checksum is that of another content"
     if problem := problem or misfit(value, shape, ""):
         raise Damaged(f"{file} is damaged ({problem}); {remedy}.")

@@ -10,11 +10,13 @@ import pytest
 
 from streamgauge.audit import blind_accuracy, select_shift, shift
 from streamgauge.audit.shift import LabelStream, shift_grid
+from streamgauge.audit.verdict import at_whole_periods, labels_to_settle
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.durations import in_words, period_name, seconds
-from streamgauge.history.family import FamilyHits, RightBits, crossing
+from streamgauge.history.family import Excess, FamilyHits, RightBits, crossing
 from streamgauge.history.intervals import influence, interval, long_sums, ratio_error, run_error
 from streamgauge.history.periods import (
+    Period,
     burst_length,
     find_periods,
     match_curve,
@@ -93,9 +95,22 @@ def test_few_labels_show_nothing_and_say_how_many_would():
     assert found.shift is None
     assert 0.02 < found.not_excluded < 0.2
     assert 1_000 < found.more < 1_000_000
+    last = Excess(0, 0, found.excess[-1], 0, 0, 0, 0, found.upper[-1])
+    assert found.more == labels_to_settle(last, 0.02, 1_000)
     assert "more labels would settle it" in found.reason
     assert found.low == 0
     assert found.high == math.inf
+
+
+def test_an_excess_at_the_tolerance_is_settled_by_no_number_of_labels():
+    assert math.isnan(labels_to_settle(Excess(0, 0, 0.02, 0, 0, 0, 0, 0.05), 0.02, 1_000))
+
+
+def test_whole_periods_are_counted_from_the_newest_known_label():
+    """With a gap of 1, the newest known label is 7 samples before the target at a shift of 6."""
+    period = Period(7.0, "samples", 0.5, "7 samples")
+    found = at_whole_periods(np.array([0.0, 6, 7, 8, 13]), [period], 1)
+    assert found.tolist() == [False, True, False, False, True]
 
 
 def test_skewed_labels_are_not_compared_with_chance():

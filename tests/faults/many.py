@@ -17,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import streamgauge as sg
+from provenance import provenance
 from streamgauge.files import sealed
 
 LEARNERS = ("ncm", "majority", "blind", "history")
@@ -46,7 +48,8 @@ def fill(folder: Path, count: int) -> None:
         (path / "run.json").write_text(json.dumps(sealed(header)))
 
 
-def timed(folder: Path, *words: str) -> str:
+def timed(folder: Path, *words: str) -> tuple[float, float]:
+    """Seconds by the clock and of the processor."""
     started, before = time.monotonic(), os.times()
     done = subprocess.run(
         [sys.executable, "-m", "streamgauge", *words], cwd=folder, capture_output=True, text=True,
@@ -56,7 +59,7 @@ def timed(folder: Path, *words: str) -> str:
     after = os.times()
     used = after.children_user - before.children_user
     used += after.children_system - before.children_system
-    return f"{time.monotonic() - started:.1f} s ({used:.1f} s of the processor)"
+    return time.monotonic() - started, used
 
 
 def main() -> None:
@@ -68,15 +71,23 @@ def main() -> None:
         (folder / "runs").mkdir()
         fill(folder / "runs", chosen.runs)
         print(f"{chosen.runs:,} runs made", flush=True)
+        parts = []
         some = [str(path) for path in sorted((folder / "runs").iterdir())[:20]]
         for title, words in (
-            ("the command alone", ("--version",)),
-            ("score, makes the index", ("score", "runs")),
+            ("command alone", ("--version",)),
+            ("first score", ("score", "runs")),
             ("score", ("score", "runs")),
             ("report of 20 runs", ("report", *some, "--out", "report.html")),
-            ("resume: finds what is missing", ("resume", "runs")),
+            ("resume", ("resume", "runs")),
         ):
-            print(f"{title}: {timed(folder, *words)}", flush=True)
+            clock, processor = timed(folder, *words)
+            parts.append(f"{title} {clock:.1f} s ({processor:.1f} s of the processor)")
+            print(parts[-1], flush=True)
+        load = os.getloadavg()[0]
+        print(
+            f"RESULT: {chosen.runs:,} runs: {', '.join(parts)}; load {load:.1f} on"
+            f" {os.cpu_count()} cores; {provenance()}"
+        )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import campaign as campaign_module
 from campaign import Campaign, Part, Report, unpacked
+from provenance import code_hash
 
 
 def odd_cases(tried: Path) -> Any:
@@ -90,3 +92,35 @@ def test_what_is_left_of_a_part() -> None:
         part.add(start, stop)
     assert part.done == [[2, 5], [7, 8], [20, 30]]
     assert part.left() == [(0, 2), (5, 7), (8, 10)]
+
+
+def test_the_last_line_has_findings_time_and_every_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state.json"
+
+    def work(part: str, start: int, stop: int, report: Report, folder: Path) -> None:
+        for number in range(start, stop):
+            if report.begin(number):
+                report.note("good", number, "broken: here" if number < 2 else "")
+
+    for code, planned in (("commit a", 1000), ("commit b", 1200)):
+        monkeypatch.setattr(campaign_module, "provenance", lambda code=code: code)
+        campaign = Campaign({"all": planned}, work, ("good",), state=state, say=lambda _: None)
+        campaign.run()
+    line = campaign.table("inputs").splitlines()[-1]
+    assert line.startswith("RESULT: 2 findings (kinds: 1) in 1,200 of 1,200 inputs; ")
+    assert line.endswith(" core-minutes; commit a and commit b")
+
+
+def test_a_hash_of_code_changes_with_any_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    hashes = {code_hash(tmp_path)}
+    (tmp_path / "a.py").write_text("2")
+    hashes.add(code_hash(tmp_path))
+    (tmp_path / "b.css").write_text("")
+    hashes.add(code_hash(tmp_path))
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("compiled")
+    assert code_hash(tmp_path) in hashes
+    assert len(hashes) == 3

@@ -13,6 +13,8 @@ one, --unpack FOLDER writes those of the state file. The exit code is 1 if there
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import resource
@@ -108,7 +110,10 @@ def prepare(targets: dict[str, Any]) -> None:
     """Imports, seeds and compiled code, once for all workers."""
     from targets import in_folder
 
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=fast_folder()) as base:
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz-", dir=fast_folder()) as base,
+        contextlib.redirect_stderr(io.StringIO()),  # what was guessed of each seed
+    ):
         for target in targets.values():
             for files in target.seeds() if target.forks else ():
                 with in_folder(Path(base), files) as folder:

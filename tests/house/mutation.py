@@ -38,7 +38,7 @@ MODULES = {
     "cost.flops": "tests/cost/test_flops.py",
     "audit.gate": "tests/audit/test_audit_pieces.py tests/audit/test_words.py",
     "audit.words": "tests/audit/test_words.py",
-    "audit.verdict": "tests/audit/test_words.py tests/audit/test_audit_pieces.py",
+    "audit.verdict": "tests/audit/test_words.py tests/audit/test_audit_shift.py",
     "record.diff": "tests/record/test_record.py",
     "record.values": "tests/record/test_recorder.py",
     "record.tables": "tests/record/test_record.py",

@@ -1,6 +1,6 @@
 """Kills a service again and again while clients talk to it, and checks its log.
 
-    python tests/live/kill_service.py [KILLS] [SEED]
+    python tests/live/kill_service.py 200 [SEED]
 
 A client sends samples and labels all the time; after a random moment the service gets SIGKILL and
 is started again with the same command. Every acknowledged label must be in the log once, with its
@@ -21,6 +21,9 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from provenance import provenance
 
 
 class Talk:
@@ -77,7 +80,7 @@ class Talk:
         self.labelled[sample] = label
 
 
-def started(out: Path) -> tuple[int, int]:
+def started(out: Path, learner: str = "ncm", **options: Any) -> tuple[int, int]:
     """The process id and the port of a service. It is forked, so that torch is imported once."""
     from streamgauge.live import serve
     from streamgauge.streams import Spec
@@ -88,8 +91,9 @@ def started(out: Path) -> tuple[int, int]:
         code = 1
         try:
             os.close(reading)
-            serve(Spec((3,), 4), "ncm", port=0, batch=3, checkpoint=0.2, out=out, trainer="thread",
-                  log=str, ready=lambda port: os.write(writing, b"%d\n" % port))  # fmt: skip
+            settings = {"batch": 3, "checkpoint": 0.2, "trainer": "thread", "log": str, **options}
+            serve(Spec((3,), 4), learner, port=0, out=out,
+                  ready=lambda port: os.write(writing, b"%d\n" % port), **settings)  # fmt: skip
             code = 0
         finally:
             os._exit(code)
@@ -152,4 +156,10 @@ def _waiting(path: Path) -> int:
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     with tempfile.TemporaryDirectory() as folder:
-        print(kill_and_check(Path(folder), count, int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+        started_at, seed = time.monotonic(), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+        counts = kill_and_check(Path(folder), count, seed)
+        print(
+            f"RESULT: {counts['kills']} kills of a service, {counts['acknowledged']:,} acknowledged"
+            f" labels: 0 lost, 0 doubled; seed {seed}; {time.monotonic() - started_at:,.0f} s;"
+            f" {provenance()}"
+        )

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kill_service import kill_and_check
+from load import growth, load
+from many_connections import connect_and_ask
 from test_live_serve import SPEC, Bare, Client, Server, refused
 
 import streamgauge as sg
@@ -377,3 +379,26 @@ def test_memory_is_flat_under_load(server: Server) -> None:
     before = memory()
     talk(20_000)
     assert memory() - before < 20e6
+
+
+@pytest.mark.long
+def test_thousands_of_silent_connections_do_not_starve_others(tmp_path: Path) -> None:
+    measured = connect_and_ask(tmp_path, 2000, limit=30)
+    assert [one.connections for one in measured] == list(range(200, 2001, 200))
+    assert all(one.seconds < 30 and one.files < 200 for one in measured)
+
+
+@pytest.mark.long
+def test_two_minutes_of_load_lose_nothing_and_take_no_memory(tmp_path: Path) -> None:
+    """`python tests/live/load.py --minutes 60` is the long form."""
+    result = load(tmp_path, 120, rate=40)
+    assert result["labels"] > 500
+    grown = growth(result["measured"])
+    assert grown["service MB"] < 20
+    assert grown["trainer MB"] < 20
+    assert grown["service files"] <= 0
+
+
+def test_a_leak_is_seen() -> None:
+    measured = [{"MB": 300.0 + max(0, n - 20), "files": 9.0 + (n > 90)} for n in range(100)]
+    assert growth(measured) == {"MB": 50.0, "files": 1.0}

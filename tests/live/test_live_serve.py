@@ -574,6 +574,14 @@ def test_a_service_that_nobody_asked_says_so_in_words(tmp_path: Path) -> None:
     assert "nan" not in summary_text(run) + summary_text(unlabelled)
 
 
+def test_a_damaged_summary_file_is_one_sentence(tmp_path: Path) -> None:
+    run, _ = lines_run(tmp_path, [{"x": [0, 0, 0]}])
+    for text in ("[" * 100_000, "[]", "{}", '{"offered": "many"}', "\xff"):
+        (run.path / "live.json").write_text(text)
+        with pytest.raises(sg.StreamgaugeError, match=r"live.json is damaged"):
+            summarise(run)
+
+
 def test_a_run_is_taken_up_again_and_has_learnt(tmp_path: Path) -> None:
     """Three classes that are easy to tell apart, in two sittings; the second knows the first."""
     rng = np.random.default_rng(0)

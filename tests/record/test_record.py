@@ -187,9 +187,10 @@ print(run.step, run.done, len(run.predictions["label"]))
 
 
 def test_a_full_disk_gets_a_sentence_and_what_was_written_stays(tmp_path: Path) -> None:
-    # A limit on file size fails a write exactly as a full disk does, in the middle of it.
+    # A limit on file size fails a write exactly as a full disk does, in the middle of it. Without
+    # -B it would cut off the compiled files of modules that are imported for the first time.
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)],
+        [sys.executable, "-B", "-c", FULL, str(tmp_path)],
         cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True,
     )  # fmt: skip
     sentence, state = done.stdout.splitlines()

@@ -292,6 +292,15 @@ def test_wrong_values_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
     assert run.table("predictions")["prediction"].tolist() == [0]
 
 
+def test_a_task_and_a_version_may_be_one_number_or_one_per_answer(tmp_path: Path) -> None:
+    with sg.Recorder(tmp_path / "mine", **ABOUT, classes=CLASSES) as rec:
+        rec.predict([1, 2], ["buy", "look"], task=[0, 5], version=np.int32(7))
+        rec.predict([3, 4], ["buy", "look"], task=np.array([(1 << 31) - 1, 3]), version=0)
+    table = sg.Run(tmp_path / "mine").table("predictions")
+    assert table["task"].tolist() == [0, 5, (1 << 31) - 1, 3]
+    assert table["version"].tolist() == [7, 7, 0, 0]
+
+
 def test_the_three_kinds_of_scores_are_one(tmp_path: Path) -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(4), 20).astype(np.float32)
     kinds = {"probabilities": p, "log-probabilities": np.log(p), "logits": np.log(p) + 3.0}

@@ -400,6 +400,37 @@ def test_a_stored_array_that_changed_is_noticed_and_a_copy_is_not(
         _data.Stored(DATA100, folder)
 
 
+def test_a_description_of_a_data_set_is_checked(tmp_path: Path, folder: Path) -> None:
+    stored = _data.add(DATA100, put(tmp_path / "have", BINARY, "folder"))
+    file = stored.folder / "about.json"
+    about = json.loads(file.read_text())
+    file.write_text(file.read_text().replace('"streamed": 40', '"streamed": 41'))
+    with pytest.raises(StreamgaugeError, match=r"about.json is damaged \(its checksum"):
+        _data.Stored(DATA100, folder)
+    # As earlier versions wrote the file, and as somebody else may: without a checksum.
+    old = {key: value for key, value in about.items() if key != "own_checksum"} | {"format": 1}
+    file.write_text(json.dumps(old))
+    assert len(_data.Stored(DATA100, folder)) == 60
+    (tmp_path / "outside.npy").write_bytes((stored.folder / "label.npy").read_bytes())
+    label = old["arrays"]["label"]
+    for wrong in (
+        {"streamed": -(10**12)},
+        {"streamed": 61},
+        {"arrays": {}},
+        {"arrays": {"label": 3}},
+        {"arrays": {"label": label, "../../outside": label}},
+        {"class_names": 7},
+    ):
+        file.write_text(json.dumps(old | wrong))
+        with pytest.raises(StreamgaugeError, match="is damaged"):
+            _data.Stored(DATA100, folder)
+        assert "damaged" in _data.describe(DATA100, folder)["problem"]
+    for text in ("[" * 100_000, "[]", "{}", ""):
+        file.write_text(text)
+        with pytest.raises(StreamgaugeError, match=r"about\.json is damaged"):
+            _data.Stored(DATA100, folder)
+
+
 def test_what_a_killed_process_left_is_removed_and_the_store_itself_is_not_added(
     tmp_path: Path, folder: Path
 ) -> None:

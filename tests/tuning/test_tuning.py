@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -616,6 +617,29 @@ def test_what_a_run_is_given_goes_before(made: tuple[Path, dict[str, Any]], tmp_
         into({}, [folder, other])
     with pytest.raises(StreamgaugeError, match="set here and chosen by the study"):
         into({"settings": {"er.lr": "0.1"}}, [folder])
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, "[]", "3", '{"choice": {"lr": 1}}', '{"choice": []}', "\x00", "",
+             '{"stream": 1, "learner": "er", "name": "er", "given": {}, "choice": {"lr": 1}}',
+             '{"stream": "blobs", "learner": "er", "name": "er", "given": [], "choice": {}}'],
+)  # fmt: skip
+def test_any_text_as_a_study_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(StreamgaugeError, match=r"study.json is damaged"):
+        into({}, [tmp_path])
+
+
+def test_a_changed_choice_is_noticed(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    text = (made[0] / "study.json").read_text()
+    changed = re.sub(r'("choice": \{\s*"[a-z.]+": )', r"\g<1>1", text)
+    assert changed != text
+    (tmp_path / "study.json").write_text(changed)
+    with pytest.raises(StreamgaugeError, match=r"study.json is damaged \(its checksum"):
+        into({}, [tmp_path])
 
 
 def test_the_command(call: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -18,7 +17,7 @@ from streamgauge import catalogue
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError
-from streamgauge.files import write_json, write_sealed
+from streamgauge.files import read_sealed, write_json, write_sealed
 from streamgauge.live import stored_stream
 from streamgauge.live import trainer as trainers
 from streamgauge.live.access import Access, access_for
@@ -232,7 +231,8 @@ def _with_facts(state: dict[str, Any] | None, path: Path) -> dict[str, Any] | No
     file = path / stored_stream.FACTS
     if state is None or "duration" in state or not file.exists():
         return state
-    facts = json.loads(file.read_text())
+    shape = {"duration?": float, "restarts?": [str]}
+    facts = read_sealed(file, shape, "restore it from a copy, or remove it")
     return {**{name: facts[name] for name in ("duration", "restarts") if name in facts}, **state}
 
 

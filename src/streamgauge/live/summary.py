@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import read_sealed
 from streamgauge.live.rate import RateFound
 from streamgauge.live.stored_stream import FACTS
 from streamgauge.metrics import online_accuracy
 from streamgauge.record import Run
 from streamgauge.report.figures import online_answers
+
+# Entries of `live.json` that are read.
+SHAPE = {
+    "offered": int, "skipped": int, "snapshots": int, "near_future_left_out": int,
+    "duration": float, "restarts": [str], "stopped": str, "rate?": float, "rate_held?": float,
+    "refused?": {"*": int}, "arrivals?": int, "expired?": int,
+}  # fmt: skip
 
 
 class NearFuture(NamedTuple):
@@ -51,7 +58,7 @@ class Summary(NamedTuple):
 def summarise(run: Run) -> Summary:
     """Everything that `live` and `serve` report about a stored run."""
     try:
-        facts: dict[str, Any] = json.loads((run.path / FACTS).read_text())
+        facts = read_sealed(run.path / FACTS, SHAPE, "its run has to be made again")
     except FileNotFoundError:
         raise StreamgaugeError(
             f"{run.path} is not a live run, or it still runs or was killed: it has no {FACTS}. The "

@@ -3,13 +3,13 @@ search in their header."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import read_sealed
 from streamgauge.pages.units import flop
 from streamgauge.tuning.space import short
 
@@ -19,20 +19,21 @@ NOTED = (
     "seed", "search", "choice", "value", "error", "trials", "pruned", "failed", "flops", "seconds",
     "data", "order",
 )  # fmt: skip
+# Entries of `study.json` that are read.
+STUDY = {"stream": str, "learner": str, "name": str, "given": dict, "choice": (None, dict)}
 
 
 def load(folder: str | Path) -> dict[str, Any]:
     """The content of a folder's `study.json`."""
     file = Path(folder) / "study.json"
     try:
-        study: dict[str, Any] = json.loads(file.read_text())
+        study = read_sealed(file, STUDY, "the command that made the study writes it again")
     except FileNotFoundError:
         raise StreamgaugeError(
             f"{folder} is no study: it has no study.json. Make one with `streamgauge tune`."
         ) from None
-    except (OSError, ValueError) as error:
-        raise StreamgaugeError(f"{file} cannot be read ({error}).") from None
-    if not study.get("choice"):
+    study.pop("format", None)
+    if not study["choice"]:
         raise StreamgaugeError(f"No trial of the study in {folder} has given a value yet.")
     return study
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, Unpack
 from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import Busy, StreamgaugeError, packages_for
-from streamgauge.files import acquire_lock, locked, release_lock, turn, write_json, writing
+from streamgauge.files import acquire_lock, locked, release_lock, turn, write_sealed, writing
 from streamgauge.learners.behaviour import stored_code
 from streamgauge.running import plan as runs
 from streamgauge.running.active_run import BUSY_WAIT, run_to_completion
@@ -530,7 +530,7 @@ class Study:
             "trial": None if best is None else best.number,
         }
         summary |= self._uncertainty(best)
-        write_json(self.folder / "study.json", summary)
+        write_sealed(self.folder / "study.json", summary)
         return summary
 
     def _uncertainty(self, best: Any | None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -24,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamgauge.errors import StreamgaugeError, nearest
-from streamgauge.files import replace_synced, write_text
+from streamgauge.files import read_sealed, replace_synced, write_sealed
 from streamgauge.streams.datasets.archive import Files, Progress, download
 from streamgauge.streams.source import Array, ArraySource, IntArray, pieces
 
@@ -72,6 +71,14 @@ class DataRequest:
     def report(self, what: str, done: int, total: int | None) -> None:
         if self.progress is not None:
             self.progress(what, done, total)
+
+
+_ARRAY = {"bytes": int, "changed": int, "md5": str}
+# Entries of `about.json` that are read.
+ABOUT = {
+    "arrays": {"label": _ARRAY, "*": _ARRAY}, "classes": int, "class_names": (None, [str]),
+    "streamed": int, "form": str, "from": str, "verified": str, "more": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,16 +160,16 @@ class Stored:
         self.data = data
         self.folder = data_folder(folder) / data.name
         try:
-            self.about: dict[str, Any] = json.loads((self.folder / "about.json").read_text())
+            self.about = read_sealed(self.folder / "about.json", ABOUT, self._remedy)
         except FileNotFoundError:
             local = f", or with files you have: streamgauge data add {data.name} PATH"
             raise StreamgaugeError(
                 f"The data set {data.name} is not in {self.folder.parent}. Get it:"
                 f" {data.how_to_get}{local if data.remotes else ''}."
             ) from None
-        except (OSError, ValueError) as error:
-            raise self._damaged(f"about.json cannot be read ({error})") from None
         self.arrays = {name: self._open(name) for name in self.about["arrays"]}
+        if not 0 <= self.about["streamed"] <= len(self):
+            raise self._damaged("about.json has an impossible number of samples")
 
     def __len__(self) -> int:
         return len(self.arrays["label"])
@@ -189,6 +196,8 @@ class Stored:
         """A stored array, checked against about.json. The checksum is computed only if the size or
         the modification time of the file has changed, as in a copied folder."""
         file, known = self.folder / f"{name}.npy", self.about["arrays"][name]
+        if file.parent != self.folder:
+            raise self._damaged(f"'{name}' names no array in it")
         try:
             status = file.stat()
             if [status.st_size, status.st_mtime_ns] != [known["bytes"], known["changed"]]:
@@ -196,7 +205,7 @@ class Stored:
                     raise self._damaged(f"{file.name} is not what was stored")
                 known["changed"] = status.st_mtime_ns
                 with suppress(OSError):  # the data folder may not be writable
-                    write_text(self.folder / "about.json", json.dumps(self.about, indent=1))
+                    write_sealed(self.folder / "about.json", self.about)
             mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError:
             raise self._damaged(f"{file.name} is missing") from None
@@ -204,11 +213,12 @@ class Stored:
             raise self._damaged(f"{file.name} cannot be read ({error})") from None
         return mapped
 
+    @property
+    def _remedy(self) -> str:
+        return f"remove that folder and get it again: {self.data.how_to_get}"
+
     def _damaged(self, why: str) -> StreamgaugeError:
-        return StreamgaugeError(
-            f"The data set in {self.folder} is damaged, {why}: remove that folder and get it again:"
-            f" {self.data.how_to_get}."
-        )
+        return StreamgaugeError(f"The data set in {self.folder} is damaged, {why}: {self._remedy}.")
 
 
 def array_md5(file: Path) -> str:
@@ -248,7 +258,7 @@ def add(
         verified = _verify(data, contents, origin, other_contents)
         about = _store(data, contents, scratch)
         about |= {"from": str(origin.resolve()), "form": contents.form, "verified": verified}
-        (scratch / "about.json").write_text(json.dumps(about, indent=1))
+        write_sealed(scratch / "about.json", about)
         shutil.rmtree(target, ignore_errors=True)
         replace_synced(scratch, target)
     except OSError as error:
@@ -398,7 +408,6 @@ def _store(data: DataSet, contents: Contents, scratch: Path) -> dict[str, Any]:
         arrays[name] = {"bytes": size, "changed": changed, "md5": array_md5(file)}
     count = len(contents.arrays["label"])
     return {
-        "format": 1,
         "name": data.name,
         "revision": data.revision,
         "arrays": arrays,
