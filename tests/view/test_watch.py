@@ -438,6 +438,8 @@ def test_readers_work_while_a_run_goes_on(
         click(browser, "[data-export] button")
         browser.wait("saved.startsWith('data:image/svg+xml')")
         assert browser.run("saved.includes('rgb(255, 255, 255)')")
+        click(browser, "[data-export] button:nth-of-type(2)")
+        browser.wait("saved.startsWith('data:image/png')")
         click(browser, "[data-export] button:nth-of-type(3)")
         assert browser.run("document.querySelectorAll('.numbers tbody tr').length") > 10
         # On paper, then on a phone.

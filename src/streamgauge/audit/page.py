@@ -72,7 +72,7 @@ def audit_page(audit: Audit, gates: Sequence[tuple[str, bool]] = ()) -> Page:
 
 def _table(table: Table) -> PageTable:
     columns = [table.text] if table.text else ()
-    return PageTable(table.head, table.rows, table.title, text_columns=columns)
+    return PageTable(table.head, table.rows, table.title, text_columns=columns, sortable=True)
 
 
 def _bits_figures(audit: Audit) -> list[Block]:

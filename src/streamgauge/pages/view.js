@@ -113,7 +113,9 @@ const view = (() => {
     const body = table.tBodies[0];
     const value = (row) => {
       const cell = row.cells[column];
-      return cell.dataset.value !== undefined ? Number(cell.dataset.value) : text(cell);
+      if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+      const plain = text(cell), number = Number(plain.replace(/,|\s?%$/g, "").replace("−", "-"));
+      return plain === "" || Number.isNaN(number) ? plain : number;
     };
     const order = (a, b) => {
       const [x, y] = [value(a), value(b)];
@@ -131,7 +133,8 @@ const view = (() => {
 
   function sortable(table) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
-      head.querySelector("button").addEventListener("click", () => {
+      const button = head.querySelector("button"); // a column of names may have none
+      if (button) button.addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "descending" ? false
           : head.getAttribute("aria-sort") === "ascending" || column > 0;
         state.sort = `${tables.indexOf(table)}.${column}.${down ? "down" : "up"}`;
