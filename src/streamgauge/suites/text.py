@@ -290,17 +290,20 @@ def ledger_numbers(results: Path = RESULTS) -> list[SuiteNumbers]:
 
 
 def _without_repeats(cells: Mapping[str, list[LedgerCell]]) -> dict[str, list[LedgerCell]]:
-    """Without numbers that were not run here and were in another suite: each counts once."""
-    run = {
+    """Each published number once: where it was run, or in the first suite that has it."""
+    taken = {
         cell.published.source
         for each in cells.values()
         for cell in each
         if cell.published and cell.values and not cell.defined
     }
-    return {
-        name: [c for c in each if c.values or not c.published or c.published.source not in run]
-        for name, each in cells.items()
-    }
+    kept = {}
+    for name, each in cells.items():
+        kept[name] = [
+            c for c in each if c.values or not c.published or c.published.source not in taken
+        ]
+        taken |= {c.published.source for c in kept[name] if c.published and not c.defined}
+    return kept
 
 
 COUNTED = ("suite", "published numbers")
@@ -407,11 +410,17 @@ def _captions(cells: Iterable[LedgerCell]) -> Iterable[str]:
     return [f"{about[key]}." for key in given]
 
 
+OWN_NUMBERS = (
+    "No number is published to compare with; the claims above rest on these: mean ± sample "
+    "deviation over seeds, %."
+)
+
+
 def _own_numbers(suite: Suite, cells: Sequence[LedgerCell], measured: Sequence[Measured]) -> str:
     """A suite whose paper prints no number: ours alone, rows by columns."""
     lines = [f"## {suite.name}", "", f"{suite.title}. {suite.what}", ""]
     lines += [f"- {note}" for note in suite.notes]
-    lines += ["", "No number is published to compare with; the claims above rest on these."]
+    lines += ["", OWN_NUMBERS]
     for part in dict.fromkeys(cell.part for cell in cells):
         of_part = [cell for cell in cells if cell.part == part]
         columns = list(dict.fromkeys(cell.column for cell in of_part))
