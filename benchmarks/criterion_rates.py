@@ -2,6 +2,7 @@
 
     python benchmarks/criterion_rates.py            # 1,000 tables per line, some minutes
     python benchmarks/criterion_rates.py --joint --lines 1 2 8 --trials 12000
+    python benchmarks/criterion_rates.py --claims --trials 4000
     python benchmarks/criterion_rates.py --rows --lines 1 8 10 11 12 --trials 4000
 
 Each line is one kind of published table, whose true numbers are known; both sides are drawn. Rates
@@ -10,7 +11,8 @@ most), joint statements with p of 5 % or less (5), by χ² and by the mean diffe
 called equivalent where the true difference is the margin (2.5 at most). Then the power of χ²: where
 all cells are off by one of their deviations, and where every fourth one is off by two. With --joint
 only the false alarms of the joint statements, of other tables. With --rows only cells whose
-interval misses, all of them and those of the row that varies most in its column.
+interval misses, all of them and those of the row that varies most in its column. With --claims a
+table of claims that are false by a hair in one pair and clearly true in the others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamgauge.suites import published
+from streamgauge.suites.claims import Claim, evaluate
 from streamgauge.suites.criterion import (
     LEVEL,
     MARGIN,
@@ -32,6 +35,7 @@ from streamgauge.suites.criterion import (
     joint,
     judged,
 )
+from streamgauge.suites.measured import Measured
 
 SAME_SEEDS = "the same, published runs have our seeds"
 Column = list[tuple[float, float]]  # mean and deviation of each row
@@ -180,13 +184,53 @@ def row_rates(
     return [100 * missed.mean() / trials, 100 * missed[largest].mean() / trials]
 
 
+# Pairs of a claim, seeds, deviations of A and of each B; the first pair is the false one.
+CLAIMS = (
+    (1, 3, (1.0, 1.0)),
+    (2, 3, (1.0, 1.0, 1.0)),
+    (2, 3, (0.3, 1.0, 0.3)),
+    (2, 3, (0.1, 3.0, 0.1)),
+    (2, 3, (0.1, 0.1, 3.0)),
+    (2, 5, (0.3, 1.0, 0.3)),
+    (5, 3, (0.5, 1.5, 0.5, 0.5, 0.5, 0.5)),
+    (7, 5, (0.5, 1.5) + (0.5,) * 6),
+    (7, 5, (1.0,) + (0.5,) * 7),
+)
+
+
+def false_claims(pairs: int, seeds: int, deviations: tuple[float, ...], trials: int) -> float:
+    """Rate in % of p of 5 % or less, where A is as high as the first B and far above the others: no
+    other claim of these pairs is false and harder to tell from a true one."""
+    names = [f"B{n}" for n in range(pairs)]
+    claim = Claim("", "", "", "", "Acc", tuple(("A", name) for name in names), "more")
+    rng, count = np.random.default_rng(0), 0
+    for _ in range(trials):
+        common = rng.normal(0, 2, seeds)  # a seed moves all rows
+        made = common + np.array(deviations)[:, None] * rng.normal(size=(pairs + 1, seeds))
+        made[2:] -= 50
+        rows = [
+            Measured("", name, tuple(range(seeds)), {"Acc": tuple(values)}, "")
+            for name, values in zip(["A", *names], made, strict=True)
+        ]
+        count += evaluate(claim, rows).p_for <= LEVEL
+    return 100 * count / trials
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--joint", action="store_true", help="joint statements alone")
     parser.add_argument("--rows", action="store_true", help="intervals that miss alone")
+    parser.add_argument("--claims", action="store_true", help="claims alone")
     parser.add_argument("--lines", type=int, nargs="+", help="of the table, from 1; default: all")
     args = parser.parse_args()
+    if args.claims:
+        print("| pairs | seeds | deviations | false claims, % |\n|---|---|---|---|")
+        for pairs, seeds, deviations in CLAIMS:
+            rate = false_claims(pairs, seeds, deviations, args.trials)
+            shown = ", ".join(map(str, deviations))
+            print(f"| {pairs} | {seeds} | {shown} | {rate:.1f} |", flush=True)
+        return
     survey = printed("survey-table3")
     fast = [[(0.0, s) for s in (0.65, 0.47, 0.82, 1.29, 0.40, 2.19, 0.38)]]
     small = [[(0.0, 0.2)] * 8, [(0.0, 0.1)] * 4 + [(0.0, 0.4)] * 4]

@@ -35,6 +35,7 @@ from streamgauge.running.executors.dispatch import execute
 from streamgauge.settings import as_plain
 from streamgauge.suites import drawing, load, names, published, running
 from streamgauge.suites import text as suite_text
+from streamgauge.suites.claims import claims
 from streamgauge.suites.comparing import LedgerCell, statements, table
 from streamgauge.suites.criterion import WIDEST
 from streamgauge.suites.drawing import FIGURES, _by_seed, write_figures
@@ -571,6 +572,37 @@ def test_the_ledger_follows_its_results(tmp_path: Path) -> None:
         assert re.search(r"\| ER \| Acc \| 28.2 ± 1.2 \| 28.13 ± 0.32 \| 3 \|.*" + verdict, page)
         assert "runs abc" in page
         assert "| SCR | Acc | 28.3 ± 0.8 | – |  |  |  |  |  |  | not run |" in page
+
+
+def test_the_first_screen_says_what_differs_and_what_is_not_known(tmp_path: Path) -> None:
+    suite = load("survey-cifar100")
+    code = {
+        row.name: method_code(recipe.where, as_plain(recipe.config))
+        for row in suite.rows
+        for recipe in [plan_rows([row], [0])[0].recipe]
+    }
+    found = [
+        _measured(row, {"Acc": values}, code=(code[row] if row != "MIR" else "other",))
+        for row, values in (
+            ("ER", (38.0, 38.5, 37.9)), ("ER-ACE", (29.8, 30.0, 30.1)),
+            ("DER++", (20.0, 30.0, 37.0)), ("MIR", (29.0, 29.1, 29.3)),
+            (f"ER-ACE, {DEFINED}", (1.0, 2.0, 3.0)),
+        )
+    ]  # fmt: skip
+    write("survey-cifar100", found, tmp_path / "survey-cifar100.toml")
+    first = ledger_page(tmp_path).partition("\n## ")[0]
+    assert "261 published numbers, 3 were run and judged" in first
+    assert "**Reproduced: 1 of 3.** 0 are equivalent" in first
+    assert "survey-cifar100 1 of 3." in first
+    assert "**Differs: 1 of 3** (ER on Acc +9.93 ± " in first
+    assert '**Not judged: 1 numbers of rows "as defined"**' in first
+    assert "1 would differ (ER-ACE, as defined on Acc -27.90 ± " in first
+    assert "1 were run and are uninformative" in first
+    assert "1 were run by code that behaves differently today" in first
+    assert "257 were not run" in first
+    assert "**Not known: 259 of 261.**" in first
+    assert f"{len(claims())} cannot be decided" not in first  # two are by construction
+    assert f"{len(claims()) - 2} cannot be decided" in first
 
 
 def test_every_recorded_row_has_a_known_behaviour() -> None:

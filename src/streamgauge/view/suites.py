@@ -50,7 +50,7 @@ def ledger_page() -> Page:
     from streamgauge.suites.comparing import VERDICTS, cell_texts
     from streamgauge.suites.criterion import MARGIN
     from streamgauge.suites.dumbbells import published_section
-    from streamgauge.suites.summary import plain
+    from streamgauge.suites.wording.summary import plain
 
     numbers = text.ledger_numbers()
     counts = text.verdict_counts(numbers)
