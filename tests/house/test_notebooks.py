@@ -47,3 +47,41 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+CELLS = [
+    "import numpy as np, torch, streamgauge as sg\n"
+    "stream = sg.stream(np.zeros((60, 2), np.float32), np.arange(60) % 2, batch=5)",
+    "def answer():\n    return 0",
+    "class Mine:\n"
+    "    def __init__(self, spec, source, seed, device):\n        self.classes = spec.classes\n"
+    "    def predict(self, x):\n"
+    "        return torch.eye(self.classes)[torch.full((len(x),), answer())]\n"
+    "    def learn(self, batch, predicted): ...\n"
+    "    def state_dict(self): return {}\n"
+    "    def load_state_dict(self, state): ...",
+    "print(set(sg.run(stream, Mine).predictions['prediction'].tolist()))",
+    "print(set(sg.run(stream, Mine).predictions['prediction'].tolist()))",
+    "def answer():\n    return 1",
+    "print(set(sg.run(stream, Mine).predictions['prediction'].tolist()))",
+]
+
+
+@pytest.mark.long
+def test_a_class_of_a_cell_and_its_helper_in_jupyter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress is shown, a run is used again, and a changed helper is another run."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.chdir(tmp_path)
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    first, again, changed = (
+        "".join(output.text for output in notebook.cells[at].outputs) for at in (3, 4, 6)
+    )
+    assert "{0}" in first
+    assert "Mine, seed 0: 12 steps" in first
+    assert "complete already" in again
+    assert "{1}" in changed

@@ -124,7 +124,7 @@ def class_doubts(label: Ints, names: Sequence[str] | None) -> list[str]:
     ["The classes 'yes' and 'Yes ' differ in spelling alone.",
      "'?' is a class: leave the cell empty where a label is missing."]
     """
-    said, alike = [], dict[str, str]()
+    said, alike = list[str](), dict[str, str]()
     for name in names or ():
         plain = unicodedata.normalize("NFKC", name).casefold().strip()
         plain = (plain.lstrip("0") or "0") if plain.isdigit() else plain
