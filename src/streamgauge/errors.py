@@ -119,7 +119,9 @@ class Failures:
             for name, error in self._failed:
                 by_sentence.setdefault(sentence_of(error), []).append(name)
             raise RunsFailed(
-                " ".join(f"{', '.join(names)}: {said}" for said, names in by_sentence.items()),
+                " ".join(
+                    f"{', '.join(names)}: {sentence}" for sentence, names in by_sentence.items()
+                ),
                 [name for name, _ in self._failed],
                 2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
             )
@@ -231,6 +233,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     small = {other.lower(): other for other in among}  # ER is er
     close = difflib.get_close_matches(wanted.lower(), small, 1, 0.5)
     if close:
-        found = small[close[0]]
-        return f"did you mean '{words.get(found, found)}'?"
+        closest = small[close[0]]
+        return f"did you mean '{words.get(closest, closest)}'?"
     return "there is " + (", ".join(known) if known else "no other") + "."

@@ -139,7 +139,7 @@ MISTAKES = [
     ("scores runs", "No such command 'scores'. Did you mean 'score', "),
     ("suite rum demo", "No such command 'rum'. Did you mean 'run'?"),
     ("frobnicate", "No such command 'frobnicate'. The commands are audit, check,"),
-    ("list er finetune", "There is no place for 'finetune'."),
+    ("list er finetune", "Unexpected argument 'finetune'."),
     ("list metric", "did you mean 'metrics'?"),
     ("audit log.csv --shifts x", "'x' is not a duration: write a number and a unit"),
     ("audit log.csv --shifts 1h", "shifts are durations but the log has no times"),

@@ -8,7 +8,6 @@ from slow_forecasters import slow_bits
 
 from streamgauge.history.forecasters import (
     Forecaster,
-    family_hits,
     family_right,
     forecast,
     groups_of,
@@ -21,9 +20,10 @@ def test_hits_of_simple_forecasters_are_those_of_plain_loops() -> None:
     y = np.where(rng.random(500) < 0.6, np.arange(500) // 3 % 5, rng.integers(0, 5, 500))
     y = y.astype(np.int32)
     for shift in (0, 3):
-        names, hits, tries = family_hits(y, 5, Regular(shift), block=100, start=50)
+        done = forecast(y, 5, Regular(shift), block=100, start=50)
+        hits, tries = done.hits, done.tries
         right, points = family_right(y, 5, Regular(shift))
-        assert [*points, "the mixture"] == names
+        assert points == done.names
         bits = right[:, None] >> np.arange(len(points), dtype=np.uint64) & np.uint64(1)
         np.testing.assert_array_equal(bits[50:].sum(axis=0), hits[:, :-1].sum(axis=0))
         assert tries.tolist() == [100, 100, 100, 100, 50]
@@ -36,7 +36,7 @@ def test_hits_of_simple_forecasters_are_those_of_plain_loops() -> None:
             oldest = min(set(past), key=lambda c: len(past) - past[::-1].index(c))
             rare.append(y[j] == oldest)
         for name, slow in (("the last label", last), ("the least recently seen class", rare)):
-            column = hits[:, names.index(name)]
+            column = hits[:, done.names.index(name)]
             assert column.tolist() == [sum(slow[b : b + 100]) for b in range(0, 450, 100)]
 
 
@@ -54,9 +54,9 @@ def test_one_label_at_a_time_is_the_batch() -> None:
                 forecaster = Forecaster(6)
                 forecaster.load(saved)
         assert abs(forecaster.probabilities().sum() - 1) < 1e-12
-        names, batch, _ = family_hits(y, 6, Regular(0, step), block=600)
-        assert any("samples back" in name for name in names)
-        assert batch[0, -1] == sum(hits)
+        batch = forecast(y, 6, Regular(0, step), block=600)
+        assert any("samples back" in name for name in batch.names)
+        assert batch.hits[0, -1] == sum(hits)
 
 
 def stream(n: int, classes: int, seed: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import streamgauge as sg
+from streamgauge import cost
 from streamgauge.streams.named.splits import split_module
 from streamgauge.versions import MOVED
 
@@ -45,6 +46,7 @@ def test_no_package_has_the_name_of_a_public_function() -> None:
         ("record", "Table", "record", "LogTable"),
         ("cost", "measure", "running.job_cost", "measure"),
         ("cost", "Cost", "running.job_cost", "JobCost"),
+        *(("cost", name, "running.job_cost", name) for name in cost._OLD),  # all that are promised
         ("checks", "Result", "checks", "CheckResult"),
         ("checks.conformance", "Samples", "checks.conformance", "CheckSamples"),
         ("learners.base", "Execution", "learners.base", "StepRecording"),

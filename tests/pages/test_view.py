@@ -17,8 +17,9 @@ from test_page import page as every_block
 from browser import Browser, needs_browser, rgb
 from streamgauge.pages import Block, Cell, Page, PageTable, Section
 from streamgauge.pages import figures as plots
-from streamgauge.pages.page import COLOURS, THEMES
+from streamgauge.pages.page import THEMES
 
+COLOURS = len(THEMES["light"]["colours"])
 pytestmark = [pytest.mark.browser, needs_browser]
 
 

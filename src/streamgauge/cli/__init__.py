@@ -221,22 +221,22 @@ def _option_names(command: Any) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts} | {"--help"}
 
 
-# What the parser says of a value, and how we say it.
-_SAID = (
+# Patterns of the parser's sentences, and our sentences.
+_PARSER_SENTENCES = (
     (r"Invalid value for '(.+?)': Input should be a valid integer.*", r"\1 must be a whole number"),
     (r"Invalid value for '(.+?)': Input should be a valid number.*", r"\1 must be a number"),
     (r"Invalid value for '(.+?)': Input should be greater than or equal to (\S+)",
      r"\1 must be at least \2"),
     (r"Invalid value for '(.+?)': Value error, '(.*?)' is not one of (.*)",
      r"\1 cannot be '\2'; it can be \3"),
-    (r"Got unexpected extra argument(?:s|\(s\)|) \((.*)\)", r"There is no place for '\1'"),
+    (r"Got unexpected extra argument(?:s|\(s\)|) \((.*)\)", r"Unexpected argument '\1'"),
 )  # fmt: skip
 
 
 def _plainly(sentence: str) -> str:
     """A sentence of the parser in our words."""
-    for said, ours in _SAID:
-        sentence = re.sub(said, ours, sentence, flags=re.DOTALL)
+    for pattern, ours in _PARSER_SENTENCES:
+        sentence = re.sub(pattern, ours, sentence, flags=re.DOTALL)
     return sentence if sentence.endswith("?") else f"{sentence.rstrip('.')}."
 
 

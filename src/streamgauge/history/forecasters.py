@@ -416,24 +416,6 @@ def family_right(
     return right, done.names
 
 
-def family_hits(
-    codes: Codes,
-    classes: int,
-    known: Known | Regular,
-    *,
-    block: int,
-    groups: GroupColumns | None = None,
-    start: int = 0,
-) -> tuple[list[str], Ints, Ints]:
-    """Names, hits [blocks, forecasters] and tries [blocks] of each top class and the mixture's.
-
-    Sample j counts in block (j - start) // block; samples before ``start`` are learnt but not
-    counted. A forecaster without an answer takes the majority; before any label there is no hit.
-    """
-    done = forecast(codes, classes, known, groups, start=start, block=block)
-    return [*done.names, "the mixture"], done.hits, done.tries
-
-
 class Forecaster:
     """The mixture, one step at a time: ask for its top class or probabilities, then let it learn.
 

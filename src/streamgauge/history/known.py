@@ -31,10 +31,6 @@ class Known:
         """The known counts of samples ``first`` to before ``stop``."""
         return self.known[first:stop]
 
-    def first_with(self, count: int) -> int:
-        """The first sample whose answer knows ``count`` labels (the counts must not decrease)."""
-        return int(np.searchsorted(self.known, count))
-
 
 @dataclass(frozen=True)
 class Regular:
@@ -54,10 +50,6 @@ class Regular:
         position = np.arange(first - self.shift, stop - self.shift, dtype=np.int64)
         known: Ints = np.maximum(position - position % self.step - self.delay, 0)
         return known
-
-    def first_with(self, count: int) -> int:
-        """The first sample whose answer knows ``count`` labels."""
-        return self.shift + -(-(count + self.delay) // self.step) * self.step if count else 0
 
 
 def known_labels(

@@ -39,7 +39,6 @@ THEMES: dict[str, dict[str, Any]] = {
                     "#5870ff", "#efbf00", "#809f78", "#28c7df"],
     },
 }  # fmt: skip
-COLOURS = len(THEMES["light"]["colours"])
 SCRIPTS = ("view.js", "numbers.js", "draw.js")
 UNCOLOURED = ("level", "front", "heat", "outlines", "dots")  # roles whose names have no colour
 

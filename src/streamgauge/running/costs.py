@@ -225,7 +225,7 @@ def measured(recipe: Recipe, stream: Stream) -> Relative:
     shape, batch = tuple(spec.input_shape), stream.size
     recipes = [like]
     if getattr(like.config, "recall", None) == 0:
-        # Beside what recalls nothing stands the ER that does: as many as are new.
+        # A learner without replay is compared with the ER that recalls as many as are new.
         same = {s: getattr(like.config, s) for s in ("model", "head", "augment")
                 if hasattr(like.config, s)}  # fmt: skip
         recipes.append(catalogue.learner("er", memory=FILLED * batch, recall=batch, **same))

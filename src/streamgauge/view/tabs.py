@@ -79,8 +79,8 @@ class BlindLevels:
 
     def _compute(self, key: Any, runs: list[Run], shifts: Sequence[int]) -> None:
         try:
-            found = blind_level(runs, shifts)
-            self._known[key] = found or "There is no blind level: these runs did not predict."
+            level = blind_level(runs, shifts)
+            self._known[key] = level or "There is no blind level: these runs did not predict."
         except (StreamgaugeError, OSError, ValueError) as error:
             self._known[key] = f"There is no blind level. {error}"
         except Exception as error:  # the thread goes on with other streams
