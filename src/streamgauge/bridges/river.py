@@ -6,7 +6,7 @@ import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise, repeat
+from itertools import islice, pairwise, repeat
 from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,12 +104,12 @@ class Learner(ForeignLearner):
         answers, learn = _OneByOneAnswers(self.model, self.spec.classes), self.model.learn_one
         inputs = self._inputs(x)
         given = inputs if same else self._inputs(learnt)
-        pairs = list(zip(given, map(self._label, labels.tolist()), strict=True))
-        for begin, end in pairwise([0, *ends.tolist()]):
-            for row in inputs[begin:end]:
+        asked, pairs = iter(inputs), zip(given, map(self._label, labels.tolist()), strict=True)
+        for size in np.diff(ends, prepend=0).tolist():
+            for row in islice(asked, size):
                 answers.add(row)
             began = clock()
-            for row, y in pairs[begin:end]:
+            for row, y in islice(pairs, size):
                 learn(row, y)
             learning += clock() - began
         return answers.scores(), learning
