@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import re
 import sys
 import traceback
@@ -188,10 +189,16 @@ ALSO_CALLED = {
 
 
 def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the Python interface: its errors name keywords, not options."""
+    """A function of the Python interface: its errors name keywords, not options, and arguments
+    that it cannot take are a sentence."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **named)
+        except TypeError as error:
+            raise StreamgaugeError(_wrong_call(function.__name__, signature, error)) from None
         try:
             return function(*args, **named)
         except StreamgaugeError as error:
@@ -199,6 +206,17 @@ def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def _wrong_call(name: str, signature: inspect.Signature, error: TypeError) -> str:
+    """What to write where the arguments of a call do not fit a function."""
+    positional = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    arrays = " Arrays become a stream by sg.stream(x, y)." if "stream" in positional else ""
+    return f"{first_line(error).capitalize()}: write sg.{name}({', '.join(positional)}).{arrays}"
 
 
 def as_keywords(sentence: str) -> str:

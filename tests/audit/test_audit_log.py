@@ -193,7 +193,7 @@ BAD = {
     "probabilities.csv": ("label,prediction\n" + "0,0.3\n1,0.8\n" * 200, "such as 0.3"),
     "steps.csv": ("label,step\n" + "0,2\n1,1\n" * 200, "step numbers .* decrease"),
     "agenot.csv": ("label,age\n" + "0,old\n1,new\n" * 200, "holds no numbers"),
-    "times.csv": ("label,time\n" + "0,noon\n1,dusk\n" * 200, "no times that can be read"),
+    "times.csv": ("label,time\n" + "0,noon\n1,dusk\n" * 200, "has times that cannot be read"),
     "unsorted.csv": ("label,time\n" + "0,5\n1,6\n" * 200, "go back at line 4"),
     "nothing.csv": ("label,prediction\n" + "0,\n1,\n" * 200, "contains no predictions"),
     "broken.jsonl": ('{"label": 1}\n{"label": \n', "cannot be read"),

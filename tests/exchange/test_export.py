@@ -79,6 +79,17 @@ def test_the_scalars_of_a_run_are_those_of_slow_loops_over_its_log(
     assert "finetune.lr" in settings
 
 
+def test_a_run_without_tasks_is_exported(tmp_path: Path) -> None:
+    x, y = np.zeros((200, 2), np.float32), np.arange(200) % 2
+    run = sg.run(sg.stream(x, y, batch=10, held_out=0.2), "majority", out=tmp_path, progress=False)
+    assert "task" not in run.evaluations
+    sg.export(run, "csv", tmp_path)
+    points = read_csv(tmp_path, run)
+    assert points["evaluation/held_out"][-1] == (run.step, sg.score(run)["retained_accuracy"])
+    assert len(points["evaluation/held_out"]) == 3  # at each third of the stream
+    assert not any(name.startswith("evaluation/held_out/task") for name in points)
+
+
 def test_tensorboard_reads_what_was_exported(task_run: sg.Run, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import streamgauge as sg
 from streamgauge import catalogue
 from streamgauge.checks.conformance import check_learner
 from streamgauge.versions import VERSION
@@ -29,6 +31,22 @@ def test_the_five_lines_of_the_readme_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "near_future_accuracy@200" in done.stdout
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_table_of_the_page_on_reports_is_latex(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("jinja2")
+    monkeypatch.chdir(tmp_path)
+    x, y = np.zeros((200, 2), np.float32), np.arange(200) % 2
+    for seed in (0, 1):
+        sg.run(sg.stream(x, y, held_out=0.2), "majority", seed=seed, progress=False)
+    (code,) = [block for block in blocks("docs/report.md") if "to_latex" in block]
+    exec(code, {})
+    table = capsys.readouterr().out
+    assert table.startswith("\\begin{tabular}")
+    assert re.search(r"majority & \d+\.\d & \d+\.\d & \d+\.\d & \d+\.\d", table)
 
 
 def test_the_learner_of_contributing_is_short_and_passes_the_check(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_an_empty_recording_can_be_read(tmp_path: Path) -> None:
     for _ in range(2):
         run = sg.Run(tmp_path / "mine")
         assert (run.predictions.rows, run.unlabelled, run.step) == (0, 0, 0)
-        with pytest.raises(StreamgaugeError, match="no Parquet files"):
+        with pytest.raises(StreamgaugeError, match="has no answers yet"):
             audit(tmp_path / "mine")
         rec.label("a", "x")  # a label alone
     rec.close()

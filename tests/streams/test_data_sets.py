@@ -820,7 +820,10 @@ def test_hdf5_order_files_say_order_and_parts(name: str, tmp_path: Path) -> None
         ([["label", "path"], ["0", "../a.jpg"]], "leaves its folder"),
         ([["label", "path"], ["0", "/a.jpg"]], "leaves its folder"),
         ([["label", "what"], ["0", "a.jpg"]], "looks like the path: .*columns are label, what"),
-        ([["label", "path", "time"], ["0", "a.jpg", "x"]], "'time' holds no times .* such as 'x'"),
+        (
+            [["label", "path", "time"], ["0", "a.jpg", "x"]],
+            "'time' has times .* such as 'x'",
+        ),
         ([["label", "path", "user"], ["0", "a", "u"], ["1", "b", ""]], None),
         ([["label", "path", "time"], ["0", "a", "1"], ["1", "b", ""]], "Line 3 of .* has no time"),
         ([["label", "path", "split"], ["0", "a", "elsewhere"]], "The split 'elsewhere'"),

@@ -174,7 +174,7 @@ SAME: dict[str, tuple[str, Meaning]] = {
 REFUSED = {
     "day and month in either order": (times("3/4/2020", "4/4/2020"), "such as '3/4/2020'"),
     "thousands": (times('"1,000"', '"2,000"'), "such as '1,000'"),
-    "words for times": (times("noon", "dusk"), "no times that can be read, such as 'noon'"),
+    "words for times": (times("noon", "dusk"), "has times that cannot be read, such as 'noon'"),
     "an empty time": (times("7", ""), r"(?i)line 3 .*no time"),
     "a column twice": (table("label,label", "0,1", "1,1"), "'label' comes twice"),
     "two labels of a kind": (table("class,species", "0,1", "1,1"), "'class' or 'species'"),

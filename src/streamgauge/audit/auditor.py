@@ -34,6 +34,8 @@ class Audit:
     name: str
     columns: dict[str, str]
     guessed: list[str]
+    columns_not_used: list[str]
+    """Columns of the log without a role."""
     samples: int
     classes: int
     step: float
@@ -140,6 +142,7 @@ class Audit:
             "log": self.name,
             "columns": self.columns,
             "guessed": self.guessed,
+            "columns_not_used": self.columns_not_used,
             "answer": self.answer,
             "words": self.words,
             "notes": self.notes,

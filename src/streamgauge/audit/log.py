@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.history.durations import is_duration, seconds
+from streamgauge.tables.columns import plain_name
 from streamgauge.tables.read import RoleTable
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.values import Codes, Ints, Vocabulary
@@ -64,6 +65,7 @@ class PredictionLog(RoleTable):
     def __init__(self, log: Any, *, features: Sequence[str] = (), **columns: str | None) -> None:
         super().__init__(log, "", ROLES, columns, ["label"], features, "feature")
         self.notes: list[str] = []
+        self._leave_out_other_ages()
         if "label_time" in self.roles and "time" not in self.roles:
             name = self.roles.pop("label_time")
             if "label_time" not in self.guessed:
@@ -83,6 +85,30 @@ class PredictionLog(RoleTable):
         self.groups = {"user": Vocabulary(), "album": Vocabulary()}
         self.times = TimeParser(self.roles.get("time", ""))
         self.label_times = TimeParser(self.roles.get("label_time", ""), "--label-time")
+
+    def _leave_out_other_ages(self) -> None:
+        """A column `age` that cannot be the model's, such as the age of persons, has no role.
+
+        An age of a model is at most the number of earlier labels, and between two updates it grows
+        with every row. A log that begins in the middle of a stream breaks the first rule, models of
+        different ages break the second; numbers that break both are refused as a guess.
+        """
+        name = self.roles.get("age", "")
+        if "age" not in self.guessed or plain_name(name) != "age" or self.source.is_run:
+            return
+        first = next(self.source.pieces([name]), None)
+        ages = None if first is None else as_numbers(first[name])
+        if ages is None or not np.any(ages > np.arange(len(ages))):
+            return
+        steps = np.diff(ages)
+        if min(np.mean(steps > 1), np.mean(steps < 0)) > 0.25:
+            self.roles.pop("age")
+            self.guessed.remove("age")
+            self.notes.append(
+                f"Column '{name}' is not used: its numbers jump up and down from the first row on,"
+                " so it is hardly the age of the model (how many of the newest earlier labels the"
+                f" model had not learnt). If it is, name it: --age {name}."
+            )
 
     def delay_labels(self, delay: int | str, every: float | None = None) -> None:
         """Labels become known this late: a number of samples, or a duration such as 3d.
@@ -108,6 +134,11 @@ class PredictionLog(RoleTable):
                 f"--label-delay {delay} needs times, which this log has not: name their column with"
                 " --time, or give the delay as a number of samples"
             )
+
+    def columns_not_used(self) -> list[str]:
+        """Columns of the table without a role; of a run folder, whose columns are ours, none."""
+        used = {*self.roles.values(), *self.features}
+        return [] if self.source.is_run else [n for n in self.source.names if n not in used]
 
     def row_name(self, row: int) -> str:
         """A row within a sentence: its line, where the file has lines."""

@@ -235,6 +235,7 @@ class Pipeline:
             "name": self.log.name,
             "columns": dict(self.log.roles),
             "guessed": list(self.log.guessed),
+            "columns_not_used": self.log.columns_not_used(),
             "samples": self.length,
             "classes": int(np.count_nonzero(self.scanned.counts)),
             "step": float(self.stream.samples_per_step),

@@ -22,6 +22,7 @@ FUTURES = "Accuracy, by shift or age of the model"
 WINDOWS = "The most frequent of the last labels: right, in %, by shift"
 SHOWN_EXPERTS = 8
 SHOWN_SHIFTS = 10
+SHOWN_COLUMNS = 10
 # Why a level has no interval.
 REFERENCE = "none: reference level"
 NO_ENDS = "none: few or equal blocks"
@@ -54,11 +55,14 @@ def render(audit: Audit) -> Any:
 
 
 def columns_line(audit: Audit) -> str:
-    """Which column of the file has which role."""
+    """Which column of the file has which role, and which have none."""
     roles = []
     for role, name in audit.columns.items():
         roles.append(f"{role} = '{name}'{' (guessed)' if role in audit.guessed else ''}")
-    return "Columns: " + ", ".join(roles)
+    unused = [f"'{name}'" for name in audit.columns_not_used]
+    more = f" and {len(unused) - SHOWN_COLUMNS} more" if len(unused) > SHOWN_COLUMNS else ""
+    rest = f"; not used: {', '.join(unused[:SHOWN_COLUMNS])}{more}" if unused else ""
+    return "Columns: " + ", ".join(roles) + rest
 
 
 def tables(audit: Audit) -> Iterator[Table]:

@@ -116,6 +116,11 @@ def answers_of(function: LoopFunction, stream: LoopStream) -> NDArray[Any]:
             f"The loop raised {described(error, function)}, on {inputs}; --stream gives it others."
         ) from error
     count = len(stream.y)
+    if returned is None:
+        raise StreamgaugeError(
+            f"The loop returned None; return one answer for each of the {count} samples, in their"
+            " order: a class, or a row of scores."
+        )
     try:
         rows = pieces[0] if len(pieces) == 1 else np.concatenate([np.atleast_1d(p) for p in pieces])
         if len(pieces) == count and len(rows) != count:

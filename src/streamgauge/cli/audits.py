@@ -37,7 +37,8 @@ class AuditOptions:
         str | None, column_option("shifts: samples between the model's last update and the sample")
     ] = None
     age: Annotated[
-        str | None, column_option("ages: samples or seconds since the model last learned")
+        str | None,
+        column_option("ages: how many of the newest earlier labels the model had not learnt"),
     ] = None
     label_time: Annotated[str | None, column_option("the times at which labels became known")] = (
         None

@@ -94,7 +94,13 @@ def matrix_of(
     percent: bool = False,
 ) -> AccuracyMatrix:
     """A checked matrix; ``percent``: the cells were written with a % sign."""
-    a = np.array(values, dtype=np.float64)
+    try:
+        a = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise StreamgaugeError(
+            f"{name[0].upper()}{name[1:]} must be numbers in rows of equal length, [tasks, tasks];"
+            " cells that were not measured are NaN."
+        ) from error
     notes: list[str] = []
     for option, value, known in (("rows", rows, ROWS), ("unit", unit, UNITS)):
         if value is not None and value not in known:

@@ -113,9 +113,10 @@ def _evaluations(run: Run) -> Iterator[Scalar]:
     if not len(table["evaluation"]):
         return
     chosen = np.flatnonzero(np.asarray(table["within"]) < 0)
+    tasks = table["task"] if "task" in table else np.full(len(table["within"]), -1)
     totals: dict[tuple[int, str], list[int]] = {}
     for row in chosen:
-        split, step, task = str(table["split"][row]), int(table["step"][row]), table["task"][row]
+        split, step, task = str(table["split"][row]), int(table["step"][row]), int(tasks[row])
         correct, count = int(table["correct"][row]), int(table["count"][row])
         total = totals.setdefault((step, split), [0, 0])
         total[0], total[1] = total[0] + correct, total[1] + count

@@ -84,6 +84,11 @@ class Recorder:
         )
         if (self.path / "run.json").exists():
             check_same_recording(self.path, read_header(self.path), header)
+        elif any(self.path.glob("*/run.json")):
+            raise StreamgaugeError(
+                f"{self.path} is a folder of runs: give the recording a folder of its own, such as"
+                f" {self.path / learner}."
+            )
         absent, added = OPTIONAL | {"label"}, frozenset({"labels", "id"})
         self._writer = RunWriter(self.path, header, absent, added)
         try:

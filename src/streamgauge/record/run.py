@@ -458,7 +458,8 @@ class Run:
 def find_runs(paths: str | Path | Run | Iterable[str | Path | Run] = RUNS) -> list[Run]:
     """Runs in a folder, or in several: each is a run folder, or a folder of run folders."""
     runs: list[Run] = []
-    for path in [paths] if isinstance(paths, str | Path | Run) else paths:
+    several = [paths] if isinstance(paths, str | Path | Run) else paths
+    for path in several if isinstance(several, Iterable) else [several]:
         if not isinstance(path, str | Path | Run):
             raise StreamgaugeError(f"Give runs or the paths of their folders, not {path!r}.")
         runs += [path] if isinstance(path, Run) else _runs_in(Path(path))

@@ -30,6 +30,7 @@ class TableReader(ABC):
 
     name: str  # what messages call it
     names: list[str]
+    is_run = False  # whether it is the log of a run folder, whose columns have one meaning
     rows: int | None = None  # None where only reading tells
     usual_label = ""  # the label column by convention of the format, where no column name tells
 

@@ -181,10 +181,24 @@ def _open_folder(path: Path, name: str) -> TableReader:
         if files and files[0].parent.name == "predictions":
             late = sorted(files[0].parent.with_name("labels").glob("*.parquet"))
     if not files:
-        raise StreamgaugeError(f"the folder {path} holds no Parquet files: name a table")
-    if late or journal:
-        return LabelledParquet(files, late, name, journal)
-    return ParquetTable(files, name)
+        raise StreamgaugeError(_no_table_in(path))
+    reader = (
+        LabelledParquet(files, late, name, journal)
+        if late or journal
+        else ParquetTable(files, name)
+    )
+    reader.is_run = (path / "progress.json").exists()
+    return reader
+
+
+def _no_table_in(path: Path) -> str:
+    """Why a folder is no table, and what to name."""
+    if (path / "run.json").exists():
+        return f"the run {path} has no answers yet: there is nothing to read"
+    runs = sorted(below.parent for below in path.glob("*/run.json"))
+    if runs:
+        return f"the folder {path} is a folder of runs: name one of them, such as {runs[0]}"
+    return f"the folder {path} holds no Parquet files: name a table"
 
 
 def _open_path(path: Path, name: str, header: bool | None) -> TableReader:

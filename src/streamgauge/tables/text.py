@@ -84,6 +84,8 @@ class TextTable(TableReader):
                     f'{name} is UTF-16 text, as Excel\'s "Unicode text": save it as UTF-8'
                     ' ("CSV UTF-8").'
                 )
+            if b"\0" in head and "\ufffd" in head[:_HEAD].decode("utf-8", "replace"):
+                raise StreamgaugeError(f"{name} is no text, it holds bytes that no text has.")
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
                 comments, rest = _comments(text.decode("utf-8-sig", "replace"))

@@ -93,7 +93,7 @@ class TimeParser:
 
     def _unreadable(self, example: str) -> StreamgaugeError:
         return StreamgaugeError(
-            f"column '{self.name}' holds no times that can be read, such as '{example}': write"
+            f"column '{self.name}' has times that cannot be read, such as '{example}': write"
             " seconds or ISO dates (2026-01-31 12:00:00), all in one way, or leave the times out"
             + f" with {self.option} none"
             * bool(self.option)

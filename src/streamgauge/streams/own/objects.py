@@ -212,6 +212,8 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def _of_frame(data: Any, y: Any, settings: dict[str, Any]) -> Stream:
+    if isinstance(y, str):
+        raise StreamgaugeError(f"The name of a column has a keyword: sg.stream(data, label={y!r}).")
     if "label" in settings:
         raise StreamgaugeError(
             "Labels are given twice: leave out y, or label, the name of a column."

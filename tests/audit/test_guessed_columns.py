@@ -1,0 +1,56 @@
+"""Columns that an audit takes by their names: a person's age is no model's, and what is not used
+is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamgauge as sg
+from streamgauge.audit import Audit
+
+LABELS = np.random.default_rng(0).integers(0, 3, 2_000)
+
+
+def audited(**columns: object) -> Audit:
+    result = sg.audit_log({"label": LABELS, "prediction": LABELS, **columns}, shifts=[0])
+    assert isinstance(result, Audit)
+    return result
+
+
+def test_the_age_of_persons_is_not_taken_for_that_of_the_model() -> None:
+    persons = np.random.default_rng(1).integers(18, 90, len(LABELS))
+    result = audited(age=persons)
+    assert "age" not in result.columns
+    assert any("Column 'age' is not used" in note and "--age age" in note for note in result.notes)
+    assert result.columns_not_used == ["age"]
+
+
+def test_an_age_that_is_named_is_used() -> None:
+    ages = np.random.default_rng(1).integers(18, 90, len(LABELS))
+    result = sg.audit_log(
+        {"label": LABELS, "prediction": LABELS, "age": ages}, age="age", shifts=[0]
+    )
+    assert result.columns["age"] == "age"
+
+
+@pytest.mark.parametrize(
+    "ages",
+    [
+        np.arange(2_000) % 50,  # trained every 50 samples, from the first one on
+        40 + np.arange(2_000) % 50,  # the log begins in the middle of a stream
+        (40 + np.arange(20_000) % 500)[::10],  # every tenth row of such a log
+        np.full(2_000, 64),  # a model that is always as far behind
+        np.minimum(np.random.default_rng(2).integers(0, 100, 2_000), np.arange(2_000)),
+    ],
+)
+def test_the_age_of_a_model_is_guessed(ages: np.ndarray) -> None:
+    assert audited(age=ages).columns["age"] == "age"
+
+
+def test_columns_without_a_role_are_named() -> None:
+    result = audited(customer=np.arange(2_000) % 7)
+    assert "not used: 'customer'" in str(result)
+    assert "not used" not in str(audited())
+    many = audited(**{f"c{number}": LABELS for number in range(30)})
+    assert "'c9' and 20 more" in str(many)
