@@ -20,10 +20,13 @@ test-all: test
 	$(BIN)/pip $(INSTALL) '.[docs,notebooks]'
 	$(BIN)/pytest -m "long or ray"
 
-# Inputs made from valid ones by mutation; INPUTS=10000 is a short run.
+# Inputs made from valid ones by mutation; INPUTS=10000 is a short run. The same command goes on
+# where it stopped.
 INPUTS ?= 1000000
+SEED ?= 0
+FUZZED := build/fuzz-$(INPUTS)-$(SEED).json
 fuzz: .installed-test
-	$(BIN)/python tests/fuzz/driver.py --inputs $(INPUTS) --workers 2 --state build/fuzz.json
+	$(BIN)/python tests/fuzz/driver.py --inputs $(INPUTS) --seed $(SEED) --workers 2 --state $(FUZZED)
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := $(VENV)/lowest
