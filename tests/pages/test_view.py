@@ -336,6 +336,61 @@ def test_a_phone_has_names_of_points_in_a_legend(browser: Browser, tmp_path: Pat
     assert sorted(names) == ["er", "ncm"]
 
 
+def test_a_phone_keeps_the_height_of_a_plot_with_a_long_legend(
+    browser: Browser, tmp_path: Path
+) -> None:
+    lines = [
+        plots.line(f"a forecaster with a long name, {n}", [0, 1, 2], [0.1, 0.2, n / 10])
+        for n in range(7)
+    ]
+    file = Page("k", "t", [plots.figure("F", "", lines, "x")]).write(tmp_path / "legend.html")
+    browser.resize(390, 800)
+    browser.open(file)
+    assert browser.run("document.querySelector('.plot')._fullLayout._size.h") > 140
+    inside = "document.querySelector('.plot .main-svg').getBoundingClientRect().bottom"
+    tools = browser.run("document.querySelector('.tools').getBoundingClientRect().top")
+    assert browser.run(inside) <= tools
+    browser.resize(1200, 900)
+    browser.wait("document.querySelector('.plot').clientHeight === 400")
+
+
+def test_rows_have_short_names_and_points_side_by_side_stay_where_they_are(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """On a phone, names of rows are wrapped; names of points move only where they would meet."""
+    nothing = float("nan")
+    texts = ["online", "near future, 400 ahead"]
+    rows = plots.figure("Rows", "", [plots.line("er", [10, 20], [0, 1], scale=1)], "accuracy",
+                        y_axis=plots.ticks([0, 1], texts))  # fmt: skip
+    points = [
+        plots.point(name, x, y, errors=(nothing, nothing), hollow=False, hover="%{y}")
+        for name, x, y in (("er", 1, 50.0), ("ncm", 9, 50.2), ("mir", 9, 50.1))
+    ]
+    runs = [plots.counted("er", "a", np.arange(1000) % 3 > 0)]
+    figures = [
+        rows,
+        plots.figure("Points", "", points, "x"),
+        plots.moving_figure("M", "", runs, "s"),
+    ]
+    file = Page("k", "t", figures, learners=["er", "ncm"]).write(tmp_path / "names.html")
+    browser.open(file)
+    heights = browser.run(
+        "Object.fromEntries(document.querySelectorAll('.plot')[1].layout.annotations.map((a) =>"
+        " [a.text, a.y]))"
+    )
+    assert heights["er"] == 50
+    assert heights["ncm"] - heights["mir"] > 1
+    # A few markers on a long curve, for eyes that cannot tell its colour.
+    line = browser.run("document.querySelectorAll('.plot')[2].data.find((t) => t.name === 'er')")
+    assert line["mode"] == "lines+markers"
+    assert 0 < line["marker"]["maxdisplayed"] < 20 < len(line["x"])
+    browser.resize(390, 800)
+    browser.open(file)
+    ticks = browser.run("document.querySelector('.plot').layout.yaxis.ticktext")
+    assert ticks == ["online", "near future,<br>400 ahead"]
+    browser.resize(1200, 900)
+
+
 def test_beyond_eight_names_the_ticked_stand_out(browser: Browser, tmp_path: Path) -> None:
     names = [f"l{n}" for n in range(COLOURS + 4)]
     lines = [plots.line(name, [0, 1, 2], np.full(3, n / 20)) for n, name in enumerate(names)]

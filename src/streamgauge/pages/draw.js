@@ -383,12 +383,29 @@ const plots = (() => {
   const near = new Set();
   const current = new WeakSet(); // drawn as the reader now wants them
 
+  // Rows of a legend in so many pixels: a long one takes no room from what is drawn.
+  function legendRows(data, width) {
+    let rows = 1, taken = 0;
+    data.filter((t) => t.name && t.showlegend !== false).forEach((trace) => {
+      const wide = 50 + 6.5 * unescaped(trace.name).length;
+      if (taken && taken + wide > width) { rows += 1; taken = 0; }
+      taken += wide;
+    });
+    return rows;
+  }
+
   function draw(element, printed) {
     const figure = figures[Number(element.dataset.figure)];
     const width = printed ? 680 : element.clientWidth;
     // Paper takes the height that is drawn (style.css), and less of it.
-    const height = Math.round((element.clientHeight || 400) * (printed ? 0.75 : 1));
+    element.style.height = "";
+    let height = Math.round((element.clientHeight || 400) * (printed ? 0.75 : 1));
     const { data, layout } = prepared(figure, theme(printed), width, height);
+    const more = layout.showlegend && !printed ? 22 * Math.max(0, legendRows(data, width - 56) - 2) : 0;
+    if (more) {
+      height += more;
+      element.style.height = `${height}px`;
+    }
     Object.assign(layout, { width, height });
     if (printed) current.delete(element);
     else current.add(element);

@@ -214,11 +214,10 @@ def verdict_figure(
         half = [half_interval(value) for _, value in shown]
         trace |= {"mode": "markers", "hovertemplate": "%{x:.1f}"}
         if any(width == width for width in half):
-            means = [value.mean for _, value in shown]
-            above, below = (  # cut at 0 and 100, as in the table
-                rounded([100 * min(h, room(m)) for h, m in zip(half, means, strict=True)])
-                for room in (lambda mean: 1 - mean, lambda mean: mean)
-            )
+            pairs = [(h, value.mean) for h, (_, value) in zip(half, shown, strict=True)]
+            # Cut at 0 and 100, as in the table.
+            above = rounded([100 * min(h, 1 - mean) for h, mean in pairs])
+            below = rounded([100 * min(h, mean) for h, mean in pairs])
             trace["error_x"] = {"array": above, "arrayminus": below, "symmetric": False,
                                 "thickness": 1.5}  # fmt: skip
         if row.runs:

@@ -294,7 +294,7 @@ def online(part: PartRuns) -> Figures:
     """Online accuracy along the stream."""
     caption = (
         "Share of the newest samples that were answered right before they were learnt, in the "
-        "window chosen above; the table has the average over all of them."
+        "window chosen above."
     )
     yield part.moving("Online accuracy", caption, counted_online, "samples")
 
