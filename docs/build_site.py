@@ -30,7 +30,7 @@ NAVIGATION: dict[str, list[str]] = {
     "How to": ["your_data.md", "tables.md", "learners.md", "contributing.md", "bridges.md",
                "recorder.md", "audit.md", "check.md", "live.md", "report.md", "view.md",
                "tuning.md", "cluster.md", "pack.md", "exchange.md"],
-    "Methods": ["methods/*.md"],
+    "Methods": ["published_code.md", "methods/*.md"],
     "Metrics": ["metrics.md", "metrics/*.md"],
     "Data sets": ["data.md", "data_sets.md", "data_sets/*.md", "real_streams.md",
                   "tables_vs_river.md"],
@@ -62,7 +62,8 @@ def stage(folder: Path) -> None:
         (folder / name).write_text((ROOT / source).read_text(encoding="utf-8"), encoding="utf-8")
         _rewrite(folder / name, _from_root)
     generated = {
-        **command_page(), **suite_pages(), **metric_pages(), **data_pages(), **api_pages(),
+        **command_page(), **suite_pages(), **metric_pages(), **data_pages(), **published_page(),
+        **api_pages(),
     }  # fmt: skip
     for name, text in generated.items():
         path = folder / name
@@ -179,6 +180,30 @@ def _plain(text: str) -> str:
     parts = text.split("`")
     parts[::2] = [re.sub(r"([*\[\]<_])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
+
+
+def published_page() -> dict[str, str]:
+    """What each published code does differently, from the classes in `learners/published/`."""
+    from streamgauge.learners import published
+
+    lines = ["# What the papers' code does differently", "",
+             "A method is what its paper defines. The setting `as_published` selects what published"
+             " code does ([learners.md](learners.md#published-variants)).", ""]  # fmt: skip
+    for info in pkgutil.iter_modules(published.__path__):
+        module = importlib.import_module(f"{published.__name__}.{info.name}")
+        title = str(module.__doc__).split("\n\n")[0].removeprefix("What ")
+        title = title.replace(" does differently", "").rstrip(".\n")
+        lines += [f"## {title[0].upper()}{title[1:]}", "", "| method | difference |", "|---|---|"]
+        for kind in vars(module).values():
+            if not inspect.isclass(kind) or kind.__module__ != module.__name__:
+                continue
+            names = [base.__module__.rpartition(".")[2] for base in kind.__mro__[1:]]
+            method = next((name for name in names if (DOCS / f"methods/{name}.md").exists()), None)
+            if method is not None:
+                text = _plain(" ".join(inspect.cleandoc(str(kind.__doc__)).split()))
+                lines.append(f"| [`{method}`](methods/{method}.md) | {text} |")
+        lines.append("")
+    return {"published_code.md": "\n".join(lines)}
 
 
 def data_pages() -> dict[str, str]:

@@ -128,6 +128,21 @@ def test_an_interrupted_command_promises_only_what_it_keeps(
     assert (code, err) == (130, "streamgauge: Interrupted.\n")
 
 
+def test_a_file_that_ends_early_is_no_interruption(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge import catalogue
+
+    def ended(*_: Any) -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr(catalogue, "names", ended)
+    code, _, err = call("list", "learners")
+    assert code == 3
+    assert "EOFError: marshal data too short" in err
+    assert "Interrupted" not in err
+
+
 def test_the_same_from_a_toml_file_with_overrides(call: Any, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text(
         'learners = ["er", "big=er"]\nseeds = 3\nout = "from_toml"\n'

@@ -66,6 +66,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_the_pages_for_citing_and_for_programs_are_up_to_date() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {VERSION}\n" in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+), (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
+    assert newest is not None, "the newest version of the changelog has no date"
+    assert newest[1] == VERSION
+    assert f"\ndate-released: {newest[2]}\n" in citation
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "llms.txt").read_text())
     assert len(links) > 10
     assert [target for target in links if not (ROOT / target).exists()] == []

@@ -65,6 +65,11 @@ def test_bytes_that_are_no_text_are_not_shown_as_columns(tmp_path: Path) -> None
         sg.audit_log(file)
 
 
+def test_columns_that_are_no_features_are_named_with_the_reason() -> None:
+    with pytest.raises(StreamgaugeError, match=r"Left out: 'a' \(no value in any row\)\."):
+        sg.stream(FRAME.assign(a=np.nan), label="kind")
+
+
 def test_times_with_two_meanings_are_quoted_as_times_that_cannot_be_read() -> None:
     days = [f"3/{1 + n}/2024" for n in range(20)]
     with pytest.raises(StreamgaugeError, match="has times that cannot be read, such as '3/1/2024'"):

@@ -60,6 +60,14 @@ def test_every_command_and_suite_has_its_page(staged: Path) -> None:
     assert str(Path.home()) not in commands
 
 
+def test_what_published_codes_do_differently_is_on_one_page(staged: Path) -> None:
+    page = (staged / "published_code.md").read_text()
+    assert page.count("\n## ") == 4  # one per published code
+    for method in ("scr", "mir", "gss", "slda", "adrep", "rwalk"):
+        assert f"| [`{method}`](methods/{method}.md) | " in page
+    assert "has no factor T^2" in page
+
+
 def test_every_method_metric_and_data_set_has_its_page(staged: Path) -> None:
     from streamgauge.catalogue import names
     from streamgauge.metrics import summary

@@ -147,8 +147,11 @@ def _run_command() -> int:
         code = getattr(error, "exit_code", 2)
     except typer.Exit as stop:
         code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         code = INTERRUPTED
+    except typer.Abort as stop:  # Typer makes an EOFError one, too: nobody interrupted that
+        cause = stop.__cause__
+        code = _explain_failure(cause) if isinstance(cause, EOFError) else INTERRUPTED
     except SystemExit as stop:  # in a learner's code; Typer's own ends the command
         if not _explain_user_failure(stop):
             raise

@@ -251,8 +251,10 @@ class TableInputs:
         self.flags = len(flags)
         self.names = [name for name in columns if name not in self.left_out]
         if not self.names:
+            without = _few([f"'{name}' ({why})" for name, why in self.left_out.items()])
             raise StreamgaugeError(
                 f"{rows.table} has no column left for features: add one of numbers or text."
+                + f" Left out: {without}." * bool(self.left_out)
             )
         self.numeric = len(parts)
         self.x: NDArray[np.float32] = np.concatenate([*parts, *flags, *slots], axis=1)
