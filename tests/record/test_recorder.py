@@ -327,14 +327,17 @@ def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> Non
         rec.predict(torch.tensor(7), torch.tensor(1), time=datetime(2026, 1, 1))
         rec.predict([8, 9], np.array([[0.4, 0.6]] * 2)[:, 1] > 0.5, time=days[:2])
         rec.predict([10, 11], [1, 1], time=pd.DatetimeIndex(days[2:]).tz_convert("Europe/Berlin"))
+        late = torch.tensor(days[3].timestamp() + 7, dtype=torch.float64)  # no float32 is near
+        rec.predict(12, 1, time=late)
         rec.label(np.array(7), torch.tensor(1), time=days[0])
         rec.scalar("loss", torch.tensor(0.25, requires_grad=True))
         rec.trained(torch.tensor(7), seconds=None)
     sg.Recorder(tmp_path / "mine", **ABOUT, **facts).close()  # goes on
     run = sg.Run(tmp_path / "mine")
-    assert run.table("predictions")["sample"].tolist() == [7, 8, 9, 10, 11]
+    assert run.table("predictions")["sample"].tolist() == [7, 8, 9, 10, 11, 12]
     seconds = run.table("predictions")["time"] - datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    assert (seconds / 86400).tolist() == [0, 1, 2, 3, 4]
+    assert (seconds[:5] / 86400).tolist() == [0, 1, 2, 3, 4]
+    assert seconds[5] == 4 * 86400 + 7
     assert run.training["value"].tolist() == [0.25, 1.0]
     assert sg.score(run)["online_accuracy"] == 1.0
 

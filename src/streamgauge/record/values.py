@@ -28,10 +28,11 @@ _LENGTH = struct.Struct("<i")
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Any array, tensor, series or list."""
+    """Any array, tensor, series or list; half precision becomes float32."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = value.float() if value.dtype.is_floating_point else value
+        half = value.is_floating_point() and value.element_size() < 4
+        value = value.float() if half else value
     return np.asarray(value)
 
 
