@@ -257,6 +257,16 @@ def test_a_recorded_loop_with_delayed_labels_and_probabilities(tmp_path: Path) -
     assert len(sg.Run(tmp_path / "mine").predictions["label"]) == 130
 
 
+def test_a_number_of_classes_stands_for_their_numbers(tmp_path: Path) -> None:
+    with recording(naive_bayes.GaussianNB(), tmp_path / "mine", stream="s", classes=2) as model:
+        for number in range(6):
+            model.predict_proba_one({"a": float(number)})
+            model.learn_one({"a": float(number)}, number % 2)
+    run_ = sg.Run(tmp_path / "mine")
+    assert run_.predictions.rows == 5
+    assert np.isfinite(run_.predictions["logp"]).all()
+
+
 def test_a_model_that_abstains_is_recorded_as_such(tmp_path: Path) -> None:
     with recording(naive_bayes.GaussianNB(), tmp_path / "mine", stream="two") as model:
         assert model.predict_one({"a": 1.0}) is None

@@ -160,6 +160,8 @@ def test_a_setting_that_the_library_refuses_is_its_own_sentence(tmp_path: Path) 
     words = r"SGDClassifier of scikit-learn [\d.]+ cannot learn: The 'loss' parameter"
     with pytest.raises(sg.StreamgaugeError, match=words):
         run(sg.stream(*clouds(30, 3)), sg.learner("sklearn:SGDClassifier", loss="hnge"), tmp_path)
+    with pytest.raises(sg.StreamgaugeError, match="SGDClassifier of sklearn is refused: Invalid"):
+        sg.learner(SGDClassifier(), losss="hinge")
 
 
 def test_images_are_flattened(tmp_path: Path) -> None:

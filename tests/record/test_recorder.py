@@ -11,11 +11,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -276,6 +279,12 @@ WRONG: list[tuple[Any, str]] = [
     (lambda rec: rec.label([1, 2], [[0], [1]]), "one class"),
     (lambda rec: rec.evaluate(correct=3, count=2), "correct from 0 to count"),
     (lambda rec: rec.evaluate(correct=1, count=2, split="train"), "split='test'"),
+    (lambda rec: rec.evaluate(correct=1.5, count=2), "correct is a whole number"),
+    (lambda rec: rec.predict([1, 2], ["buy", "buy"], shift=[0, 5]), "shift is one number"),
+    (lambda rec: rec.predict([1], ["buy"], time=[datetime(2026, 1, 1), "now"]), "in seconds"),
+    (lambda rec: rec.scalar("loss", "low"), "value is one number, not 'low'"),
+    (lambda rec: rec.scalar("loss", [1.0, 2.0]), "value is one number"),
+    (lambda rec: rec.trained(seconds="2 s"), "seconds is one number"),
 ]
 
 
@@ -299,6 +308,47 @@ def test_a_task_and_a_version_may_be_one_number_or_one_per_answer(tmp_path: Path
     table = sg.Run(tmp_path / "mine").table("predictions")
     assert table["task"].tolist() == [0, 5, (1 << 31) - 1, 3]
     assert table["version"].tolist() == [7, 7, 0, 0]
+
+
+WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
+    ({"classes": 0}, "classes is a list of names, or their number, not 0"),
+    ({"classes": 2.0}, "not 2.0"),
+    ({"classes": "abc"}, "not 'abc'"),
+    ({"classes": ["a", "a"]}, "each name once"),
+    ({"stream": 3}, "stream is a name, not 3"),
+    ({"learner": None}, "learner is a name, not None"),
+    ({"optimizer": object()}, "The setting optimizer is a number"),
+]
+
+
+def test_wrong_facts_are_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    for facts, sentence in WRONG_FACTS:
+        with pytest.raises(StreamgaugeError, match=sentence):
+            sg.Recorder(tmp_path / "mine", **{**ABOUT, **facts})
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> None:
+    """Tensors and arrays without axes, dates in lists and with a time zone, NumPy's settings."""
+    facts: dict[str, Any] = {"classes": np.int64(2), "betas": (0.9, np.float32(0.5))}
+    days = [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3, 4, 5)]
+    with sg.Recorder(tmp_path / "mine", **ABOUT, **facts) as rec:
+        rec.predict(torch.tensor(7), torch.tensor(1), time=datetime(2026, 1, 1))
+        rec.predict([8, 9], np.array([[0.4, 0.6]] * 2)[:, 1] > 0.5, time=days[:2])
+        rec.predict([10, 11], [1, 1], time=pd.DatetimeIndex(days[2:]).tz_convert("Europe/Berlin"))
+        late = torch.tensor(days[3].timestamp() + 7, dtype=torch.float64)  # no float32 is near
+        rec.predict(12, 1, time=late)
+        rec.label(np.array(7), torch.tensor(1), time=days[0])
+        rec.scalar("loss", torch.tensor(0.25, requires_grad=True))
+        rec.trained(torch.tensor(7), seconds=None)
+    sg.Recorder(tmp_path / "mine", **ABOUT, **facts).close()  # goes on
+    run = sg.Run(tmp_path / "mine")
+    assert run.table("predictions")["sample"].tolist() == [7, 8, 9, 10, 11, 12]
+    seconds = run.table("predictions")["time"] - datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert (seconds[:5] / 86400).tolist() == [0, 1, 2, 3, 4]
+    assert seconds[5] == 4 * 86400 + 7
+    assert run.training["value"].tolist() == [0.25, 1.0]
+    assert sg.score(run)["online_accuracy"] == 1.0
 
 
 def test_the_three_kinds_of_scores_are_one(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamgauge.bridges.foreign import ForeignLearner, class_of, library_version, load
-from streamgauge.bridges.hook import Hook, on_host
+from streamgauge.bridges.hook import Hook
 from streamgauge.bridges.torch import RandomState, evaluation_mode
 from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.record.values import as_array
 
 if TYPE_CHECKING:
     import torch
@@ -309,7 +310,7 @@ def parameters(model: Any) -> dict[str, Any]:
 def _digest(network: torch.nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name, value in network.state_dict().items():
-        digest.update(name.encode() + on_host(value).tobytes())
+        digest.update(name.encode() + as_array(value).tobytes())
     return digest.hexdigest()
 
 

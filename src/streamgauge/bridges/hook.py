@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamgauge.record.values import as_array
+
 if TYPE_CHECKING:
     from streamgauge.record.recorder import Recorder
 
@@ -52,15 +54,15 @@ class Hook:
 
     def answer(self, answers: Any, labels: Any = None, ids: Any = None, **columns: Any) -> Any:
         """Record a batch of classes [B] or of scores [B, C]; returns the ids."""
-        recorder, answers = self.recorder, on_host(answers)
+        recorder, answers = self.recorder, as_array(answers)
         if answers.ndim == 2:
             answers, columns = self._widened(answers), {"kind": "logits", **columns}
         if ids is None:
             ids = np.arange(self._next, self._next + len(answers))
-        recorder.predict(on_host(ids), answers, **columns)
+        recorder.predict(as_array(ids), answers, **columns)
         self._next += len(answers)
         if labels is not None:
-            recorder.label(on_host(ids), on_host(labels))
+            recorder.label(as_array(ids), as_array(labels))
         self._started = time.perf_counter()
         return ids
 
@@ -71,7 +73,7 @@ class Hook:
 
     def count(self, predictions: Any, labels: Any) -> None:
         """A batch of an evaluation: predicted classes and labels."""
-        self._right += int((on_host(predictions) == on_host(labels)).sum())
+        self._right += int((as_array(predictions) == as_array(labels)).sum())
         self._asked += len(labels)
 
     def evaluated(self, task: int) -> None:
@@ -92,12 +94,3 @@ class Hook:
         if missing <= 0:
             return scores
         return np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
-
-
-def on_host(values: Any) -> NDArray[Any]:
-    """A tensor, a list or an array as an array; half precision becomes float32."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if values.is_floating_point() else values
-        return np.asarray(values.numpy())
-    return np.asarray(values)

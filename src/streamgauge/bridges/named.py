@@ -28,7 +28,7 @@ from types import ModuleType, UnionType
 from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 
 from streamgauge.bridges.foreign import ForeignLearner, class_of, library_version, load
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, first_line, nearest
 from streamgauge.files import json_hash
 from streamgauge.learners import behaviour
 from streamgauge.learners.mistakes import METHODS
@@ -87,7 +87,13 @@ def find(what: Any, settings: Mapping[str, Any]) -> NamedModel | None:
             kind = _by_class(prefix, path, what)
             return NamedModel(kind, what.__name__, f"{prefix}:{path}", dict(settings))
         what, settings = what(**settings), {}
-    model = bridge.copy(what, settings)
+    try:
+        model = bridge.copy(what, settings)
+    except StreamgaugeError:
+        raise
+    except Exception as error:  # whatever the library raises for a setting that it does not have
+        name = type(what).__name__
+        raise StreamgaugeError(f"{name} of {prefix} is refused: {first_line(error)}") from error
     return _by_parameters(bridge, prefix, model) or _around(bridge, prefix, model)
 
 

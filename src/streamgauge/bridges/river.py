@@ -315,16 +315,16 @@ def recording(
     *,
     stream: str,
     learner: str = "",
-    classes: Sequence[Any] | None = None,
+    classes: Sequence[Any] | int | None = None,
     **options: Any,
 ) -> Any:
     """A model that answers and learns as the given one, and records every answer and label in a run
     folder (`sg.Recorder`, which `options` go to). Use it in place of the model in any loop of
     river, also in `evaluate.progressive_val_score`; close it, or use it in a `with` block.
 
-    With `classes`, the labels in a fixed order, probabilities are recorded too. A model that
-    abstains is not recorded with an answer; the scalar `abstained` counts this. Of `predict_one`
-    and `predict_proba_one` the one that is called first is recorded."""
+    With `classes`, the labels in a fixed order (a number: 0, 1, ...), probabilities are recorded
+    too. A model that abstains is not recorded with an answer; the scalar `abstained` counts this.
+    Of `predict_one` and `predict_proba_one` the one that is called first is recorded."""
     from river import base
 
     refuse(model)
@@ -337,7 +337,8 @@ def recording(
         library=library_version(DISTRIBUTION),
         **options,
     )
-    answers = _LabelJoin(recorder, classes, f"{time.time_ns()}-" if begun else "")
+    labels = range(classes) if isinstance(classes, int | np.integer) else classes
+    answers = _LabelJoin(recorder, labels, f"{time.time_ns()}-" if begun else "")
 
     class Recording(base.Wrapper, base.Classifier):  # type: ignore[misc, type-arg, unused-ignore]
         """A classifier that records its answers and labels."""

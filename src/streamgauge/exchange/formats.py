@@ -101,19 +101,16 @@ def matrix_of(
             f"{name[0].upper()}{name[1:]} must be numbers in rows of equal length, [tasks, tasks];"
             " cells that were not measured are NaN."
         ) from error
-    notes: list[str] = []
     for option, value, known in (("rows", rows, ROWS), ("unit", unit, UNITS)):
         if value is not None and value not in known:
             raise StreamgaugeError(f"--{option} cannot be {value!r}: {nearest(value, known)}")
-    if isinstance(baseline, str) and baseline == "first":
+    untrained_in_file = isinstance(baseline, str) and baseline == "first"
+    if untrained_in_file:
         if a.ndim != 2 or len(a) != a.shape[1] + 1:
             raise StreamgaugeError(
                 f"--baseline first: {name} must have one row more than columns, not {a.shape}."
             )
         a, baseline = a[1:], a[0]
-        untrained_in_file = True
-    else:
-        untrained_in_file = False
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise StreamgaugeError(
             f"{name} is no accuracy matrix, tasks by tasks: its shape is"
@@ -122,16 +119,13 @@ def matrix_of(
         )
     together = np.append(a.ravel(), np.asarray(baseline).ravel() if untrained_in_file else [])
     scale, note = _scale(together, name, "percent" if percent and unit is None else unit)
-    a, notes = a / scale, [*notes, note]
-    a, note = _oriented(a, name, rows)
-    notes += [note] if note else []
+    a, oriented = _oriented(a / scale, name, rows)
+    notes = [note, oriented] if oriented else [note]
     if len(a) > 1 and not a[np.triu_indices(len(a), 1)].any() and np.tril(a, -1).any():
         a = np.where(np.triu(np.ones_like(a, bool), 1), np.nan, a)
         notes.append("The upper triangle is 0 everywhere and is read as not measured.")
     if untrained_in_file:
-        return with_baseline(
-            AccuracyMatrix(name, a, None, tuple(notes)), np.asarray(baseline) / scale
-        )
+        baseline = np.asarray(baseline) / scale
     return with_baseline(AccuracyMatrix(name, a, None, tuple(notes)), baseline)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,22 +32,22 @@ def recorded_header(
     classes: Sequence[Any] | int | None,
     ids: str | None,
 ) -> dict[str, Any]:
-    names = None if classes is None or isinstance(classes, int) else [str(c) for c in classes]
-    if names is not None and len(set(names)) < max(len(names), 1):
-        raise StreamgaugeError("classes needs at least one name, and each name once.")
-    about = {"name": learner, "where": learner, "settings": dict(settings), "needs": [],
+    for what, name in (("stream", stream), ("learner", learner)):
+        if not isinstance(name, str):
+            raise StreamgaugeError(f"{what} is a name, not {name!r}.")
+    count, names = _count_and_names(classes)
+    about = {"name": learner, "where": learner, "settings": _plain(settings), "needs": [],
              "sees_input": True, "code": "", "weights": None}  # fmt: skip
     config = {
         "stream": {"origin": None, "name": stream, "settings": {}},
         "learner": about | ({"library": library} if library else {}),
         "protocol": {},
-        "seed": seed,
+        "seed": int(seed),
         "device": "unknown",
     }
     described = {"name": stream, "settings": {}, "albums": False, "input_shape": None,
                  "class_names": names, "class_task": None, "held_out": {}, "preparation": 0,
                  "notes": {}}  # fmt: skip
-    count = classes if isinstance(classes, int) else names and len(names)
     header = {
         "id": uuid.uuid4().hex,
         "config": config,
@@ -55,6 +56,34 @@ def recorded_header(
         "recorder": {"count": count, "names": names, "ids": ids},
     }
     return folded(FRESH, header, parse(b""))[1]
+
+
+def _count_and_names(classes: Any) -> tuple[int | None, list[str] | None]:
+    """How many classes there are and their names, as far as they are given."""
+    if classes is None:
+        return None, None
+    if isinstance(classes, int | np.integer) and classes > 0:
+        return int(classes), None
+    if isinstance(classes, str) or not hasattr(classes, "__len__"):
+        raise StreamgaugeError(f"classes is a list of names, or their number, not {classes!r}.")
+    names = [str(name) for name in classes]
+    if len(set(names)) < max(len(names), 1):
+        raise StreamgaugeError("classes needs at least one name, and each name once.")
+    return len(names), names
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as run.json gives them back: tuples are lists, numbers of NumPy those of Python."""
+    plain: dict[str, Any] = {}
+    for name, value in settings.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=np.generic.item))
+        except (TypeError, ValueError):
+            raise StreamgaugeError(
+                f"The setting {name} is a number, text, or a list or dictionary of these,"
+                f" not {value!r}."
+            ) from None
+    return plain
 
 
 def check_same_recording(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -38,7 +38,9 @@ from streamgauge.record.values import (
     id_key,
     is_one,
     log_probabilities,
+    real,
     seconds,
+    unpacked,
     whole,
 )
 from streamgauge.record.writer import RunWriter, disk_errors, read_header
@@ -128,6 +130,9 @@ class Recorder:
         """
         with self._lock:
             state = self._state
+            ids, answers, shift = unpacked(ids), unpacked(answers), whole(shift, "shift")
+            if not is_one(shift):
+                raise StreamgaugeError("shift is one number: make a call for each shift.")
             single = is_one(ids)
             sample, lengths, text, count = self._ids.of(ids)
             logs, codes, confidence = self._answers(answers, single, count, kind)
@@ -140,7 +145,7 @@ class Recorder:
                 state["step"] if shift == 0 else max(state["step"] - 1, 0),
                 sample, codes, confidence,
                 state["version"] if version is None else whole(version, "version"),
-                whole(shift, "shift"), whole(age, "age"), tasks, self._ids.users(user), moments,
+                shift, whole(age, "age"), tasks, self._ids.users(user), moments,
             )  # fmt: skip
             rows = _packed(values, journal.ANSWER, journal.ONE_ANSWER, count, single)
             given = {"age": age, "task": task, "user": user, "time": time, "scores": logs}
@@ -165,8 +170,9 @@ class Recorder:
         """Record labels, in any order, also before their answers. Of several labels for an id the
         one with the newest time counts, of equal times the last."""
         with self._lock:
+            ids = unpacked(ids)
             sample, _, _, count = self._ids.of(ids)
-            codes = self._classes.encode(labels, "label")
+            codes = self._classes.encode(unpacked(labels), "label")
             if not count:
                 return
             values = sample, codes, seconds(time)
@@ -179,8 +185,8 @@ class Recorder:
         ids: Any = None,
         *,
         version: int | None = None,
-        seconds: float = math.nan,
-        flops: float = math.nan,
+        seconds: float | None = None,
+        flops: float | None = None,
     ) -> None:
         """Record a finished training job: later answers have the version after it. Of `ids` only
         the number is stored, as the scalar `trained_samples`."""
@@ -188,12 +194,12 @@ class Recorder:
             state = self._state
             number = state["version"] + 1 if version is None else int(whole(version, "version"))
             unknown = {"bytes": math.nan, "recalled": math.nan}
-            job = {"version": number, "kind": "learn", "flops": float(flops), **unknown}
+            job = {"version": number, "kind": "learn", "flops": real(flops, "flops"), **unknown}
             rows: list[tuple[str, dict[str, Any]]] = [("jobs", job)]
-            if not math.isnan(seconds):
-                rows.append(("timing", {"part": "learn", "seconds": float(seconds)}))
+            if not math.isnan(took := real(seconds, "seconds")):
+                rows.append(("timing", {"part": "learn", "seconds": took}))
             if ids is not None:
-                count = float(self._ids.of(ids)[-1])
+                count = float(self._ids.of(unpacked(ids))[-1])
                 rows.append(("training", {"name": "trained_samples", "value": count}))
             self._append_rows(rows)
             state["version"], self._evaluated = number, None
@@ -203,6 +209,7 @@ class Recorder:
     ) -> None:
         """Record an evaluation on held-out data. Calls for several tasks and splits are one
         evaluation, until the next answer or training job."""
+        correct, count = whole(correct, "correct"), whole(count, "count")
         if split not in SPLITS or not 0 <= correct <= count:
             raise StreamgaugeError(
                 f"evaluate takes split={' or '.join(map(repr, SPLITS))}, and correct from 0 to"
@@ -213,8 +220,8 @@ class Recorder:
             begins = self._evaluated is None or part in self._evaluated
             number = state["evaluation"] + begins
             row = {"evaluation": number, "version": state["version"], "current": state["task"],
-                   "split": split, "task": part[0], "within": -1, "correct": int(correct),
-                   "count": int(count)}  # fmt: skip
+                   "split": split, "task": part[0], "within": -1, "correct": correct,
+                   "count": count}  # fmt: skip
             self._append_rows([("evaluations", row)])
             state["evaluation"] = number
             self._evaluated = {part, *(() if begins else self._evaluated or ())}
@@ -222,7 +229,7 @@ class Recorder:
     def scalar(self, name: str, value: float) -> None:
         """Record a number, such as a loss, at the current step."""
         with self._lock:
-            self._append_rows([("training", {"name": str(name), "value": float(value)})])
+            self._append_rows([("training", {"name": str(name), "value": real(value, "value")})])
 
     @property
     def samples(self) -> int:

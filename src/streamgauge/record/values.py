@@ -28,16 +28,24 @@ _LENGTH = struct.Struct("<i")
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Any array, tensor, series or list."""
+    """Any array, tensor, series or list; half precision becomes float32."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = value.float() if value.dtype.is_floating_point else value
+        half = value.is_floating_point() and value.element_size() < 4
+        value = value.float() if half else value
     return np.asarray(value)
 
 
 def is_one(value: Any) -> bool:
     """Whether this is one id or class, not a sequence of them."""
     return isinstance(value, (str, int, float, UUID, np.generic)) or value is None
+
+
+def unpacked(value: Any) -> Any:
+    """The number in an array or a tensor without axes; any other value as it is."""
+    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 class Ids:
@@ -248,6 +256,16 @@ def whole(value: Any, name: str) -> Any:
     return numbers if numbers.ndim else int(numbers)
 
 
+def real(value: Any, name: str) -> float:
+    """One number of any kind, also in a tensor; NaN for None."""
+    if value is None:
+        return math.nan
+    number = as_array(value)
+    if number.size != 1 or number.dtype.kind not in "iufb":
+        raise StreamgaugeError(f"{name} is one number, not {value!r}.")
+    return float(number.item())
+
+
 def seconds(value: Any, name: str = "time") -> Any:
     """Times as seconds: numbers, or dates and times, which are UTC unless they say otherwise; NaN
     for None."""
@@ -260,6 +278,8 @@ def seconds(value: Any, name: str = "time") -> Any:
     numbers = as_array(value)
     if numbers.dtype.kind == "M":
         numbers = as_seconds(numbers)
+    elif numbers.dtype.kind == "O" and all(isinstance(v, datetime) for v in numbers.flat):
+        numbers = np.array([seconds(v, name) for v in numbers.flat]).reshape(numbers.shape)
     if numbers.dtype.kind not in "iuf":
         raise StreamgaugeError(f"{name} is in seconds, or a date and time, not {value!r}.")
     if not np.isfinite(numbers).all():

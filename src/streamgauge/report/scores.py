@@ -135,6 +135,11 @@ def compare(
     `plan` says how many seeds or samples would settle the comparison with probability `power`, if
     the true difference is `difference` (default: the one measured, where it is not settled yet).
     """
+    if metric is not None and not isinstance(metric, str):
+        raise StreamgaugeError(
+            "compare takes two learners and the name of a metric; for more learners:"
+            " streamgauge.report.leaderboard(runs)."
+        )
     runs_a, runs_b = _of_one_learner(a, "first"), _of_one_learner(b, "second")
     pairs = _paired(runs_a, runs_b)
     scores = [(scores_of(x), scores_of(y)) for x, y in pairs]
