@@ -367,12 +367,12 @@ def test_a_rank_leaves_with_its_code_and_all_that_it_printed() -> None:
     code = (
         "import threading, time\n"
         "from streamgauge.running.executors.torchrun import leave\n"
-        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "threading.Thread(target=time.sleep, args=(900,)).start()\n"
         "print('the last line', end='')\n"
         "leave(3)\n"
     )
     made = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=50
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=600
     )
     assert (made.returncode, made.stdout) == (3, "the last line")
 
