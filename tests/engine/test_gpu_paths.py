@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def a_stream() -> sg.Stream:
     return arrange(ArraySource(x.astype(np.uint8), label), how)
 
 
-class AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+class AnyGenerator(type):
     def __instancecheck__(cls, value: Any) -> bool:
         return type(value).__name__ == "Generator"
 
@@ -197,7 +198,7 @@ def test_rows_of_a_failed_run_are_fetched_on_the_stream_of_its_engine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Elsewhere a copy would not wait for the computation of the values."""
-    inside, taken = [False], []
+    inside, taken = [False], list[bool]()
     take = RowBuffer.take
 
     @contextmanager
@@ -256,7 +257,7 @@ class FakeMemory:
 class FakeRun:
     """A run of 3,000 steps; another process has the first `busy` seconds of it."""
 
-    loop = SimpleNamespace(step=dispatch.TRIAL_STEPS)
+    loop: Any = SimpleNamespace(step=dispatch.TRIAL_STEPS)
 
     def __init__(self, clock: list[float], busy_until: float = 0.0) -> None:
         self.clock, self.busy_until, self.opened, self.closed = clock, busy_until, 0, 0
@@ -281,11 +282,9 @@ def test_a_run_of_another_process_is_tried_now_and_then_and_not_at_every_step(
     """To open a run on a GPU copies its data there."""
     clock = [0.0]
     monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
-    monkeypatch.setattr(dispatch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(dispatch, "_slots", lambda *_: 2)
-    monkeypatch.setattr(
-        dispatch.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
-    )
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     busy, free = FakeRun(clock, busy_until=2.0), FakeRun(clock)
     ended = list(dispatch.run_interleaved([busy, free], CPU, log=lambda _: None))
     assert [run is busy for run in ended] == [False, True]
@@ -367,12 +366,12 @@ def test_a_rank_leaves_with_its_code_and_all_that_it_printed() -> None:
     code = (
         "import threading, time\n"
         "from streamgauge.running.executors.torchrun import leave\n"
-        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "threading.Thread(target=time.sleep, args=(900,)).start()\n"
         "print('the last line', end='')\n"
         "leave(3)\n"
     )
     made = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=50
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=600
     )
     assert (made.returncode, made.stdout) == (3, "the last line")
 
