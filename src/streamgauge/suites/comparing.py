@@ -80,8 +80,8 @@ def table(suite: Suite, rows: Iterable[Measured]) -> list[LedgerCell]:
             cells.append(_cell(row, column, number, values, measured, made_by))
     cells += _differences(suite, by_row)
     judged = {id(old): new for family in families(cells) for old, new in _judged(family)}
-    found = judged | _beside(cells, judged)
-    return [found.get(id(cell), cell) for cell in cells]
+    tested = judged | _tests_as_defined(cells, judged)
+    return [tested.get(id(cell), cell) for cell in cells]
 
 
 def _by_seed(measured: Measured, column: str) -> dict[int, float]:
@@ -155,8 +155,10 @@ def _judged(family: Sequence[LedgerCell]) -> list[tuple[LedgerCell, LedgerCell]]
     ]
 
 
-def _beside(cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]) -> dict[int, LedgerCell]:
-    """The cells of rows "as defined", each with its test beside the judged ones (by `id`): its
+def _tests_as_defined(
+    cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]
+) -> dict[int, LedgerCell]:
+    """The cells of rows "as defined", each with its test, by `id`: its
     deviation is raised by its column as theirs are, and its p by Holm is as if it were judged with
     its table. Nothing of it is in the tests of the judged cells."""
     tables: dict[tuple[str, str], list[LedgerCell]] = {}
@@ -168,7 +170,7 @@ def _beside(cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]) -> di
             and not set(cell.remarks) & set(NOT_CURRENT)
         ):
             tables.setdefault((cell.published.paper, cell.published.table), []).append(cell)
-    found = {}
+    tested = {}
     for source, defined in tables.items():
         family = [
             c
@@ -179,8 +181,8 @@ def _beside(cells: Sequence[LedgerCell], judged: Mapping[int, LedgerCell]) -> di
         tests = [_tests([*(c for c in family if c.column == d.column), d])[-1] for d in defined]
         for cell, test in zip(defined, criterion.judged([*own, *tests])[len(own) :], strict=True):
             if not math.isnan(test.error):
-                found[id(cell)] = replace(cell, test=test)
-    return found
+                tested[id(cell)] = replace(cell, test=test)
+    return tested
 
 
 def _tests(cells: Sequence[LedgerCell]) -> list[Agreement]:

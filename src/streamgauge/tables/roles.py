@@ -124,13 +124,15 @@ def class_doubts(label: Ints, names: Sequence[str] | None) -> list[str]:
     ["The classes 'yes' and 'Yes ' differ in spelling alone.",
      "'?' is a class: leave the cell empty where a label is missing."]
     """
-    said, alike = list[str](), dict[str, str]()
+    sentences, alike = list[str](), dict[str, str]()
     for name in names or ():
         plain = unicodedata.normalize("NFKC", name).casefold().strip()
         plain = (plain.lstrip("0") or "0") if plain.isdigit() else plain
         if (other := alike.setdefault(plain, name)) != name:
-            said = said or [f"The classes '{other}' and '{name}' differ in spelling alone."]
-    said += [
+            sentences = sentences or [
+                f"The classes '{other}' and '{name}' differ in spelling alone."
+            ]
+    sentences += [
         f"'{name}' is a class: leave the cell empty where a label is missing."
         for name in names or ()
         if name in MISSING_NUMBERS - {"NA"}
@@ -138,11 +140,11 @@ def class_doubts(label: Ints, names: Sequence[str] | None) -> list[str]:
     there = label[label >= 0]
     count = len(np.unique(there))
     if count >= _MANY_CLASSES and 2 * count > len(there):
-        said.append(
+        sentences.append(
             f"Most rows have a label of their own ({count:,} classes in {len(there):,} rows): the"
             " column may be a quantity or an id."
         )
-    return said
+    return sentences
 
 
 class Groups(NamedTuple):
