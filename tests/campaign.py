@@ -187,11 +187,11 @@ class Campaign:
         self.parts = {name: Part(count) for name, count in plan.items()}
         self.work, self.outcomes = work, (*outcomes, "hang", "crash")
         self.workers, self.limit, self.block = workers, limit, block
+        self.code = [provenance()]  # more than one where a later call had other code
         self.end = time.monotonic() + seconds
         self.state, self.settings, self.say = state, dict(settings or {}), say
         self.findings: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.seconds, self.began, self.saved = 0.0, time.monotonic(), 0.0
-        self.code = [provenance()]  # more than one where a later call had other code
         if state is not None and state.exists():
             self._read(json.loads(state.read_text()))
 
