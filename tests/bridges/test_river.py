@@ -264,7 +264,7 @@ def test_a_number_of_classes_stands_for_their_numbers(tmp_path: Path) -> None:
             model.learn_one({"a": float(number)}, number % 2)
     run_ = sg.Run(tmp_path / "mine")
     assert run_.predictions.rows == 5
-    assert np.isfinite(run_.predictions["logp"]).all()
+    assert np.isfinite(run_.predictions["logp"][1:]).all()  # class 1 is new to the first answer
 
 
 def test_a_model_that_abstains_is_recorded_as_such(tmp_path: Path) -> None:
