@@ -260,7 +260,10 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{path} has log version {version}, and this streamgauge reads versions up to "
             f"{LOG_VERSION}: install a newer streamgauge to read it."
         )
-    if problem := misfit(header, SHAPE, ""):
+    problem = misfit(header, SHAPE, "")
+    if not problem and header["config"]["protocol"].get("label_delay", 0) < 0:
+        problem = "entry 'config.protocol.label_delay' is below 0"
+    if problem:
         raise Damaged(f"{file} is damaged ({problem}); {REMEDY}.")
     return header
 
