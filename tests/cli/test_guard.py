@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -329,7 +328,6 @@ def test_an_interrupt_says_what_is_kept(begun: tuple[Path, Path], tmp_path: Path
         [sys.executable, "-m", "streamgauge", "run", *SMALL, "--learner", "slow.py:Mine",
          "--checkpoint", "0", "--out", "slow"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     until = time.monotonic() + 120
     while not list(tmp_path.glob("slow/*/progress.json")) and time.monotonic() < until:

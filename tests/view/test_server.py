@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -474,13 +473,12 @@ def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     finished(tmp_path / "runs")
-    process = subprocess.Popen(  # children of a background job ignore SIGINT unless it is reset
+    process = subprocess.Popen(
         [sys.executable, "-m", "streamgauge", "view", "--port", "0"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
     line = process.stdout.readline()
