@@ -213,9 +213,8 @@ def test_near_future_from_model_age():
     labels = sticky(60_000, 0.9, 10, 0)
     age = np.random.default_rng(1).integers(0, 400, labels.size)
     at = np.maximum(np.arange(labels.size) - age - 1, 0)
-    found = audit(
-        {"label": labels, "prediction": labels[at], "age": age}, shifts=[0, 64], tolerance=0.04
-    )
+    log = {"label": labels, "prediction": labels[at], "age": age}
+    found = audit(log, shifts=[0, 64], tolerance=0.04, age="age")  # too erratic to be guessed
     assert found.by == "age"
     pick = (age >= 64) & (np.arange(labels.size) >= found.over_time["position"][0])
     assert found.near_future_shift == 64

@@ -248,7 +248,7 @@ MISTAKES: list[tuple[Callable[[Any], Any], dict[str, Any], str]] = [
     (raises, {}, "raised ValueError: no such layer, at line"),
     (hard_coded, {}, "It ran on the stream as it is, and not on one with other labels"),
     (lambda stream: stream.y[1:], {}, "shape .119,. and type int64 for 120 samples"),
-    (lambda stream: None, {}, "return one class per sample"),
+    (lambda stream: None, {}, "return one answer for each of the 120 samples"),
     (lambda stream: np.zeros((120, 4)), {}, "4 columns for 6 classes"),
     (lambda stream: stream.y, {"answers": "scores"}, "shape .N.: no scores"),
     (lambda stream: stream.y, {"answers": "logits"}, "not 'logits'"),
