@@ -13,11 +13,13 @@ import json
 import pickle
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tarfile
 import threading
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -33,6 +35,7 @@ from mutate import Files
 from pyarrow import feather, parquet
 
 CORPUS = Path(__file__).parents[1] / "corpus"
+HDF5_PATIENCE = 12.0  # seconds; the reader itself waits for a minute
 
 
 @dataclass(frozen=True)
@@ -439,8 +442,14 @@ def run_hdf5(folder: Path) -> None:
             finally:
                 said.write_text(text, errors="replace")
                 os._exit(code)
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
+        end = time.monotonic() + min(timeout, HDF5_PATIENCE)
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > end:  # as the reader does later
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                raise subprocess.TimeoutExpired(command, timeout)
+            time.sleep(0.001)
+        code = os.waitstatus_to_exitcode(ended[1])
         stderr = said.read_bytes() if said.exists() else b""
         return subprocess.CompletedProcess(command, code, b"", stderr)
 
