@@ -23,7 +23,7 @@ from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
 from streamgauge.report.blind import BlindLevel
 from streamgauge.view import server as servers
-from streamgauge.view.content import PageContent
+from streamgauge.view.content import KEPT, PageContent
 from streamgauge.view.follow import RunFollower
 
 TOKEN = "a-token-of-some-length"
@@ -414,9 +414,10 @@ def test_content_is_made_once_and_not_too_often(
     assert content.tag("board", options) != first.tag
     wait_for(lambda: content.answer("board", options) is not first)
     assert made == ["board", "board"]
-    for number in range(200):
+    monkeypatch.setattr(content, "value", value)
+    for number in range(KEPT + 6):
         content.answer("stream", {"filter": f"seed:{number}"})
-    assert len(content._made) <= 64
+    assert len(content._made) <= KEPT
     content.close()
 
 
