@@ -190,7 +190,7 @@ def misfit(value: Any, shape: Any, where: str) -> str:
         return "" if value is None else wrong
     if shape in (int, float) and isinstance(value, bool):
         return wrong
-    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+    if shape is int and isinstance(value, int) and not -_INT64 <= value < _INT64:
         return f"{wrong}: a number beyond 64 bits"
     kinds = (int, float) if shape is float else shape
     return "" if isinstance(value, kinds) else wrong
