@@ -33,7 +33,8 @@ def compare(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="Run folder, folder with the runs of one learner, or name of one."
+            metavar="A",
+            help="Run folder, folder with the runs of one learner, or name of a learner.",
         ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same for the other learner.")],
@@ -43,14 +44,14 @@ def compare(
     ),
     stream: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Stream, where learners have runs on several."),
+        typer.Option(metavar="NAME", help="Stream, if the learners have runs on several."),
     ] = None,
     difference: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Smallest difference that matters; 0.01 is one point [the one measured, if it is "
-            "not settled].",
+            help="Smallest difference that matters; 0.01 is one point [the measured difference, "
+            "if that is not settled].",
         ),
     ] = None,
     power: Power = 0.8,
@@ -153,13 +154,15 @@ def _comparison_text(comparison: RunComparison, measured: bool) -> str:
 def power(
     baseline: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FOLDER", help="Runs of one learner on one stream, seeds apart."),
+        typer.Argument(
+            metavar="FOLDER", help="Runs of one learner on one stream, with different seeds."
+        ),
     ] = None,
     difference: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Difference to find; 0.01 is one point [a table of what several designs find].",
+            help="Difference to find; 0.01 is one point [a table for several designs].",
         ),
     ] = None,
     metric: Metric = None,
@@ -184,8 +187,8 @@ def power(
 ) -> None:
     """Say how many seeds or samples a comparison needs, before the first run.
 
-    From runs of a baseline, or from deviations that you know. `compare` plans from runs of both
-    learners, which is sharper.
+    The plan follows from runs of a baseline, or from known deviations. `compare` plans from runs of
+    both learners, which is more precise.
 
     Examples:
 

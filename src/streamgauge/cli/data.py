@@ -179,9 +179,9 @@ def drift(
 ) -> None:
     """Test whether a stream drifts: compare models of single periods on all periods.
 
-    The figure is that of the CLOC paper (Figure 2); a permutation test is added. Settings of a
-    stream are --stream.X. The inputs of a table are those of `--stream TABLE`, so both give the
-    same answer. Without inputs the models use class frequencies only.
+    The figure is that of the CLOC paper (Figure 2), with a permutation test. Settings of a stream
+    are --stream.X. The inputs of a table are those of `--stream TABLE`, so a table and a stream of
+    the table give the same answer. Without inputs the models use class frequencies only.
 
     Examples:
 
@@ -301,7 +301,7 @@ def add(
     name: Name,
     path: Annotated[Path, typer.Argument(help="Local folder, archive or file.")],
     images: Annotated[
-        Path | None, typer.Option(help="Folder of the images, if the metadata are in another one.")
+        Path | None, typer.Option(help="Folder of the images, if not that of the metadata.")
     ] = None,
     other_contents: Annotated[
         bool,

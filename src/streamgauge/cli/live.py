@@ -54,7 +54,9 @@ def live(
     ] = None,
     max_rate: Annotated[
         float | None,
-        typer.Option(help="HTTP requests answered per second [all; 1000 with --anywhere]."),
+        typer.Option(
+            help="Largest number of HTTP requests answered per second [all; 1000 with --anywhere]."
+        ),
     ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="Serve JSON lines on stdin and stdout.")

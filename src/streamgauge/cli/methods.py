@@ -194,7 +194,7 @@ def check(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="With --loop: seed of the streams.")] = 0,
     seconds: Annotated[
-        float, typer.Option(help="With --loop: time for all checks; more time, more pairs.")
+        float, typer.Option(help="With --loop: time for all checks; more time allows more pairs.")
     ] = 20,
     answers: Annotated[
         AnswerKind,

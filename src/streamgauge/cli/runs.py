@@ -317,8 +317,8 @@ def score(
 
     No GPU is used and nothing is run again. `streamgauge list METRIC` explains a metric.
 
-    Also of an accuracy matrix of another tool: CSV, .npy, Avalanche's eval_results.csv, mammoth's
-    logs.pyd (docs/exchange.md).
+    Accuracy matrices of other tools are accepted, too: CSV, .npy, Avalanche's eval_results.csv,
+    mammoth's logs.pyd (docs/exchange.md).
 
     Examples:
 

@@ -25,8 +25,8 @@ def demo(
 ) -> None:
     """Show in two minutes why online accuracy alone misleads.
 
-    Five learners on a generated photo stream: a table, a sentence that says what the figures mean,
-    and an HTML report. Nothing is downloaded.
+    Runs five learners on a generated photo stream. Prints a table and a sentence that says what
+    the figures mean, and writes an HTML report. Nothing is downloaded.
 
     Example:
 
@@ -175,7 +175,12 @@ class RowOptions(SuiteOptions):
 
 @app.command("list")
 def list_(as_json: shared.AsJson = False) -> None:
-    """List all suites."""
+    """List all suites.
+
+    Example:
+
+        streamgauge suite list
+    """
     from streamgauge.suites import load, names
     from streamgauge.suites.text import list_text
 
@@ -291,7 +296,7 @@ def _weights(given: list[str]) -> dict[str, str]:
 @app.command()
 @shared.expand_options
 def table(chosen: SuiteOptions, as_json: shared.AsJson = False) -> None:
-    """Print published numbers and ours: seeds, mean, deviation, difference, and whether they agree.
+    """Print published and measured numbers: seeds, mean, deviation, difference, and a verdict.
 
     Rows without runs in the folders show recorded results (docs/ledger.md). Rows without either are
     marked as not run. Methods as defined in the papers, which need --both, are listed in one line.
@@ -342,9 +347,13 @@ def record(
         "results"
     ),
 ) -> None:
-    """Write what the runs here gave into a results file, from which the ledger is made.
+    """Write the results of a suite's runs into a file, from which the ledger is made.
 
-    What the file has for rows without runs here is kept.
+    Rows without runs in the given folders keep the results that the file has.
+
+    Example:
+
+        streamgauge suite record survey-cifar100 --to results/
     """
     from streamgauge.suites.measured import write
 
@@ -362,7 +371,12 @@ def ledger(
         Path | None, typer.Option(help="Folder of result files [those in the package].")
     ] = None,
 ) -> None:
-    """Write the page with every published number and ours."""
+    """Write the page with every published number and the measured number.
+
+    Example:
+
+        streamgauge suite ledger --to ledger.md
+    """
     from streamgauge.files import write_result
     from streamgauge.suites.measured import RESULTS
     from streamgauge.suites.text import ledger_page

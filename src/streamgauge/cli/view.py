@@ -20,7 +20,7 @@ def view(
         typer.Argument(help="Folders of runs or of studies [runs, and studies if it exists]."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help=f"Port; 0: any free one [{PORT}, or any if it is taken].")
+        int | None, typer.Option(help=f"Port; 0: any free port [{PORT}, or any free port].")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
     anywhere: Annotated[
@@ -42,7 +42,7 @@ def view(
     ] = None,
     ledger: Annotated[
         bool,
-        typer.Option("--ledger", help="Show the ledger, too: papers' numbers and ours."),
+        typer.Option("--ledger", help="Also show the ledger: published and measured numbers."),
     ] = False,
     filter_: Annotated[
         str,
