@@ -107,37 +107,53 @@ class Failures:
 
     def __init__(self) -> None:
         self._failed: list[tuple[str, Exception]] = []
-        self._entered = 0
+        self._names: set[str] = set()  # of all blocks
 
     def __enter__(self) -> Failures:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None and self._failed:
-            if self._entered == 1:
+            if len(self._names) == len(self._failed) == 1:
                 raise self._failed[0][1]
             by_sentence: dict[str, list[str]] = {}
             for name, error in self._failed:
-                by_sentence.setdefault(sentence_of(error), []).append(name)
+                by_sentence.setdefault(sentence_of(error), []).extend([name] if name else [])
             raise RunsFailed(
                 " ".join(
-                    f"{', '.join(names)}: {sentence}" for sentence, names in by_sentence.items()
+                    f"{', '.join(names)}: {sentence}" if names else sentence
+                    for sentence, names in by_sentence.items()
                 ),
-                [name for name, _ in self._failed],
+                [name for name, _ in self._failed if name],
                 2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
             )
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """A block whose error is kept for later; `name` begins its sentence if there are others."""
-        self._entered += 1
+        """A block whose error is kept for later; `name` begins its sentence if there are others.
+        A run may have many blocks, such as one per step; a name may be empty."""
+        self._names.add(name)
         try:
             yield
         except Busy:  # it may be tried again
-            self._entered -= 1
+            self._names.discard(name)
             raise
         except Exception as error:
+            _free_variables(error)
             self._failed.append((name, error))
+
+
+def _free_variables(error: BaseException | None) -> None:
+    """Of the calls that an error ended: kept with the error, they would keep the network of a run
+    that failed, and its memory of a GPU, from the runs that go on."""
+    known = set[int]()
+    waiting = [error]
+    while waiting:
+        error = waiting.pop()
+        if error is not None and id(error) not in known:
+            known.add(id(error))
+            traceback.clear_frames(error.__traceback__)
+            waiting += [error.__cause__, error.__context__]
 
 
 def sentence_of(error: Exception) -> str:

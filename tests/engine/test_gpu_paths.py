@@ -3,12 +3,14 @@ by the engine of a GPU on the CPU, and with torch.cuda replaced."""
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 import streamgauge as sg
 from helpers import small_stream
 from streamgauge.engine import make
+from streamgauge.engine.steps import CannotRecord, CudaTape
 from streamgauge.errors import Busy, StreamgaugeError
 from streamgauge.learners.base import Batch
 from streamgauge.record import Run
@@ -382,3 +385,119 @@ def test_which_engine_a_device_gets() -> None:
     assert make("graph", CPU).name == "graph"
     assert Execution().interleaves(torch.device("cuda", 1))
     assert not Execution(engine="eager").interleaves(torch.device("cuda"))
+
+
+class FailsOnce:
+    """A learner that fails at its third batch, where it is told to."""
+
+    fails: bool = False
+
+    def __init__(self, spec: Any, source: Any, seed: int, device: Any) -> None:
+        self.classes, self.batches, self.seed = spec.classes, 0, seed
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(x), self.classes)
+
+    def learn(self, batch: Batch, predicted: Any) -> dict[str, Any]:
+        self.batches += 1
+        if self.seed == 0 and self.batches == 3:
+            raise ValueError("broken")
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def active_runs(folder: Path, seeds: int) -> list[ActiveRun]:
+    execution = Execution(device="cpu", log=lambda _: None)
+    recipe = sg.learner(FailsOnce)
+    return [
+        ActiveRun(small_stream(20), recipe, execution, seed=seed, out=folder)
+        for seed in range(seeds)
+    ]
+
+
+def test_a_run_that_failed_keeps_no_memory_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After "out of memory" the runs that wait need what it had."""
+    monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
+    monkeypatch.setattr(dispatch, "_slots", lambda *_: 1)  # one after another
+    failing, other = active_runs(tmp_path, 2)
+    made: list[Any] = []
+    opened = failing.open
+
+    def noting() -> None:
+        opened()
+        made.append(weakref.ref(failing.loop))
+
+    monkeypatch.setattr(failing, "open", noting)
+    ended = dispatch.run_interleaved([failing, other], CPU, log=lambda _: None)
+    freed: list[bool] = []
+    gc.disable()
+    try:
+        with pytest.raises(StreamgaugeError, match="ValueError: broken"):
+            freed.extend(made[0]() is None for _ in ended)
+    finally:
+        gc.enable()
+    assert freed == [True]  # when the other one ended
+
+
+def test_the_error_of_the_only_run_is_itself_on_a_gpu_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where runs follow each other: it was a step, of many, that failed."""
+    monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
+    with pytest.raises(ValueError, match=r"^broken$"):
+        list(dispatch.run_interleaved(active_runs(tmp_path, 1), CPU, log=lambda _: None))
+
+
+def test_trials_that_fail_on_a_gpu_have_no_empty_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial has no folder before it begins."""
+
+    class Failing(FakeRun):
+        def open(self) -> None:
+            raise StreamgaugeError("The disk is full.")
+
+    monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
+    with pytest.raises(StreamgaugeError, match=r"^The disk is full\.$"):
+        list(dispatch.run_interleaved([Failing([0.0]), Failing([0.0])], CPU))
+
+
+class FakeGraph:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+        self.calls.append("begin")
+
+    def capture_end(self) -> None:
+        self.calls.append("end")
+
+    def replay(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), NotImplementedError()])
+def test_whatever_ends_a_recording_the_stream_does_not_go_on_recording(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a stream of this thread records, CUDA refuses it many calls, also those of other runs
+    on streams of their own."""
+    graph, pools = FakeGraph(), iter(range(9))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
+
+    def fails(x: Any) -> None:
+        raise error
+
+    tape = CudaTape(torch.device("cuda"), [])
+    expected = CannotRecord if isinstance(error, RuntimeError) else type(error)
+    with pytest.raises(expected):
+        tape.record(fails, [torch.zeros(1)])
+    assert graph.calls == ["begin", "end"]
+    assert tape._pool == 1  # of its own for the next one

@@ -120,11 +120,14 @@ class CudaTape:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 outputs = function(*fixed)
-            except RuntimeError as error:
+            except BaseException as error:  # a stream that goes on recording ends all other runs
                 with suppress(RuntimeError):
                     graph.capture_end()
                 self._pool = self._new_pool()  # the old one may still count as being recorded to
-                raise CannotRecord(f"{str(error).strip().splitlines()[0]}") from error
+                if not isinstance(error, RuntimeError):
+                    raise
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                raise CannotRecord(lines[0]) from error
             graph.capture_end()
         return graph.replay, outputs
 
