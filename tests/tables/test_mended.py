@@ -74,6 +74,27 @@ def test_a_declared_separator_may_be_any_mark(tmp_path: Path) -> None:
         open_table(write(tmp_path, "sep=;\n"))
 
 
+@pytest.mark.parametrize(
+    ("rows", "footer"),
+    [
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nTotal,,\n", "Total"),
+        ("wren,1,a\nrobin,2,b\nwren,3,b\nTotal,6,\n", "Total"),
+        ("0,1,2\n1,2,3\n0,3,4\n2,,\n", "2"),
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nowl,7,9\n", ""),  # a class that is new
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nwren,,\n", ""),
+        ("wren,1,2\nrobin,2,\nwren,,\nowl,1,\n", ""),
+    ],
+)
+def test_a_footer_that_becomes_a_class_is_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, footer: str
+) -> None:
+    stream = sg.stream("tabular", path=write(tmp_path, "bird,a,b\n" + rows), label="bird")
+    assert len(stream.source) == 4
+    said = capsys.readouterr().err
+    assert ("if it is a footer" in said) == bool(footer)
+    assert not footer or f"The last row alone has the class '{footer}'" in said
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_a_first_line_of_any_length(tmp_path: Path, header: bool) -> None:
     names = [f"a long name of column {n}" for n in range(6000)]
