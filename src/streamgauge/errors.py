@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,7 +125,7 @@ class Failures:
                     f"{', '.join(names)}: {sentence}" for sentence, names in by_sentence.items()
                 ),
                 [name for name, _ in self._failed],
-                2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
+                max(_exit_code(error) for _, error in self._failed),
             )
 
     @contextmanager
@@ -140,6 +141,10 @@ class Failures:
             self._failed.append((name, error))
 
 
+def _exit_code(error: Exception) -> int:
+    return getattr(error, "exit_code", 2) if isinstance(error, StreamgaugeError) else 3
+
+
 def sentence_of(error: Exception) -> str:
     """A sentence for any error: that of ours, or the type, the message and the line of a user's
     code.
@@ -152,6 +157,35 @@ def sentence_of(error: Exception) -> str:
     line = users_line(error)
     at = "" if line is None else f"{line.filename}, line {line.lineno}, in {line.name}: "
     return f"{at}{type(error).__name__}: {first_line(error).rstrip('.')}."
+
+
+class CodeEnded(StreamgaugeError):
+    """A user's code that a run calls ended the program."""
+
+    exit_code = 3
+
+
+@contextmanager
+def explain_exit() -> Iterator[None]:
+    """A block that calls a user's learner: `sys.exit()` there is an error with file and line, not
+    the end of the program without a word. A signal handler may end the program."""
+    try:
+        yield
+    except SystemExit as stop:
+        line = users_line(stop)
+        if line is None or _is_of_handler(stop):
+            raise
+        code = "" if stop.code is None else f": {stop.code}"
+        raise CodeEnded(
+            f"{line.filename}, line {line.lineno}, in {line.name}: SystemExit{code}. Code that a"
+            " run calls must not end the program: raise an error there."
+        ) from stop
+
+
+def _is_of_handler(stop: SystemExit) -> bool:
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(stop.__traceback__))
 
 
 def users_line(error: BaseException) -> traceback.FrameSummary | None:
