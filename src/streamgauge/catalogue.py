@@ -282,7 +282,7 @@ def own_data(where: str) -> tuple[str, dict[str, Any]]:
     from streamgauge.streams.own.guess import stream_for
 
     name = stream_for(path)
-    announce(f"'{where}' is read as --stream {name} (settings: streamgauge list {name}).")
+    announce(f"'{where}' is read as the stream '{name}' (settings: streamgauge list {name}).")
     return name, {"path": str(path.resolve())}
 
 

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -205,7 +206,7 @@ def first_line(error: Exception) -> str:
 
 
 _FLAGS = {"force", "sort", "profile", "deterministic", "trust_pickle"}
-_VALUES = "none|online|cpu|cuda|after|task|first|percent|share"
+_VALUES = "none|online|cpu|cuda|after|task|first|percent|share|COLUMN"
 _OPTION = re.compile(rf"--(?!stream |learner )(?:[A-Za-z_]+\.)?([a-z][a-z_-]*)(?: ({_VALUES}))?\b")
 # Names that other libraries have for our settings.
 ALSO_CALLED = {
@@ -222,9 +223,12 @@ ALSO_CALLED = {
 }
 
 
+_in_python = ContextVar("in_python", default=False)  # whether a function of Python is called
+
+
 def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the Python interface: its errors name keywords, not options, and arguments
-    that it cannot take are a sentence."""
+    """A function of the Python interface: its errors and what it announces name keywords, not
+    options, and arguments that it cannot take are a sentence."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -233,13 +237,21 @@ def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
             signature.bind(*args, **named)
         except TypeError as error:
             raise StreamgaugeError(_wrong_call(function.__name__, signature, error)) from None
+        before = _in_python.set(True)
         try:
             return function(*args, **named)
         except StreamgaugeError as error:
             error.args = (as_keywords(str(error)),)
             raise
+        finally:
+            _in_python.reset(before)
 
     return call
+
+
+def for_caller(sentence: str) -> str:
+    """A sentence with keywords where a function of the Python interface was called."""
+    return as_keywords(sentence) if _in_python.get() else sentence
 
 
 def _wrong_call(name: str, signature: inspect.Signature, error: TypeError) -> str:
