@@ -227,8 +227,8 @@ _in_python = ContextVar("in_python", default=False)  # whether a function of Pyt
 
 
 def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the Python interface: its errors and what it announces name keywords, not
-    options, and arguments that it cannot take are a sentence."""
+    """A function of the Python interface, or `__init__` of a class: its errors and what it
+    announces name keywords, not options, and arguments that it cannot take are a sentence."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -236,7 +236,8 @@ def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
         try:
             signature.bind(*args, **named)
         except TypeError as error:
-            raise StreamgaugeError(_wrong_call(function.__name__, signature, error)) from None
+            name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            raise StreamgaugeError(_wrong_call(name, signature, error)) from None
         before = _in_python.set(True)
         try:
             return function(*args, **named)
@@ -255,11 +256,17 @@ def for_caller(sentence: str) -> str:
 
 
 def _wrong_call(name: str, signature: inspect.Signature, error: TypeError) -> str:
-    """What to write where the arguments of a call do not fit a function."""
+    """What to write where the arguments of a call do not fit a function or a class."""
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
     positional = [
         parameter.name
-        for parameter in signature.parameters.values()
+        for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    positional += [
+        f"{parameter.name}=..."
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     ]
     arrays = " Arrays become a stream by sg.stream(x, y)." if "stream" in positional else ""
     return f"{first_line(error).capitalize()}: write sg.{name}({', '.join(positional)}).{arrays}"

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, with_keywords
 from streamgauge.files import write_sealed
 from streamgauge.record.recorded import (
     FRESH,
@@ -62,6 +62,7 @@ class Recorder:
     folder. The scores of an answer are dropped when its label is known, unless `keep_scores`.
     """
 
+    @with_keywords
     def __init__(
         self,
         path: str | Path,
