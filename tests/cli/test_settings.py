@@ -66,5 +66,5 @@ def test_the_setting_of_acm_in_version_0_1_is_accepted_where_it_made_no_differen
         experiment = Experiment("blobs", ("acm", "er"), settings=settings)
         with pytest.warns(DeprecationWarning, match=words):
             assert plan(experiment)[0].recipe == catalogue.learner("acm")
-    with pytest.raises(StreamgaugeError, match=r"acm\.as_published=true .* is not offered any more"):
+    with pytest.raises(StreamgaugeError, match=r"acm\.as_published=true .* is not offered"):
         catalogue.learner("acm", as_published=True)

@@ -88,7 +88,6 @@ def test_a_state_that_cannot_be_read_is_refused_after_the_first_training(
     assert list(tmp_path.iterdir()) == []
 
 
-
 class Leaves(Constant):
     """Ends the program at its third training, as an argument parser in a learner may."""
 
@@ -138,6 +137,7 @@ def test_a_signal_handler_may_end_the_program_during_a_run(tmp_path: Path) -> No
     finally:
         signal.signal(signal.SIGTERM, before)
     assert stop.value.code == 7
+
 
 def test_a_state_that_becomes_unreadable_is_refused_at_the_first_checkpoint(
     tmp_path: Path,

@@ -882,7 +882,9 @@ def test_announcements_name_keywords_in_python_and_options_on_the_command_line(
     sg.stream(str(tmp_path / "a.csv"), tasks=3)
     said = capsys.readouterr().err
     assert "--" not in said
-    assert "say label='COLUMN', and so on" in said and "(scale='none': as they are)" in said
+    assert "say label='COLUMN', and so on" in said
+    assert "(scale='none': as they are)" in said
     catalogue.stream("tabular", path=str(tmp_path / "b.csv"))
     said = capsys.readouterr().err
-    assert "say --stream.label COLUMN, and so on" in said and "(--stream.scale none:" in said
+    assert "say --stream.label COLUMN, and so on" in said
+    assert "(--stream.scale none:" in said

@@ -60,7 +60,8 @@ def test_the_separator_that_excel_reads_in_the_first_line(
     rows = ["a,1;2,5;cat", "b;3,5;dog", "c;4;cat"]  # a comma within text, and decimal commas
     path = write(tmp_path, "\n".join([first, *["note;x;label"] * header, *rows]) + "\n")
     reader = open_table(path)
-    assert reader.names == (["note", "x", "label"] if header else ["column_1", "column_2", "column_3"])
+    without = ["column_1", "column_2", "column_3"]
+    assert reader.names == (["note", "x", "label"] if header else without)
     table = reader.read()
     assert table[reader.names[0]].to_pylist() == ["a,1", "b", "c"]
     assert table[reader.names[1]].to_pylist() == [2.5, 3.5, 4.0]

@@ -184,9 +184,7 @@ class Recorder:
             if self._label_rows(ids, labels, None, self._classes.trial(width))[1]:
                 self._refuse_other_columns("label_columns", [])
 
-    def _label_rows(
-        self, ids: Any, labels: Any, time: Any, classes: Classes
-    ) -> tuple[bytes, int]:
+    def _label_rows(self, ids: Any, labels: Any, time: Any, classes: Classes) -> tuple[bytes, int]:
         ids = unpacked(ids)
         sample, _, _, count = self._ids.of(ids)
         codes = classes.encode(unpacked(labels), "label")

@@ -89,8 +89,8 @@ class TextTable(TableReader):
                 raise StreamgaugeError(f"{name} is no text, it holds bytes that no text has.")
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
-                declared, below = _declared(text.decode("utf-8-sig", "replace"))
-                comments, rest = _comments(below)
+                declared, body = _declared(text.decode("utf-8-sig", "replace"))
+                comments, rest = _comments(body)
                 lines = _lines(rest, name)
                 by_tabs = _ending(data, name) == ".tsv" and "\t" in lines[0]
                 self.separator = declared or ("\t" if by_tabs else _separator(lines, by_spaces))
