@@ -29,7 +29,7 @@ from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.learners import behaviour, user_code
 from streamgauge.learners.adapter import class_sees_input, declared_needs, required_settings
 from streamgauge.learners.mistakes import refuse_no_learner
-from streamgauge.record.renamed import current_settings
+from streamgauge.record.renamed import current_settings, given_settings
 from streamgauge.settings import as_plain, configure, setting_types
 from streamgauge.streams import Stream
 from streamgauge.streams.named.splits import split_module, splits
@@ -148,6 +148,7 @@ def learner(what: Any, **settings: Any) -> Recipe:
         if at:
             settings = {**_preset(where, preset), **settings}
             default = f"{default}@{preset}"
+        settings = given_settings(where, settings)
         name = name or default
         file, colon, class_name = where.rpartition(":")
         if file.endswith(".py"):  # absolute, for a resume from another folder
@@ -281,7 +282,7 @@ def own_data(where: str) -> tuple[str, dict[str, Any]]:
     from streamgauge.streams.own.guess import stream_for
 
     name = stream_for(path)
-    announce(f"'{where}' is read as --stream {name} (settings: streamgauge list {name}).")
+    announce(f"'{where}' is read as the stream '{name}' (settings: streamgauge list {name}).")
     return name, {"path": str(path.resolve())}
 
 

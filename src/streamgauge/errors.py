@@ -6,10 +6,12 @@ import difflib
 import functools
 import inspect
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -125,7 +127,7 @@ class Failures:
                     for sentence, names in by_sentence.items()
                 ),
                 [name for name, _ in self._failed if name],
-                2 if all(isinstance(error, StreamgaugeError) for _, error in self._failed) else 3,
+                max(_exit_code(error) for _, error in self._failed),
             )
 
     @contextmanager
@@ -156,6 +158,10 @@ def _free_variables(error: BaseException | None) -> None:
             waiting += [error.__cause__, error.__context__]
 
 
+def _exit_code(error: Exception) -> int:
+    return getattr(error, "exit_code", 2) if isinstance(error, StreamgaugeError) else 3
+
+
 def sentence_of(error: Exception) -> str:
     """A sentence for any error: that of ours, or the type, the message and the line of a user's
     code.
@@ -168,6 +174,35 @@ def sentence_of(error: Exception) -> str:
     line = users_line(error)
     at = "" if line is None else f"{line.filename}, line {line.lineno}, in {line.name}: "
     return f"{at}{type(error).__name__}: {first_line(error).rstrip('.')}."
+
+
+class CodeEnded(StreamgaugeError):
+    """A user's code that a run calls ended the program."""
+
+    exit_code = 3
+
+
+@contextmanager
+def explain_exit() -> Iterator[None]:
+    """A block that calls a user's learner: `sys.exit()` there is an error with file and line, not
+    the end of the program without a word. A signal handler may end the program."""
+    try:
+        yield
+    except SystemExit as stop:
+        line = users_line(stop)
+        if line is None or _is_of_handler(stop):
+            raise
+        code = "" if stop.code is None else f": {stop.code}"
+        raise CodeEnded(
+            f"{line.filename}, line {line.lineno}, in {line.name}: SystemExit{code}. Code that a"
+            " run calls must not end the program: raise an error there."
+        ) from stop
+
+
+def _is_of_handler(stop: SystemExit) -> bool:
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(stop.__traceback__))
 
 
 def users_line(error: BaseException) -> traceback.FrameSummary | None:
@@ -187,7 +222,7 @@ def first_line(error: Exception) -> str:
 
 
 _FLAGS = {"force", "sort", "profile", "deterministic", "trust_pickle"}
-_VALUES = "none|online|cpu|cuda|after|task|first|percent|share"
+_VALUES = "none|online|cpu|cuda|after|task|first|percent|share|COLUMN"
 _OPTION = re.compile(rf"--(?!stream |learner )(?:[A-Za-z_]+\.)?([a-z][a-z_-]*)(?: ({_VALUES}))?\b")
 # Names that other libraries have for our settings.
 ALSO_CALLED = {
@@ -204,9 +239,12 @@ ALSO_CALLED = {
 }
 
 
+_in_python = ContextVar("in_python", default=False)  # whether a function of Python is called
+
+
 def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of the Python interface: its errors name keywords, not options, and arguments
-    that it cannot take are a sentence."""
+    """A function of the Python interface, or `__init__` of a class: its errors and what it
+    announces name keywords, not options, and arguments that it cannot take are a sentence."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -214,22 +252,37 @@ def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
         try:
             signature.bind(*args, **named)
         except TypeError as error:
-            raise StreamgaugeError(_wrong_call(function.__name__, signature, error)) from None
+            name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            raise StreamgaugeError(_wrong_call(name, signature, error)) from None
+        before = _in_python.set(True)
         try:
             return function(*args, **named)
         except StreamgaugeError as error:
             error.args = (as_keywords(str(error)),)
             raise
+        finally:
+            _in_python.reset(before)
 
     return call
 
 
+def for_caller(sentence: str) -> str:
+    """A sentence with keywords where a function of the Python interface was called."""
+    return as_keywords(sentence) if _in_python.get() else sentence
+
+
 def _wrong_call(name: str, signature: inspect.Signature, error: TypeError) -> str:
-    """What to write where the arguments of a call do not fit a function."""
+    """What to write where the arguments of a call do not fit a function or a class."""
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
     positional = [
         parameter.name
-        for parameter in signature.parameters.values()
+        for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    positional += [
+        f"{parameter.name}=..."
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     ]
     arrays = " Arrays become a stream by sg.stream(x, y)." if "stream" in positional else ""
     return f"{first_line(error).capitalize()}: write sg.{name}({', '.join(positional)}).{arrays}"

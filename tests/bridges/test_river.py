@@ -278,6 +278,27 @@ def test_a_model_that_abstains_is_recorded_as_such(tmp_path: Path) -> None:
     assert sg.score(run_)["online_accuracy"] == 0.0
 
 
+def test_answers_that_are_never_learnt_wait_up_to_a_number_and_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = dummy.PriorClassifier()
+    model.learn_one({}, "yes")
+    options: dict[str, Any] = {"stream": "mostly unlabelled", "waiting": 5}
+    with recording(model, tmp_path / "mine", **options) as recorded:
+        for number in range(20):
+            recorded.predict_one({"a": number // 2})  # each input comes twice
+        for number in range(10):
+            recorded.learn_one({"a": number}, "yes")
+    run_ = sg.Run(tmp_path / "mine")
+    assert run_.table("training")["name"].tolist() == ["labels_given_up"] * 15
+    assert run_.table("predictions").rows == 20
+    # The last five answers waited: the second to input 7, both to 8 and to 9.
+    assert run_.predictions["id"].tolist() == ["15", "16", "18"]
+    assert capsys.readouterr().err.count("more than 5 answers wait for their labels") == 1
+    with pytest.raises(sg.StreamgaugeError, match="waiting is a number of answers from 1, not 0"):
+        recording(model, tmp_path / "other", stream="s", waiting=0)
+
+
 FOREST = forest.ARFClassifier(n_models=2, seed=1)
 CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], bool]] = {
     # the model, settings of the protocol and of the stream, whether there are turns

@@ -108,6 +108,30 @@ def test_answers_that_are_no_class_scores_are_refused(tmp_path: Path) -> None:
         rec.answer(torch.zeros(2, 5, 4))
 
 
+@pytest.mark.parametrize("classes", [3, None])
+@pytest.mark.parametrize("labels", [[0, 3], [0, 1, 2], [0.5, 1.0], [0, None]])
+def test_answers_whose_labels_are_refused_are_not_recorded(
+    labels: Any, classes: int | None, tmp_path: Path
+) -> None:
+    with bridge.recording(nn.Linear(4, 3), tmp_path / "run", stream="mine", classes=classes) as rec:
+        with pytest.raises(StreamgaugeError):
+            rec.answer(torch.zeros(2, 4), labels)
+        assert rec.recorder.samples == 0
+        rec.answer(torch.zeros(2, 4), [0, 2])
+    run = sg.Run(tmp_path / "run")
+    assert run.table("predictions")["id"].tolist() == ["0", "1"]
+    assert run.predictions["label"].tolist() == [0, 2]
+
+
+def test_answers_are_not_recorded_where_earlier_labels_had_times(tmp_path: Path) -> None:
+    with bridge.recording(nn.Linear(4, 3), tmp_path / "run", stream="mine", classes=3) as rec:
+        rec.answer(torch.zeros(2, 4))
+        rec.label([0, 1], [0, 1], time=[1.0, 2.0])
+        with pytest.raises(StreamgaugeError, match="differs in time"):
+            rec.answer(torch.zeros(2, 4), [0, 1])
+        assert rec.recorder.samples == 2
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_each_sample_comes_once_and_in_order_with_workers(workers: int) -> None:
     made = stream()

@@ -5,7 +5,9 @@ from typing import Literal
 
 import pytest
 
+from streamgauge import catalogue
 from streamgauge.errors import StreamgaugeError
+from streamgauge.running.plan import Experiment, plan
 from streamgauge.settings import as_plain, coerce, configure
 
 
@@ -49,3 +51,20 @@ def test_a_wrong_setting_is_one_sentence(name: str, value: object, sentence: str
     with pytest.raises(StreamgaugeError) as error:
         configure(Config, {name: value}, "er")
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("off", [False, "false"])
+def test_the_setting_of_acm_in_version_0_1_is_accepted_where_it_made_no_difference(
+    off: object,
+) -> None:
+    now = catalogue.learner("acm", k=1)
+    words = r"Leave acm\.as_published=false out: .* is removed in version 0\.4"
+    with pytest.warns(DeprecationWarning, match=words):
+        assert catalogue.learner("acm", k=1, as_published=off) == now  # the same identity
+    for owner in ("acm", "learner"):
+        settings = {f"{owner}.as_published": off}
+        experiment = Experiment("blobs", ("acm", "er"), settings=settings)
+        with pytest.warns(DeprecationWarning, match=words):
+            assert plan(experiment)[0].recipe == catalogue.learner("acm")
+    with pytest.raises(StreamgaugeError, match=r"acm\.as_published=true .* is not offered"):
+        catalogue.learner("acm", as_published=True)

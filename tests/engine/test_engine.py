@@ -4,6 +4,7 @@ whatever a graph could not hold."""
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
@@ -526,6 +527,40 @@ def test_what_is_known_of_held_out_samples_lies_in_one_place(by: str) -> None:
         assert marks.tasks.tolist() == numbers.tolist()
         for part, all_of_it in zip(marks, whole, strict=True):
             assert part.untyped_storage().data_ptr() == all_of_it.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("engine", ["eager", "graph"])
+@pytest.mark.parametrize(
+    ("learner", "rate"),
+    [("er", r"learning rate \(lr\)"), ("slda", ""), ("ncm", ""), ("own", "learning rate, or")],
+)
+def test_scores_without_a_number_advise_what_the_learner_has(
+    learner: str, rate: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_number(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(x), 2), math.nan)
+
+    class Own:
+        def __init__(self, spec: Any, source: Any, seed: int, device: torch.device) -> None:
+            pass
+
+        predict = no_number
+
+        def learn(self, batch: Any, predicted: Any) -> None: ...
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    if learner in ("slda", "ncm"):
+        monkeypatch.setattr(sg.learner(learner).kind, "predict", no_number)
+    x = np.full((40, 3), 3e38, np.float32)  # in which training diverges
+    stream = sg.stream(x, np.arange(40) % 2, batch=4)
+    words = f"scores hold a NaN.*{rate}.* inputs that are not"
+    with pytest.raises(StreamgaugeError, match=words) as error:
+        sg.run(stream, Own if learner == "own" else learner, out=tmp_path, device="cpu",
+               engine=engine, log=str)  # fmt: skip
+    assert ("learning rate" in str(error.value)) == bool(rate)
 
 
 def test_scores_without_a_number_are_refused_at_the_next_checkpoint() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import streamgauge as sg
 from helpers import Spy, small_stream
+from streamgauge.cli import main
 from streamgauge.errors import StreamgaugeError
 from streamgauge.files import read_sealed, write_sealed
 from streamgauge.record.environment import git_state
@@ -173,3 +175,25 @@ def test_an_index_that_is_a_link_is_not_written_to(tmp_path: Path, folder: Path)
     index.entry(folder, dict).result("answer", lambda: 42)
     index.save()
     assert other.read_bytes() == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 here")
+def test_a_run_folder_whose_name_is_not_utf8_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "na\udcffme"  # the byte FF
+    with sg.Recorder(path, stream="s", learner="mine", classes=2) as recorder:
+        recorder.predict(range(400), [0, 1, 1, 0] * 100)
+        recorder.label(range(400), [0, 1, 1, 1] * 100)
+    shutil.copytree(path, tmp_path / "plain")
+    report = str(tmp_path / "report.html")
+    for words in (["score"], ["report", "--out", report], ["verify"], ["audit"],
+                  ["diff", str(tmp_path / "plain")]):  # fmt: skip
+        monkeypatch.setattr("sys.argv", ["streamgauge", *words[:1], str(path), *words[1:]])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        assert stop.value.code == 0, err
+        assert "damaged" not in err
+        assert words != ["score"] or "75.0" in out
+    assert sg.score(path) == sg.score(tmp_path / "plain")

@@ -702,6 +702,25 @@ def test_no_call_that_returned_is_lost_by_200_kills(tmp_path: Path) -> None:
     assert kill_recorder.kill_and_go_on(tmp_path / "mine", 200) > 1000
 
 
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "wrong"),
+    [
+        ((), {}, "Missing a required argument: 'path'"),
+        (("mine",), {}, "Missing a required (keyword-only )?argument: 'stream'"),
+        (("mine",), {"stream": "s"}, "Missing a required (keyword-only )?argument: 'learner'"),
+        (("mine", "s", "er"), {}, "Too many positional arguments"),
+    ],
+)
+def test_missing_arguments_of_a_recorder_are_a_sentence(
+    arguments: Any, keywords: Any, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write = r": write sg\.Recorder\(path, stream=\.\.\., learner=\.\.\.\)\."
+    with pytest.raises(StreamgaugeError, match=f"^{wrong}{write}$"):
+        sg.Recorder(*arguments, **keywords)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("answers", [["ok", "bad"], [0, 1]])
 def test_vocabularies_that_never_meet_are_an_error_that_shows_both(
     answers: list[Any], tmp_path: Path

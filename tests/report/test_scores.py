@@ -58,6 +58,37 @@ def test_score_of_a_folder_or_a_list_gives_every_run(folder: Path) -> None:
         assert row == score_log(run) == sg.score(run) == sg.score(run.path)
 
 
+def test_a_recording_without_a_labelled_answer_says_why_nothing_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def record(name: str, answers: int, labels: int) -> Path:
+        about = {"stream": "s", "learner": name, "classes": 2}
+        with sg.Recorder(tmp_path / name, **about) as recorder:  # type: ignore[arg-type]
+            for at in range(answers):
+                recorder.predict(at, 1)
+            for at in range(labels):
+                recorder.label(at, 1)
+        return tmp_path / name
+
+    reasons = {
+        record("labels", 0, 1): "no answer and no evaluation is stored.",
+        record("answers", 3, 0): "3 answers are stored, but none of their labels.",
+    }
+    record("both", 3, 3)
+    for path, why in reasons.items():
+        with pytest.raises(StreamgaugeError, match=f"{path} has nothing to score: {why}"):
+            sg.score(path)
+    assert len(sg.score(tmp_path)) == 3  # others do not keep a run from being scored
+    for more in ([], ["--json"]):
+        monkeypatch.setattr("sys.argv", ["streamgauge", "score", str(tmp_path), *more])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out = "".join(capsys.readouterr())
+        assert stop.value.code == 0
+        assert out.count("has nothing to score") == 2
+        assert all(why in out for why in reasons.values())
+
+
 def test_score_of_columns_says_what_to_call() -> None:
     for columns in ({"label": [1]}, pa.table({"label": [1]}), 42):
         with pytest.raises(StreamgaugeError, match=r"sg\.audit_log\(columns\)"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pickle
 import random
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,57 @@ def test_a_state_that_cannot_be_read_is_refused_after_the_first_training(
         run(with_state(value), tmp_path, progress=progress)
     assert len(steps) <= 1
     assert list(tmp_path.iterdir()) == []
+
+
+class Leaves(Constant):
+    """Ends the program at its third training, as an argument parser in a learner may."""
+
+    def learn(self, batch: sg.Batch, predicted: Any) -> None:
+        self.learnt += 1
+        if self.learnt == 3:
+            sys.exit("no such option")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"learnt": self.learnt}
+
+
+class NeverBegins(Leaves):
+    def __init__(self, *arguments: Any) -> None:
+        sys.exit()
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (Leaves, r"test_own_learners.py, line \d+, in learn: SystemExit: no such option\. Code"),
+        (NeverBegins, r"test_own_learners.py, line \d+, in __init__: SystemExit\. Code that a run"),
+    ],
+)
+def test_a_learner_that_ends_the_program_is_an_error_with_its_line(
+    tmp_path: Path, learner: type, words: str
+) -> None:
+    with pytest.raises(StreamgaugeError, match=words) as error:
+        run(learner, tmp_path)
+    assert error.value.exit_code == 3  # type: ignore[attr-defined]
+    kept = [sg.Run(file.parent).failure for file in tmp_path.glob("*/run.json")]
+    assert kept == ([str(error.value)] if learner is Leaves else [])  # or it could not begin
+
+
+def test_a_signal_handler_may_end_the_program_during_a_run(tmp_path: Path) -> None:
+    def leave(number: int, frame: Any) -> None:
+        sys.exit(7)
+
+    class Signalled(Leaves):
+        def learn(self, batch: sg.Batch, predicted: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit) as stop:
+            run(Signalled, tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.code == 7
 
 
 def test_a_state_that_becomes_unreadable_is_refused_at_the_first_checkpoint(

@@ -310,3 +310,53 @@ def test_numbered_columns_of_a_river_generator() -> None:
     rows = [({0: float(a), 1: float(b)}, int(y)) for (a, b, _), y in zip(X, Y, strict=True)]
     stream = sg.stream(iter(rows))
     np.testing.assert_array_equal(stream.source.read(np.arange(60)), X[:, :2])
+
+
+class HuggingFace:
+    """What a data set of the package `datasets` offers."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.table, self.features = pa.table(columns), dict[str, Any]()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def with_format(self, kind: str) -> Any:
+        return self
+
+    def __getitem__(self, rows: slice) -> pa.Table:
+        return self.table
+
+
+HuggingFace.__module__ = "datasets.arrow_dataset"
+
+
+@pytest.mark.parametrize("settings", [{}, {"image": "grid"}])
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (
+            [[1, 2], [3, 4]],
+            r"'grid' of the Hugging\w+ holds lists of lists.*np\.array\(data\['grid'",
+        ),
+        (
+            ["a", "b"],
+            r"'grid' of the HuggingFace holds list<.*string>, and an input is an",
+        ),
+    ],
+)
+def test_a_column_of_lists_that_are_no_vectors_is_a_sentence(
+    settings: dict[str, str], cells: Any, words: str
+) -> None:
+    data = HuggingFace(grid=[cells] * 6, label=[0, 1] * 3)
+    with pytest.raises(StreamgaugeError, match=words):
+        sg.stream(data, **settings)
+    # What the sentence says works.
+    if settings and isinstance(cells[0], list):
+        x = np.array(data.table["grid"].to_pylist())
+        assert len(sg.stream(x, np.array(data.table["label"].to_pylist())).source) == 6
+
+
+def test_lists_of_lists_beside_a_vector_are_left_out() -> None:
+    data = HuggingFace(grid=[[[1, 2]]] * 6, vector=[[1.0, 2.0]] * 6, label=[0, 1] * 3)
+    assert sg.stream(data).spec.input_shape == (2,)

@@ -21,7 +21,8 @@ import pytest
 from PIL import Image
 
 import streamgauge as sg
-from streamgauge.errors import StreamgaugeError
+from streamgauge import catalogue
+from streamgauge.errors import StreamgaugeError, as_keywords
 from streamgauge.streams.images.items import ArrowItems, FileItems, ParquetItems, TarItems
 from streamgauge.tables.columns import announce, choose
 
@@ -177,7 +178,7 @@ def test_csv_columns_are_guessed_and_shown(
     assert shows(stream, 2, 2)
     said = capsys.readouterr().err
     assert "label = 'species', time = 'observed_on', user = 'observer', latitude = 'lat'" in said
-    assert "not used: weather; say --stream.image COLUMN, and so on, to change it." in said
+    assert "not used: weather; say image='COLUMN', and so on, to change it." in said
     assert stream.notes["columns"]["label"] == "species"
     assert stream.describe()["notes"] == stream.notes
 
@@ -753,7 +754,7 @@ def test_the_page_runs_as_written(
         exec(compile(code, "your_data.md", "exec"), {"__name__": "page"})
     out = capsys.readouterr()
     (shown,) = re.findall(r"```\n('photos.csv'.*?)\n```", page, re.DOTALL)
-    assert shown in out.err
+    assert as_keywords(shown) in out.err  # the page shows what the command prints
     assert "Stream('manifest': 108 samples" in out.out
     assert "online_accuracy" in out.out
     paths = re.findall(r"^streamgauge run --stream (photos\S*|own\.npz)", page, re.M)
@@ -870,3 +871,20 @@ def test_arrays_do_as_they_are_set(tmp_path: Path, capsys: pytest.CaptureFixture
     np.savez(tmp_path / "pairs.npz", **both, time_train=np.arange(6))
     sg.stream("arrays", path=str(tmp_path / "pairs.npz"))
     assert "not used: time_train" in capsys.readouterr().err
+
+
+def test_announcements_name_keywords_in_python_and_options_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = "x,label,timestamp\n" + "".join(f"{n % 7},{n % 2},{n}\n" for n in range(40))
+    (tmp_path / "a.csv").write_text(columns)
+    (tmp_path / "b.csv").write_text(columns)
+    sg.stream(str(tmp_path / "a.csv"), tasks=3)
+    said = capsys.readouterr().err
+    assert "--" not in said
+    assert "say label='COLUMN', and so on" in said
+    assert "(scale='none': as they are)" in said
+    catalogue.stream("tabular", path=str(tmp_path / "b.csv"))
+    said = capsys.readouterr().err
+    assert "say --stream.label COLUMN, and so on" in said
+    assert "(--stream.scale none:" in said

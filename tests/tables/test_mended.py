@@ -52,6 +52,50 @@ def test_labels_below_0_with_known_names_are_bad_rows() -> None:
         code_labels(column, Rows(7, "t"), known=["a", "b"])
 
 
+@pytest.mark.parametrize("first", ["sep=;", "\ufeffsep=;", '"sep=;"', "SEP=;\r", "sep=; "])
+@pytest.mark.parametrize("header", [True, False])
+def test_the_separator_that_excel_reads_in_the_first_line(
+    tmp_path: Path, first: str, header: bool
+) -> None:
+    rows = ["a,1;2,5;cat", "b;3,5;dog", "c;4;cat"]  # a comma within text, and decimal commas
+    path = write(tmp_path, "\n".join([first, *["note;x;label"] * header, *rows]) + "\n")
+    reader = open_table(path)
+    without = ["column_1", "column_2", "column_3"]
+    assert reader.names == (["note", "x", "label"] if header else without)
+    table = reader.read()
+    assert table[reader.names[0]].to_pylist() == ["a,1", "b", "c"]
+    assert table[reader.names[1]].to_pylist() == [2.5, 3.5, 4.0]
+    assert reader.row_name(1) == f"Line {header + 3}"
+
+
+def test_a_declared_separator_may_be_any_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, "sep=^\nx^label\n1,2^cat\n3^dog\n")
+    assert open_table(path).names == ["x", "label"]
+    with pytest.raises(StreamgaugeError, match="is empty"):
+        open_table(write(tmp_path, "sep=;\n"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "footer"),
+    [
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nTotal,,\n", "Total"),
+        ("wren,1,a\nrobin,2,b\nwren,3,b\nTotal,6,\n", "Total"),
+        ("0,1,2\n1,2,3\n0,3,4\n2,,\n", "2"),
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nowl,7,9\n", ""),  # a class that is new
+        ("wren,1,2\nrobin,2,3\nwren,3,4\nwren,,\n", ""),
+        ("wren,1,2\nrobin,2,\nwren,,\nowl,1,\n", ""),
+    ],
+)
+def test_a_footer_that_becomes_a_class_is_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, footer: str
+) -> None:
+    stream = sg.stream("tabular", path=write(tmp_path, "bird,a,b\n" + rows), label="bird")
+    assert len(stream.source) == 4
+    said = capsys.readouterr().err
+    assert ("if it is a footer" in said) == bool(footer)
+    assert not footer or f"The last row alone has the class '{footer}'" in said
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_a_first_line_of_any_length(tmp_path: Path, header: bool) -> None:
     names = [f"a long name of column {n}" for n in range(6000)]

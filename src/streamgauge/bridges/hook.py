@@ -59,10 +59,15 @@ class Hook:
             answers, columns = self._widened(answers), {"kind": "logits", **columns}
         if ids is None:
             ids = np.arange(self._next, self._next + len(answers))
-        recorder.predict(as_array(ids), answers, **columns)
+        ids_given, labels_given = as_array(ids), None if labels is None else as_array(labels)
+        if labels_given is not None:  # before the answers are recorded
+            recorder.check_labels(
+                ids_given, labels_given, answers.shape[1] if answers.ndim == 2 else None
+            )
+        recorder.predict(ids_given, answers, **columns)
         self._next += len(answers)
-        if labels is not None:
-            recorder.label(as_array(ids), as_array(labels))
+        if labels_given is not None:
+            recorder.label(ids_given, labels_given)
         self._started = time.perf_counter()
         return ids
 

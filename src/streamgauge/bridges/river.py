@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise, repeat
 from math import inf, log
@@ -26,6 +26,7 @@ from streamgauge.bridges.foreign import (
 from streamgauge.bridges.named import made
 from streamgauge.errors import StreamgaugeError, packages_for
 from streamgauge.record.recorder import Recorder
+from streamgauge.tables.columns import announce
 
 if TYPE_CHECKING:
     import torch
@@ -316,6 +317,7 @@ def recording(
     stream: str,
     learner: str = "",
     classes: Sequence[Any] | int | None = None,
+    waiting: int = 1_000_000,
     **options: Any,
 ) -> Any:
     """A model that answers and learns as the given one, and records every answer and label in a run
@@ -324,8 +326,14 @@ def recording(
 
     With `classes`, the labels in a fixed order (a number: 0, 1, ...), probabilities are recorded
     too. A model that abstains is not recorded with an answer; the scalar `abstained` counts this.
-    Of `predict_one` and `predict_proba_one` the one that is called first is recorded."""
+    Of `predict_one` and `predict_proba_one` the one that is called first is recorded.
+
+    At most `waiting` answers wait for their labels in memory. Of more, the oldest stay without
+    labels; the scalar `labels_given_up` counts them."""
     from river import base
+
+    if not isinstance(waiting, int) or waiting < 1:
+        raise StreamgaugeError(f"waiting is a number of answers from 1, not {waiting!r}.")
 
     refuse(model)
     begun = (Path(path) / "run.json").exists()
@@ -338,7 +346,7 @@ def recording(
         **options,
     )
     labels = range(classes) if isinstance(classes, int | np.integer) else classes
-    answers = _LabelJoin(recorder, labels, f"{time.time_ns()}-" if begun else "")
+    answers = _LabelJoin(recorder, labels, f"{time.time_ns()}-" if begun else "", waiting)
 
     class Recording(base.Wrapper, base.Classifier):  # type: ignore[misc, type-arg, unused-ignore]
         """A classifier that records its answers and labels."""
@@ -380,22 +388,31 @@ def recording(
 
 class _LabelJoin:
     """Joins the labels of `learn_one` to the answers given before, by the content of the inputs:
-    river copies inputs while their labels are delayed."""
+    river copies inputs while their labels are delayed. At most `most` answers wait."""
 
-    def __init__(self, recorder: Recorder, classes: Sequence[Any] | None, prefix: str) -> None:
+    def __init__(
+        self, recorder: Recorder, classes: Sequence[Any] | None, prefix: str, most: int
+    ) -> None:
         self.recorder = recorder
+        self._most = most
         self._column = {name: column for column, name in enumerate(classes or ())}
         self._prefix, self._count = prefix, 0
         self._method = ""
-        self._waiting: dict[Any, deque[str | None]] = {}  # ids; None where the model abstained
+        self._waiting: dict[Any, list[int]] = {}  # numbers of answers by input
+        # Input and id by number, oldest first; no id where the model abstained.
+        self._oldest: OrderedDict[int, tuple[Any, str | None]] = OrderedDict()
 
     def add(self, method: str, x: Mapping[Any, Any], answer: Any, given: Mapping[Any, Any]) -> None:
         self._method = self._method or method
         if method != self._method:
             return
         name = None if answer is None else f"{self._prefix}{self._count}"
-        self._waiting.setdefault(_key(x), deque()).append(name)
+        key = _key(x)
+        self._waiting.setdefault(key, []).append(self._count)
+        self._oldest[self._count] = key, name
         self._count += 1
+        if len(self._oldest) > self._most:
+            self._give_up()
         if name is None:
             self.recorder.scalar("abstained", 1.0)
         elif given and self._column:
@@ -415,14 +432,31 @@ class _LabelJoin:
         return scores
 
     def label(self, x: Mapping[Any, Any], y: Any) -> None:
-        waiting = self._waiting.get(_key(x))
-        if not waiting:
+        key = _key(x)
+        if key not in self._waiting:
             return  # trained without being asked
-        name = waiting.popleft()
-        if not waiting:
-            del self._waiting[_key(x)]
+        _, name = self._oldest.pop(self._next_of(key))
         if name is not None:
             self.recorder.label(name, y)
+
+    def _next_of(self, key: Any) -> int:
+        """The number of the oldest answer to an input, which waits no longer."""
+        numbers = self._waiting[key]
+        number = numbers.pop(0)
+        if not numbers:
+            del self._waiting[key]
+        return number
+
+    def _give_up(self) -> None:
+        """Wait no longer for the label of the oldest answer."""
+        _, (key, _) = self._oldest.popitem(last=False)
+        self._next_of(key)
+        announce(
+            f"{self.recorder.path}: more than {self._most:,} answers wait for their labels. The"
+            " oldest stay without labels (scalar labels_given_up); recording(..., waiting=) sets"
+            " the number."
+        )
+        self.recorder.scalar("labels_given_up", 1.0)
 
 
 def _key(x: Mapping[Any, Any]) -> Any:

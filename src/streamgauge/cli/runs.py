@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -330,6 +331,7 @@ def score(
     """
     from streamgauge.record import find_runs
     from streamgauge.record.run import save_results
+    from streamgauge.report.leaderboard import why_unscored
 
     if any(path.is_file() for path in folders):
         score_files(folders, options, as_json)
@@ -338,8 +340,12 @@ def score(
         raise StreamgaugeError(f"--{given} is for accuracy matrices, and {folders[0]} is none.")
     runs = find_runs(list(folders))
     if as_json:
-        shared.print_json({"runs": [scored(run) for run in runs]})
+        all_scores = [scored(run) for run in runs]
+        shared.print_json({"runs": all_scores})
         save_results(runs)
+        for run, result in zip(runs, all_scores, strict=True):
+            if not result["scores"]:
+                print(f"{run.path} has nothing to score: {why_unscored(run)}", file=sys.stderr)
         return
     from streamgauge.report.terminal import scores_text
 

@@ -15,11 +15,20 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import Learner
 
-NOT_FINITE = (
-    "The learner's scores hold a NaN, or for some sample no finite value at all. If its training"
-    " has diverged: lower the learning rate (--LEARNER.lr), or standardise inputs that are not"
-    " (--stream.scale online for tables and arrays)."
-)
+
+def not_finite(learner: Any) -> StreamgaugeError:
+    """The error for scores without a number. It advises what the learner has."""
+    rate = "If its training has diverged: lower the learning rate{}, or standardise"
+    if hasattr(getattr(learner, "config", None), "lr"):
+        advice = rate.format(" (--LEARNER.lr)")
+    elif type(learner).__module__.startswith("streamgauge."):
+        advice = "Standardise"
+    else:
+        advice = rate.format("")
+    return StreamgaugeError(
+        "The learner's scores hold a NaN, or for some sample no finite value at all."
+        f" {advice} inputs that are not (--stream.scale online for tables and arrays)."
+    )
 
 
 class Answers(NamedTuple):
@@ -55,7 +64,7 @@ class Eager:
         prediction = table.argmax(axis=1)  # the first of equal ones
         confidences = confidence(table, prediction)
         if np.isnan(confidences).any():
-            raise StreamgaugeError(NOT_FINITE)
+            raise not_finite(self.learner)
         return Answers(scores, prediction, confidences)
 
     def scores(self, x: Tensor) -> Tensor:

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from streamgauge.cost.flops import counting
 from streamgauge.engine.counting import right
-from streamgauge.engine.eager import NOT_FINITE, Answers, Eager, ask
+from streamgauge.engine.eager import Answers, Eager, ask, not_finite
 from streamgauge.engine.steps import CudaTape, EngineExecutor, HostTape, Tape
-from streamgauge.errors import StreamgaugeError
 from streamgauge.learners.adapter import LearnerAdapter
 from streamgauge.learners.base import StepExecutor, StepRecording
 from streamgauge.models.folded import Folded
@@ -137,7 +136,7 @@ class Graph(Eager):
         self._right.zero_()
         self._asked = 0
         if bool(self._has_nan):
-            raise StreamgaugeError(NOT_FINITE)
+            raise not_finite(self.learner)
         return right, asked
 
 

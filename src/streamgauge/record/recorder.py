@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import StreamgaugeError, with_keywords
 from streamgauge.files import write_sealed
 from streamgauge.record.recorded import (
     FRESH,
@@ -62,6 +62,7 @@ class Recorder:
     folder. The scores of an answer are dropped when its label is known, unless `keep_scores`.
     """
 
+    @with_keywords
     def __init__(
         self,
         path: str | Path,
@@ -170,15 +171,27 @@ class Recorder:
         """Record labels, in any order, also before their answers. Of several labels for an id the
         one with the newest time counts, of equal times the last."""
         with self._lock:
-            ids = unpacked(ids)
-            sample, _, _, count = self._ids.of(ids)
-            codes = self._classes.encode(unpacked(labels), "label")
+            rows, count = self._label_rows(ids, labels, time, self._classes)
             if not count:
                 return
-            values = sample, codes, seconds(time)
-            rows = _packed(values, journal.LABEL, journal.ONE_LABEL, count, is_one(ids))
             self._require_same_columns("label_columns", [] if time is None else ["time"])
             self._append(journal.record(journal.LABELS, rows), count)
+
+    def check_labels(self, ids: Any, labels: Any, width: int | None = None) -> None:
+        """Refuse labels that `label` would refuse after answers of `width` scores each; record
+        nothing."""
+        with self._lock:
+            if self._label_rows(ids, labels, None, self._classes.trial(width))[1]:
+                self._refuse_other_columns("label_columns", [])
+
+    def _label_rows(self, ids: Any, labels: Any, time: Any, classes: Classes) -> tuple[bytes, int]:
+        ids = unpacked(ids)
+        sample, _, _, count = self._ids.of(ids)
+        codes = classes.encode(unpacked(labels), "label")
+        if not count:
+            return b"", 0
+        values = sample, codes, seconds(time)
+        return _packed(values, journal.LABEL, journal.ONE_LABEL, count, is_one(ids)), count
 
     def trained(
         self,
@@ -306,10 +319,15 @@ class Recorder:
     def _require_same_columns(self, name: str, value: list[str]) -> None:
         """The first call decides which optional columns the log has; later calls must give the
         same, only scores may be missing."""
+        if self._state[name] is None:
+            self._set(**{name: value})
+        self._refuse_other_columns(name, value)
+
+    def _refuse_other_columns(self, name: str, value: list[str]) -> None:
         before = self._state[name]
         if before is None:
-            self._set(**{name: value})
-        elif before != value and before != [*value, "scores"]:
+            return
+        if before != value and before != [*value, "scores"]:
             different = sorted((set(before) ^ set(value)) - ({"scores"} & set(before)))
             raise StreamgaugeError(
                 f"The first call decides which columns {self.path} has, and this call differs in"

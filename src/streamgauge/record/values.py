@@ -152,6 +152,11 @@ class Classes:
         self._cache: dict[Any, int] = {}
         self.unsaved: list[str] = []  # new classes that are in no record yet
 
+    def trial(self, width: int | None) -> Classes:
+        """Classes that refuse what these do once there are answers of `width` scores; encoding
+        with them adds no class to these."""
+        return self if self.count is not None else Classes((), width)
+
     def encode(self, values: Any, what: str) -> Any:
         """A number or an array of them. None is no answer, and refused as a label."""
         try:

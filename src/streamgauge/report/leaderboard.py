@@ -252,13 +252,20 @@ class Board:
             "unlabelled": "have no label",
             "repeated": "repeat an earlier one (same id and shift)",
         }
-        return incomplete + [
+        unscored = [
+            f"{row.learner}, seed {run.seed}, has nothing to score: {why_unscored(run)}"
+            for row in self.rows
+            for run, scores in zip(row.runs, row.each, strict=False)
+            if not scores
+        ]
+        answers = [
             f"{row.learner}, seed {run.seed}: {count:,} answers {why} and are not scored."
             for name, why in reasons.items()
             for row in self.rows
             for run in row.runs
             if (count := getattr(run, name))
         ]
+        return incomplete + unscored + answers
 
     def _repr_html_(self) -> str:
         from streamgauge.pages import notebook_table
@@ -412,6 +419,16 @@ def scores_of(run: Run) -> dict[str, float]:
     """Through a new reader, so that only one log is in memory at a time."""
     scores: dict[str, float] = run.result("score", lambda: score(Run(run.path)))
     return scores
+
+
+def why_unscored(run: Run) -> str:
+    """Why a run has no scores, and what to do."""
+    if waiting := run.unlabelled:
+        return f"{waiting:,} answers are stored, but none of their labels."
+    stored = "no answer and no evaluation is stored"
+    if run.done:
+        return f"{stored}."
+    return f"{stored} at step {run.step} of {run.stream['steps']}. Finish it with sg.resume."
 
 
 def _row(name: str, runs: list[Run]) -> Row:

@@ -24,6 +24,7 @@ from streamgauge.report.leaderboard import (
     shift_of,
     stream_key,
     stretches,
+    why_unscored,
 )
 from streamgauge.report.planning import Plan, plan, unit_of
 from streamgauge.settings import RUNS
@@ -69,7 +70,10 @@ def score(runs: Any, **options: Any) -> Any:
     if isinstance(runs, str | Path):
         runs = Run(runs) if (Path(runs) / "run.json").exists() else find_runs(runs)
     if any(hasattr(runs, table) for table in _TABLES):
-        return Scores(score_log(runs, **options))
+        scores = Scores(score_log(runs, **options))
+        if not scores and isinstance(runs, Run):
+            raise StreamgaugeError(f"{runs.path} has nothing to score: {why_unscored(runs)}")
+        return scores
     if hasattr(runs, "columns") or isinstance(runs, dict) or not isinstance(runs, Iterable):
         raise StreamgaugeError(
             f"A {type(runs).__name__} has no scores: give a run, a folder of runs, or a list of"

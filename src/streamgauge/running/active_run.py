@@ -20,7 +20,7 @@ from streamgauge import engine as engines
 from streamgauge import metrics
 from streamgauge.bridges.foreign import refusal, trust_pickles
 from streamgauge.catalogue import Recipe
-from streamgauge.errors import Busy, StreamgaugeError, sentence_of
+from streamgauge.errors import Busy, StreamgaugeError, explain_exit, sentence_of
 from streamgauge.files import acquire_lock
 from streamgauge.learners.base import Learner
 from streamgauge.learners.user_code import reads_of
@@ -204,7 +204,7 @@ class ActiveRun:
         """Start the run, or load its last checkpoint. A complete run stays as it is."""
         if self.complete:
             return
-        with determinism.explain_refusals(), ExitStack() as stack:
+        with explain_exit(), determinism.explain_refusals(), ExitStack() as stack:
             thread_count = determinism.suitable_threads(self._build, self.stream, self.device)
             self.header["environment"]["threads"] = thread_count
             if self.ranks is not None:
@@ -249,7 +249,11 @@ class ActiveRun:
         loop = self._loop
         if loop is None:
             return
-        with remembering_failure(self.path, loop.unsaved_rows), determinism.explain_refusals():
+        with (
+            remembering_failure(self.path, loop.unsaved_rows),
+            explain_exit(),
+            determinism.explain_refusals(),
+        ):
             progress = with_prefetch(loop, self.progress)
             steps = loop.steps(self.execution.checkpoint, progress, self.execution.steps)
             if self.ranks is not None:
@@ -303,7 +307,7 @@ class ActiveRun:
         if self.device.type != cpu.type:
             return None
         gate = Gate(self.stream.source, self.stream.preparation, cpu)
-        with determinism.same_randomness(), suppress(Exception):
+        with determinism.same_randomness(), suppress(Exception, SystemExit):
             second = self.recipe.build(self.stream.spec, gate, self.seed, cpu)
             return second if time.monotonic() - began < _QUICK_BUILD else None
         return None

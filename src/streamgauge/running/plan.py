@@ -14,6 +14,7 @@ from streamgauge import catalogue
 from streamgauge.catalogue import Recipe
 from streamgauge.errors import StreamgaugeError, nearest
 from streamgauge.record import Run
+from streamgauge.record.renamed import DROPPED
 from streamgauge.running import costs
 from streamgauge.running.protocol import Protocol
 from streamgauge.settings import MAX_SEEDS, as_plain, coerce, configure, setting_types
@@ -231,6 +232,8 @@ def _grouped(experiment: Experiment, recipes: Mapping[str, Recipe]) -> dict[str,
     for name, recipe in recipes.items():
         known[name] = {"seed", "cost", *recipe.known_settings}
     every_setting = {f"{group}.{s}" for group, settings in known.items() for s in settings}
+    for name, recipe in recipes.items():
+        known[name] |= set(DROPPED.get(recipe.where, ()))  # accepted with a warning, or refused
     groups: dict[str, dict[str, Any]] = {name: {} for name in known}
 
     def owners(dotted: str) -> list[str]:

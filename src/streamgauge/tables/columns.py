@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, for_caller, nearest
 
 _SHOWN = 20  # columns that a sentence lists
 # Names that columns are known by, without case and punctuation: the role's own, then these, the
@@ -188,5 +188,5 @@ def describe(
 
 @cache
 def announce(line: str) -> None:
-    """Print a line to standard error, once per process."""
-    print(line, file=sys.stderr)
+    """Print a line to standard error, once per process; with keywords where Python called."""
+    print(for_caller(line), file=sys.stderr)

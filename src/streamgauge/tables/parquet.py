@@ -8,6 +8,7 @@ first: against the bytes that there are, and against the limit of what a file ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,10 +34,19 @@ def open_parquet(
     """A file of pyarrow whose `columns` (None: all) can be read from `groups` (None: all)."""
     from pyarrow import parquet
 
-    file = parquet.ParquetFile(path, page_checksum_verification=True, **options)
+    file = parquet.ParquetFile(arrow_path(path), page_checksum_verification=True, **options)
     if columns is None or columns:
         check_pages(file, path, columns, groups)
     return file
+
+
+def arrow_path(path: str | Path) -> Any:
+    """What Arrow opens: the path, or a file where the path is not UTF-8, as Arrow needs paths."""
+    try:
+        str(path).encode()
+        return path
+    except UnicodeEncodeError:
+        return pa.OSFile(os.fsencode(path))
 
 
 def check_pages(
@@ -245,7 +255,7 @@ def _first(path: Path, group: int, column: str) -> Any:
     from pyarrow import parquet
 
     with parquet.ParquetFile(
-        path, page_checksum_verification=True, read_dictionary=[column]
+        arrow_path(path), page_checksum_verification=True, read_dictionary=[column]
     ) as file:
         return next(file.iter_batches(1, [group], [column])).column(0)
 
@@ -256,7 +266,7 @@ def _decoded(path: Path, group: int, column: str, limit: int, longest: int) -> i
     from pyarrow import parquet
 
     rows, total = max(1, min(1 << 16, unpacked_limit(path) // max(1, longest))), 0
-    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+    with parquet.ParquetFile(arrow_path(path), pre_buffer=False, buffer_size=1 << 20) as file:
         for batch in file.iter_batches(rows, [group], [column]):
             total += batch.nbytes
             if total > limit:

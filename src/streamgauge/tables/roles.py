@@ -16,6 +16,7 @@ from streamgauge.errors import StreamgaugeError
 from streamgauge.tables.rows import Flags, Rows
 from streamgauge.tables.times import TimeParser
 from streamgauge.tables.values import (
+    MISSING,
     MISSING_NUMBERS,
     Codes,
     Ints,
@@ -145,6 +146,28 @@ def class_doubts(label: Ints, names: Sequence[str] | None) -> list[str]:
             " column may be a quantity or an id."
         )
     return sentences
+
+
+def footer_doubt(
+    table: pa.Table, inputs: Sequence[str], label: Ints, names: Sequence[str] | None
+) -> list[str]:
+    """A sentence where the last row alone has its class and lacks half of the inputs that the row
+    before has: it may be a footer, such as `Total;;;`."""
+    if len(label) < 3 or label[-1] < 0 or (label == label[-1]).sum() > 1:
+        return []
+    before, last = table.slice(len(table) - 2).select(list(inputs)).to_pylist()
+    there = [name for name in inputs if not _is_empty(before[name])]
+    if 2 * sum(_is_empty(last[name]) for name in there) < max(1, len(there)):
+        return []
+    name = label[-1] if names is None else names[label[-1]]
+    return [
+        f"The last row alone has the class '{name}', and most of its other cells are empty: if it"
+        " is a footer, remove it."
+    ]
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or cell != cell or (isinstance(cell, str) and cell.strip() in MISSING)
 
 
 class Groups(NamedTuple):

@@ -35,6 +35,7 @@ from streamgauge.tables.values import MISSING, MISSING_NUMBERS, is_text
 
 SEPARATORS = ",;\t|"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECLARATION = re.compile(r'"?sep=([!#-/:-@[-`{-~\t])"?[ \t]*(?:\r?\n|$)', re.IGNORECASE)
 _HEAD = 1 << 16  # bytes that are looked at first
 _LONGEST = 1 << 24  # bytes that the first records may have
 _ROLE_NAMES = {
@@ -88,17 +89,18 @@ class TextTable(TableReader):
                 raise StreamgaugeError(f"{name} is no text, it holds bytes that no text has.")
             text, whole = head[:_HEAD], len(head) <= _HEAD
             while True:
-                comments, rest = _comments(text.decode("utf-8-sig", "replace"))
+                declared, body = _declared(text.decode("utf-8-sig", "replace"))
+                comments, rest = _comments(body)
                 lines = _lines(rest, name)
                 by_tabs = _ending(data, name) == ".tsv" and "\t" in lines[0]
-                self.separator = "\t" if by_tabs else _separator(lines, by_spaces)
+                self.separator = declared or ("\t" if by_tabs else _separator(lines, by_spaces))
                 records, ends = _records(rest, self.separator)
                 if whole or len(records) > 2 or len(text) >= _LONGEST:
                     break  # the first two records are complete
                 more = file.read(4 * len(text))
                 whole, text = not more, head + more
                 head = text
-        self._comments = len(comments)
+        self._comments = len(comments) + bool(declared)
         named = _records(comments[-1].lstrip("# "), self.separator)[0][0] if comments else []
         if header is None and len(named) == len(records[0]) > 1 and not _has_header(records):
             records, ends, header = [named, *records], [0, *ends], True  # NumPy writes # a b c
@@ -238,6 +240,13 @@ def _lines(text: str, name: str) -> list[str]:
     if lines := [line for line in text.splitlines() if line.strip()]:
         return lines
     raise StreamgaugeError(f"{name} is empty: a table needs a header and a row per sample")
+
+
+def _declared(text: str) -> tuple[str, str]:
+    """The separator that a first line `sep=;` declares, as for Excel, and the text below that line;
+    "" and the whole text where there is no such line."""
+    line = _DECLARATION.match(text)
+    return (line[1], text[line.end() :]) if line else ("", text)
 
 
 def _comments(text: str) -> tuple[list[str], str]:

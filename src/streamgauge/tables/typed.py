@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,7 +179,7 @@ def map_arrow(path: Path) -> pa.Table:
     """An Arrow file or stream, memory-mapped; a damaged one is refused, also where only offsets
     within it are wrong, which would end the process at their first use."""
     with readable(f"The Arrow file '{path}'"):
-        source = pa.memory_map(str(path))
+        source = pa.memory_map(os.fsencode(path))
         try:
             table = pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:

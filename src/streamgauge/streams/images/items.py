@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from streamgauge.files import readable
 from streamgauge.streams.images.image_source import Items
 from streamgauge.streams.source import IntArray, hash_array
-from streamgauge.tables.parquet import open_parquet
+from streamgauge.tables.parquet import arrow_path, open_parquet
 from streamgauge.tables.typed import map_arrow
 
 
@@ -245,7 +245,7 @@ class ParquetItems(ColumnItems):
         return [
             (path, group, about.row_group(group).num_rows)
             for path in self.files
-            for about in [pq.read_metadata(path)]
+            for about in [pq.read_metadata(arrow_path(path))]
             for group in range(about.num_row_groups)
         ]
 

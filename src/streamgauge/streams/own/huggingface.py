@@ -94,6 +94,7 @@ def build(config: Config) -> Stream:
 
 def vectors(values: pa.Array, column: str, rows: Rows) -> Array:
     """A list of numbers per row, all of one length, as embeddings are; zeros in refused rows."""
+    _refuse_no_numbers(values.type, column, rows.table)
     lengths = pc.fill_null(pc.list_value_length(values), -1).to_numpy(zero_copy_only=False)
     size = int(np.bincount(lengths[lengths > 0]).argmax()) if (lengths > 0).any() else 0
     rows.refuse(
@@ -107,6 +108,32 @@ def vectors(values: pa.Array, column: str, rows: Rows) -> Array:
     return x
 
 
+def _plain_list(kind: pa.DataType) -> pa.DataType:
+    """The type of a column without a name of its own, as `Array2D` of datasets is."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return isinstance(_plain_list(kind), LISTS)
+
+
+def _refuse_no_numbers(kind: pa.DataType, column: str, where: str) -> None:
+    """An error for a column of lists of lists, or of lists of text."""
+    kind = _plain_list(kind)
+    value = kind.value_type if isinstance(kind, LISTS) else kind
+    if isinstance(value, LISTS):
+        raise StreamgaugeError(
+            f"The column '{column}' of {where} holds lists of lists, and a stream of it needs a"
+            " list of numbers per row. Where all have one shape, give arrays:"
+            f" sg.stream(np.array(data[{column!r}]), np.array(data[LABEL]))."
+        )
+    if not (pa.types.is_floating(value) or pa.types.is_integer(value)):
+        raise StreamgaugeError(
+            f"The column '{column}' of {where} holds {kind}, and an input is an image or a list of"
+            " numbers per row."
+        )
+
+
 def input_column(config: Config, schema: pa.Schema, where: str) -> str:
     if config.image:
         return choose(schema.names, ["image"], {"image": config.image}, where)["image"]
@@ -118,6 +145,9 @@ def input_column(config: Config, schema: pa.Schema, where: str) -> str:
             if isinstance(kind := schema.field(name).type, LISTS)
             and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
         ]
+    lists = [name for name in schema.names if is_list(schema.field(name).type)]
+    if not images and len(lists) == 1:
+        _refuse_no_numbers(schema.field(lists[0]).type, lists[0], where)
     if len(images) != 1:
         says = f"It may be {', '.join(images)}" if images else "None has images or lists of numbers"
         raise StreamgaugeError(

@@ -266,7 +266,7 @@ def _of_hugging_face(data: Any, settings: dict[str, Any]) -> Stream:
         return _of_iterator(data, settings)
     table, where = data.with_format("arrow")[:], f"the {name}"
     schema = table.schema
-    lists = any(isinstance(field.type, huggingface.LISTS) for field in schema)
+    lists = any(huggingface.is_list(field.type) for field in schema)
     if not lists and not any(is_bytes(field.type) for field in schema):
         table = _class_names(table, data.features)
         return _of_table(table, settings, where)

@@ -34,7 +34,13 @@ from streamgauge.tables.columns import (
     require,
 )
 from streamgauge.tables.read import LabelledTable, open_labelled
-from streamgauge.tables.roles import class_doubts, code_labels, coded_line, read_columns
+from streamgauge.tables.roles import (
+    class_doubts,
+    code_labels,
+    coded_line,
+    footer_doubt,
+    read_columns,
+)
 from streamgauge.tables.rows import Rows, counted
 from streamgauge.tables.values import (
     StrayText,
@@ -129,6 +135,7 @@ def table_stream(
     lines = [
         describe(roles, given, inputs.names, "inputs", option) + coded_line(class_names),
         *class_doubts(label, class_names),
+        *footer_doubt(table, _free(kept, roles), label, class_names),
         *_left_out_line(rows, label),
         *inputs.sentences(option),
     ]
