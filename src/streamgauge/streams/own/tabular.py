@@ -157,7 +157,8 @@ def _likely_label(reader: TableReader, columns: Sequence[str]) -> str:
     if first is None:
         return ""
     first = first.slice(0, _LOOKED_AT)
-    cells = [str(value) for value in first[columns[-1]].slice(0, 20).to_pylist() if value]
+    last = first[columns[-1]].slice(0, 20)
+    cells = [cell for cell in last.to_pylist() if cell] if is_text(last.type) else []
     if cells and all(map(_LIBSVM.fullmatch, cells)):
         return (
             "Cells such as '" + cells[0] + "' are of the format LIBSVM, which is not read here:"
