@@ -158,7 +158,7 @@ def _likely_label(reader: TableReader, columns: Sequence[str]) -> str:
         return ""
     first = first.slice(0, _LOOKED_AT)
     last = first[columns[-1]].slice(0, 20)
-    cells = [cell for cell in last.to_pylist() if cell] if is_text(last.type) else []
+    cells: list[str] = [c for c in last.to_pylist() if c] if is_text(last.type) else []
     if cells and all(map(_LIBSVM.fullmatch, cells)):
         return (
             "Cells such as '" + cells[0] + "' are of the format LIBSVM, which is not read here:"
