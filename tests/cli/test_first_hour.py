@@ -37,7 +37,7 @@ def test_a_file_is_a_stream_and_vectors_get_an_mlp(call: Any, tmp_path: Path) ->
     write_table(tmp_path / "mine.csv")
     code, out, err = call("run", "--stream", "mine.csv", "--learner", "er")
     assert code == 0
-    assert "--stream tabular" in err
+    assert "is read as the stream 'tabular'" in err
     assert "label = 'class'" in err
     config = header_of(tmp_path)["config"]
     assert config["learner"]["settings"]["model"] == "mlp"

@@ -130,7 +130,7 @@ def test_a_process_number_that_is_none_has_not_ended(tmp_path: Path) -> None:
     import socket
 
     facts = {"step": 1, "steps": 2, "right": 0, "asked": 1, "pace": 1.0, "time": 1.0}
-    facts |= {"pid": 1 << 62, "host": socket.gethostname()}
+    facts |= {"pid": 10**30, "host": socket.gethostname()}
     (tmp_path / "heartbeat.json").write_text(json.dumps(facts))
     heartbeat = read_heartbeat(tmp_path)
     assert heartbeat is not None

@@ -12,19 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamgauge.errors import StreamgaugeError
-from streamgauge.learners.adapter import LearnerAdapter
+from streamgauge.learners.adapter import LearnerAdapter, rate_advice
 from streamgauge.learners.base import Learner
 
 
 def not_finite(learner: Any) -> StreamgaugeError:
     """The error for scores without a number. It advises what the learner has."""
-    rate = "If its training has diverged: lower the learning rate{}, or standardise"
-    if hasattr(getattr(learner, "config", None), "lr"):
-        advice = rate.format(" (--LEARNER.lr)")
-    elif type(learner).__module__.startswith("streamgauge."):
-        advice = "Standardise"
-    else:
-        advice = rate.format("")
+    rate = rate_advice(learner)
+    advice = f"If its training has diverged: {rate}, or standardise" if rate else "Standardise"
     return StreamgaugeError(
         "The learner's scores hold a NaN, or for some sample no finite value at all."
         f" {advice} inputs that are not (--stream.scale online for tables and arrays)."

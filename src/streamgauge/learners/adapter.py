@@ -207,6 +207,13 @@ def _wrappers(learner: Any, name: str) -> int | None:
     return count
 
 
+def rate_advice(learner: Any) -> str:
+    """What may help where training diverges; "" for a learner of this package without `lr`."""
+    if hasattr(getattr(learner, "config", None), "lr"):
+        return "lower the learning rate (--LEARNER.lr)"
+    return "" if _module_of_ours(learner.__class__) else "lower the learning rate"
+
+
 def declared_needs(kind: type) -> list[str]:
     """What a learner class declares that it needs, without making one."""
     return sorted(getattr(kind, "needs", ()))

@@ -46,6 +46,7 @@ from streamgauge.tables.commit import (
     segment_name,
 )
 
+_FAR = 1 << 62  # samples or steps; sums of two such numbers have 64 bits
 # Limit of rows of one table in memory; a table that reaches the limit asks for a checkpoint.
 MAX_ROWS = 1 << 19
 
@@ -261,11 +262,15 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{LOG_VERSION}: install a newer streamgauge to read it."
         )
     problem = misfit(header, SHAPE, "")
-    if not problem and header["config"]["protocol"].get("label_delay", 0) < 0:
-        problem = "entry 'config.protocol.label_delay' is below 0"
-    if problem:
+    if problem := problem or _bad_delay(header["config"]["protocol"]):
         raise Damaged(f"{file} is damaged ({problem}); {REMEDY}.")
     return header
+
+
+def _bad_delay(protocol: Mapping[str, Any]) -> str:
+    delays = {"label_delay": [protocol.get("label_delay", 0)], "shifts": protocol.get("shifts", [])}
+    bad = [name for name, values in delays.items() if not all(0 <= v < _FAR for v in values)]
+    return f"entry 'config.protocol.{bad[0]}' is out of range" if bad else ""
 
 
 def _save(state: dict[str, Any], path: Path) -> None:
