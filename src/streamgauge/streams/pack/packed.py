@@ -92,6 +92,9 @@ def complete(config: Config) -> Config:
     return replace(config, **{k: v for k, v in defaults if getattr(config, k) is None})
 
 
+_MOST_AXES = 32  # of an array of samples, in every version of NumPy
+
+
 class PackedSource(EncodedImages):
     """A source over a packed folder: opening reads small files, a sample is read with one seek."""
 
@@ -165,7 +168,7 @@ class PackedSource(EncodedImages):
             len(self.label) == len(self),
             not self.encoded_images or (offset is not None and len(offset) == count + 1),
             not self.encoded_images or (len(shape) == 3 and shape[0] == 3 and min(shape) > 0),
-            all(0 <= side < 1 << 31 for side in shape),
+            len(shape) < _MOST_AXES and all(0 <= side < 1 << 31 for side in shape),
             all(len(column) == len(self.label) for column in self.columns.values()),
             self._type.kind in "iufb" and not self._type.hasobject,
         ]
