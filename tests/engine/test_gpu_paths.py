@@ -22,6 +22,7 @@ import torch
 import streamgauge as sg
 from helpers import small_stream
 from streamgauge.engine import make
+from streamgauge.engine.graph import Graph
 from streamgauge.engine.steps import CannotRecord, CudaTape
 from streamgauge.errors import Busy, StreamgaugeError
 from streamgauge.learners.base import Batch
@@ -279,6 +280,46 @@ class FakeRun:
         self.closed += 1
 
 
+def test_memory_of_a_resumed_run_is_measured_once_its_steps_are_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its loop counts the steps of earlier processes, too."""
+
+    class Resumed(FakeRun):
+        loop: Any = SimpleNamespace(step=5000)
+
+    steps: list[int] = []
+    clock = [0.0]
+    monkeypatch.setattr(dispatch, "DeviceMemory", FakeMemory)
+    monkeypatch.setattr(dispatch, "_slots", lambda *_: steps.append(round(1000 * clock[0])) or 2)
+    list(dispatch.run_interleaved([Resumed(clock), Resumed([0.0])], CPU, log=lambda _: None))
+    assert steps == [dispatch.TRIAL_STEPS]
+
+
+def test_what_evaluation_adds_to_is_made_on_the_stream_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Zeroed on another stream, a count may be zeroed after the first answers were added."""
+    within: list[bool] = [False]
+    made: list[bool] = []
+    zeros = torch.zeros
+
+    @contextmanager
+    def scope(engine: Any) -> Iterator[None]:
+        within[0] = True
+        yield
+        within[0] = False
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        made.append(within[0])
+        return zeros(*args, **kwargs)
+
+    monkeypatch.setattr(Graph, "scope", scope)
+    monkeypatch.setattr(torch, "zeros", noted)
+    Graph(CPU)
+    assert made == [True, True]
+
+
 def test_a_run_of_another_process_is_tried_now_and_then_and_not_at_every_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -501,3 +542,17 @@ def test_whatever_ends_a_recording_the_stream_does_not_go_on_recording(
         tape.record(fails, [torch.zeros(1)])
     assert graph.calls == ["begin", "end"]
     assert tape._pool == 1  # of its own for the next one
+
+
+def test_a_recording_that_cannot_begin_is_a_step_that_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refuses(FakeGraph):
+        def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Refuses)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 0)
+    with pytest.raises(CannotRecord, match="not permitted"):
+        CudaTape(torch.device("cuda"), []).record(torch.sin, [torch.zeros(1)])

@@ -38,8 +38,9 @@ class Graph(Eager):
         self._folded: Folded | None = None
         self._inputs: dict[str, Tensor] = {}
         self._asked = 0
-        self._right = torch.zeros((), dtype=torch.int64, device=device)
-        self._has_nan = torch.zeros((), dtype=torch.bool, device=device)
+        with self.scope():  # made on the stream that adds to them
+            self._right = torch.zeros((), dtype=torch.int64, device=device)
+            self._has_nan = torch.zeros((), dtype=torch.bool, device=device)
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

@@ -117,8 +117,8 @@ class CudaTape:
         for generator in self._generators:
             graph.register_generator_state(generator)
         with _no_garbage_collection():
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 outputs = function(*fixed)
             except BaseException as error:  # a stream that goes on recording ends all other runs
                 with suppress(RuntimeError):

@@ -130,6 +130,7 @@ def run_interleaved(
         return
     memory = DeviceMemory(device)
     before, slots, measured = memory.reserved(), 1, False
+    trial = 0  # steps of the only open run in this process: a resumed run records them anew
     busy, next_try = 0, 0.0  # runs that other processes write, and when to look at them again
     with Failures() as failures, ExitStack() as stack:
         for run in waiting:
@@ -141,7 +142,7 @@ def run_interleaved(
                     with failures.of(getattr(run, "path", Path()).name):
                         run.open()
                         active.append((run, run.steps()))
-                    busy = 0
+                    busy, trial = 0, 0
                 except Busy:
                     waiting.append(run)
                     busy += 1
@@ -160,7 +161,9 @@ def run_interleaved(
                         yield run
                     continue
                 still_active.append((run, steps))
-                if waiting and not measured and run.loop and run.loop.step >= TRIAL_STEPS:
+                trial += 1
+                recorded = run.loop is not None and min(trial, run.loop.step) >= TRIAL_STEPS
+                if waiting and not measured and recorded:
                     measured, slots = True, _slots(run, memory, before, most or MOST)
                     log(f"{min(slots, 1 + len(waiting))} runs side by side on {device}.")
             active = still_active
