@@ -211,7 +211,7 @@ class RunWriter:
                     pq.write_table(
                         rows.take(), buffer, compression="zstd", write_page_checksum=True
                     )
-                    data = buffer.getbuffer()
+                    data = buffer.getvalue()
                     with write_atomic(self.path / segment) as part:
                         part.write_bytes(data)
                     files[segment] = [len(data), checksum(data)]
