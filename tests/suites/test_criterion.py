@@ -326,6 +326,33 @@ def test_the_joint_statement_knows_that_published_numbers_are_rounded() -> None:
     assert joint(far, _by_seeds(values), [1.0] * 6).p < 0.05
 
 
+def test_seeds_that_agree_by_chance_are_no_evidence_in_a_joint_statement() -> None:
+    """A deviation of 0.004 where that of binomial answers is 0.13."""
+    theirs = [Side(mean, NAN, 1) for mean in (9.36, 10.0, 20.0, 30.0)]
+    values = np.array(
+        [[8.6612, 8.6592, 8.6531], [9.9, 10.0, 10.2], [20.2, 20.0, 19.9], [30, 29, 31]]
+    )
+    free = joint(theirs, _by_seeds(values), [0.01] * 4)
+    least = [0.13, 0.13, 0.18, 0.2]
+    bounded = joint(theirs, _by_seeds(values), [0.01] * 4, least)
+    assert free.p < 0.001 < 0.01 < bounded.p
+    assert bounded.chi2 < free.chi2
+    values[0] -= 3  # a difference that is large for runs with the least deviation, too
+    assert joint(theirs, _by_seeds(values), [0.01] * 4, least).p < 0.01
+
+
+def test_the_joint_level_holds_with_a_least_deviation() -> None:
+    """Three cells have the least deviation, three vary more."""
+    rng, trials, alarms = np.random.default_rng(5), 1_000, 0
+    deviations = np.array([1.0, 1.0, 1.0, 1.5, 2.0, 4.0])
+    for _ in range(trials):
+        common = 0.7 * rng.normal(size=4)
+        drawn = deviations[:, None] * (common + math.sqrt(0.51) * rng.normal(size=(6, 4)))
+        theirs = [Side(float(row[0]), NAN, 1) for row in drawn]
+        alarms += joint(theirs, _by_seeds(drawn[:, 1:]), [0.0] * 6, [1.0] * 6).p <= 0.05
+    assert abs(alarms / trials - 0.05) <= _binomial_5_of(trials) - 0.05
+
+
 @pytest.mark.parametrize("true", [1.0, -1.0])
 def test_equivalence_is_rarely_claimed_where_there_is_none(true: float) -> None:
     """TOST at 2.5 %: the true difference of every cell is the margin, or more. Five runs on each

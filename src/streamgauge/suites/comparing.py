@@ -190,12 +190,21 @@ def _tests(cells: Sequence[LedgerCell]) -> list[Agreement]:
     numbers = [cell.published for cell in cells if cell.published is not None]
     ours = [cell.ours for cell in cells if cell.ours is not None]
     mine = [
-        Side(own.mean, own.deviation, own.seeds, criterion.binomial_floor(own.mean, number.samples))
-        for own, number in zip(ours, numbers, strict=True)
+        Side(own.mean, own.deviation, own.seeds, floor)
+        for own, floor in zip(ours, _floors(cells), strict=True)
     ]
     return criterion.compare_column(
         [_side(number) for number in numbers], mine, [number.unit for number in numbers]
     )
+
+
+def _floors(cells: Sequence[LedgerCell]) -> list[float]:
+    """The least deviation that our runs of each cell can have."""
+    return [
+        criterion.binomial_floor(cell.ours.mean, cell.published.samples)
+        for cell in cells
+        if cell.ours is not None and cell.published is not None
+    ]
 
 
 def _side(number: Published) -> Side:
@@ -236,6 +245,7 @@ def statements(cells: Iterable[LedgerCell]) -> list[TableStatement]:
                     [_side(number) for number in numbers],
                     [cell.values for cell in family],
                     [number.unit for number in numbers],
+                    _floors(family),
                 ),
                 numbers[0].shared_seed,
                 criterion.detectable(tests),

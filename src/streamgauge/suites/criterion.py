@@ -173,20 +173,25 @@ def judged(tests: Sequence[Agreement]) -> list[Agreement]:
 
 
 def joint(
-    published: Sequence[Side], runs: Sequence[Mapping[int, float]], units: Sequence[float]
+    published: Sequence[Side],
+    runs: Sequence[Mapping[int, float]],
+    units: Sequence[float],
+    floors: Sequence[float] = (),
 ) -> Joint:
-    """Could the published numbers be drawn as ours are? `runs` has our value of every cell by seed.
+    """Could the published numbers be drawn as ours are? `runs` has our value of every cell by seed,
+    `floors` the least deviation that a cell can have (none: 0).
 
-    χ² is the sum over cells of log(1 + t²/(n-1)), the likelihood ratio of a t test with n seeds of
-    ours, divided by its mean under the hypothesis. Cells of a table are correlated in an unknown
-    way: columns come from the same runs, and a seed is the same order of classes in every row. So
-    p comes from rotations (Langsrud 2005): if the published runs are drawn as ours are, then for
-    every cell the scaled difference and the n - 1 independent contrasts of our seeds are n normal
-    values of mean 0 and equal variance, with the same correlations between cells in each. They are
-    then as likely as any rotation of them, and χ² is computed for random ones. This needs no
-    estimate of the correlations, and its level is exact but for the rounding of printed numbers, by
-    which a difference is scaled down. The offset is tested likewise, for which Student's t with
-    n - 1 degrees of freedom is the exact answer.
+    χ² is the sum over cells of the likelihood ratio of a t test with n seeds of ours, whose
+    variance is not below that of the floor: without a floor it is log(1 + t²/(n-1)). Divided by its
+    mean under the hypothesis. Cells of a table are correlated in an unknown way: columns come from
+    the same runs, and a seed is the same order of classes in every row. So p comes from rotations
+    (Langsrud 2005): if the published runs are drawn as ours are, then for every cell the scaled
+    difference and the n - 1 independent contrasts of our seeds are n normal values of mean 0 and
+    equal variance, with the same correlations between cells in each. They are then as likely as any
+    rotation of them, and χ² is computed for random ones. This needs no estimate of the
+    correlations, and its level is exact but for the rounding of printed numbers, by which a
+    difference is scaled down. The offset is tested likewise, for which Student's t with n - 1
+    degrees of freedom is the exact answer.
     """
     values = _by_seed(runs)
     count, seeds = values.shape
@@ -197,15 +202,18 @@ def joint(
     offset = float(difference.mean())
     share = 1 / seeds + np.array([1 / side.runs for side in published])
     rounding = np.array(units) ** 2 / 12
-    raised, _ = moderate([Side(m, s, seeds) for m, s in zip(means, deviations, strict=True)])
+    least = np.array(floors or [0.0] * count)
+    sides = [Side(m, s, seeds, f) for m, s, f in zip(means, deviations, least, strict=True)]
+    raised, _ = moderate(sides)
     scaled = difference / np.sqrt(share + rounding / raised**2)
-    statistic = _by_rotations(np.column_stack([scaled, values - means[:, None]]))
-    p = float(np.mean(statistic >= statistic[0]))  # the first one is that of the data
+    statistic = _by_rotations(np.column_stack([scaled, values - means[:, None]]), least)
+    chi2 = count * float(statistic[0] / statistic[1:].mean())  # the first one is that of the data
+    p = float(np.mean(statistic >= statistic[0]))
     by_seed = values.mean(axis=0)
     error = math.sqrt(by_seed.var(ddof=1) * share.mean() + rounding.mean() / count)
     half = _t(1 - LEVEL, seeds - 1) * error
     offset_p = two_sided_p(offset / error, seeds - 1) if error else math.nan
-    return Joint(count, seeds, float(statistic[0]), p, offset, half, offset_p)
+    return Joint(count, seeds, chi2, p, offset, half, offset_p)
 
 
 def _by_seed(runs: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:
@@ -214,15 +222,20 @@ def _by_seed(runs: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:
     return np.array([[cell[seed] for seed in seeds] for cell in runs], dtype=np.float64)
 
 
-def _by_rotations(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """χ² of the data, then of random rotations. `y` has a row per cell: its scaled difference, then
-    the deviations of n seeds from their mean, which have n - 1 dimensions."""
+def _by_rotations(y: NDArray[np.float64], floors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Twice the log likelihood ratio per value, summed over the cells: of the data, then of random
+    rotations. `y` has a row per cell: its scaled difference, then the deviations of n seeds from
+    their mean, which have n - 1 dimensions."""
     seeds = y.shape[1] - 1
     length = np.linalg.norm(y, axis=1, keepdims=True)
     cosine = (y / np.where(length > 0, length, 1)) @ _directions(seeds)
-    rest = np.maximum(1 - cosine**2, 1e-12)  # of the variance: 1 / (1 + t²/(n-1))
-    statistic: NDArray[np.float64] = -np.log(rest).sum(axis=0)
-    return statistic / (_digamma(seeds / 2) - _digamma((seeds - 1) / 2))
+    whole = np.maximum(length**2 / seeds, 1e-18)
+    rest = whole * np.maximum(1 - cosine**2, 1e-12)  # without the difference
+    least = floors[:, None] ** 2
+    null, other = np.maximum(whole, least), np.maximum(rest, least)
+    ratio = np.log(null / other) + whole / null - rest / other
+    total: NDArray[np.float64] = ratio.sum(axis=0)
+    return total
 
 
 @lru_cache

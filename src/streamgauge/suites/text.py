@@ -183,6 +183,16 @@ def _counts(cells: Sequence[LedgerCell]) -> list[str]:
     ]
 
 
+def _p_equals(p: float) -> str:
+    """p with its sign.
+
+    >>> _p_equals(0.04321), _p_equals(0.00001)
+    ('p = 0.043', 'p < 0.001')
+    """
+    text = p_text(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
 def statement_text(statement: TableStatement) -> str:
     """The joint statement on a table as one sentence or two."""
     joint = statement.joint
@@ -192,9 +202,9 @@ def statement_text(statement: TableStatement) -> str:
     else:
         text += (
             f" by {joint.seeds} seeds, χ² = {fixed(joint.chi2, 1)} where chance gives "
-            f"{joint.cells} (p = {p_text(joint.p)}). Mean difference "
+            f"{joint.cells} ({_p_equals(joint.p)}). Mean difference "
             f"{fixed(joint.offset, sign='+')} ± {fixed(joint.offset_half)} "
-            f"(p = {p_text(joint.offset_p)})"
+            f"({_p_equals(joint.offset_p)})"
         )
         text += "; all published runs share one seed" if statement.shared_seed else ""
     ratio = ""

@@ -24,8 +24,8 @@ from streamgauge.suites.criterion import LEVEL, MARGIN, WIDEST
 CLAIM_WORDS = {
     "holds": "hold",
     "holds, taken alone": "hold only taken alone (not corrected for the number of claims)",
-    "does not hold": "do not hold",
-    "does not hold, taken alone": "do not hold, taken alone",
+    "does not hold": "refuted",
+    "does not hold, taken alone": "refuted only taken alone",
     "cannot tell": "cannot be decided",
     "by construction": "are true by our own choices (no test)",
 }
