@@ -34,7 +34,7 @@ test-lowest: .installed-test
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(BIN)/python tests/house/lowest.py > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pip install -q -r $(LOWEST)/requirements.txt pytest hypothesis setuptools pandas==2.2.3
-	PYTHONPATH=src $(LOWEST)/bin/python -m pytest tests/tables tests/history tests/metrics tests/cost \
+	PYTHONPATH=$(CURDIR)/src $(LOWEST)/bin/python -m pytest tests/tables tests/history tests/metrics tests/cost \
 	  tests/record tests/audit/test_audit_log.py tests/models/test_small.py tests/running/test_loop.py
 
 # Lines and branches by room.

@@ -92,8 +92,12 @@ def test_versions_1_and_2_are_compared_on_the_columns_that_both_have(tmp_path: P
     some = differences(old, sg.Run(RECORDED))["logs"]["predictions"]
     missing = np.setdiff1d(old.predictions["sample"], sg.Run(RECORDED).predictions["sample"])
     assert (some["row"], some["columns"]) == (missing[0], ["label"])
-    again = differences(sg.Run(RECORDED), make.write_recorded(tmp_path / "again"))
-    assert again["logs"] == again["columns"] == {}
+    repeated = make.write_recorded(tmp_path / "again")
+    again = differences(sg.Run(RECORDED), repeated)
+    assert again["columns"] == {}
+    logp, before = repeated.predictions["logp"], sg.Run(RECORDED).predictions["logp"]
+    assert np.allclose(logp, before, rtol=1e-12)  # NumPy's versions round logarithms differently
+    assert again["logs"] == {} or again["logs"]["predictions"]["columns"] == ["logp"]
 
 
 def test_columns_that_one_log_of_a_version_has_are_a_difference(tmp_path: Path) -> None:
