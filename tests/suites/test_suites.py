@@ -592,7 +592,7 @@ def test_the_first_screen_says_what_differs_and_what_is_not_known(tmp_path: Path
     write("survey-cifar100", found, tmp_path / "survey-cifar100.toml")
     first = ledger_page(tmp_path).partition("\n## ")[0]
     assert "261 published numbers, 3 were run and judged" in first
-    assert "**Reproduced: 1 of 3.** 0 are equivalent" in first
+    assert "**Compatible: 1 of 3.** 0 are equivalent" in first
     assert "survey-cifar100 1 of 3." in first
     assert "**Differs: 1 of 3** (ER on Acc +9.93 ± " in first
     assert '**Not judged: 1 numbers of rows "as defined"**' in first

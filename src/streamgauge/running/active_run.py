@@ -299,8 +299,8 @@ class ActiveRun:
 
     def _second_learner(self) -> Learner | None:
         """A user's learner that is thrown away after its `load_state_dict` was tried; made first,
-        since a class may count its objects. None if that takes long or fails, and for a GPU: its
-        memory is not for two learners, and its generators' states do not load on the CPU."""
+        since a class may count its objects. None if making it took long or failed, and for a GPU:
+        its memory is not for two learners, and its generators' states do not load on the CPU."""
         if self.recipe.built_in or self.recipe.library or self.ranks is not None:
             return None
         cpu, began = torch.device("cpu"), time.monotonic()

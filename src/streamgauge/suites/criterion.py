@@ -190,8 +190,9 @@ def joint(
     equal variance, with the same correlations between cells in each. They are then as likely as any
     rotation of them, and χ² is computed for random ones. This needs no estimate of the
     correlations, and its level is exact but for the rounding of printed numbers, by which a
-    difference is scaled down. The offset is tested likewise, for which Student's t with n - 1
-    degrees of freedom is the exact answer.
+    difference is scaled down, and for floors that are computed from our means. The offset is
+    tested likewise, without floors: Student's t with n - 1 degrees of freedom, exact where all
+    cells have as many published runs.
     """
     values = _by_seed(runs)
     count, seeds = values.shape
@@ -207,7 +208,8 @@ def joint(
     raised, _ = moderate(sides)
     scaled = difference / np.sqrt(share + rounding / raised**2)
     statistic = _by_rotations(np.column_stack([scaled, values - means[:, None]]), least)
-    chi2 = count * float(statistic[0] / statistic[1:].mean())  # the first one is that of the data
+    by_chance = float(statistic[1:].mean())  # the first one is that of the data
+    chi2 = count * float(statistic[0]) / by_chance if by_chance else 0.0
     p = float(np.mean(statistic >= statistic[0]))
     by_seed = values.mean(axis=0)
     error = math.sqrt(by_seed.var(ddof=1) * share.mean() + rounding.mean() / count)

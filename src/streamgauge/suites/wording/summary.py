@@ -1,4 +1,4 @@
-"""The first screen of the ledger: of all published numbers, how many were reproduced, how many
+"""The first screen of the ledger: of all published numbers, how many are compatible, how many
 differ, and of how many nobody knows."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def summary(cells: Mapping[str, Sequence[LedgerCell]], claims: Iterable[ClaimRes
     return [
         f"Of {len(numbers)} published numbers, {len(tests)} were run and judged, each by the "
         "interval and the p-value of its difference from ours.",
-        _reproduced(cells, tests),
+        _compatible(cells, tests),
         _differs(tests),
         *_as_defined(cells),
         *_power(tables),
@@ -57,26 +57,29 @@ def plain(sentence: str) -> str:
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence.replace("**", ""))
 
 
-def _reproduced(cells: Mapping[str, Sequence[LedgerCell]], tests: Sequence[LedgerCell]) -> str:
+def _compatible(cells: Mapping[str, Sequence[LedgerCell]], tests: Sequence[LedgerCell]) -> str:
     equivalent = [c for c in tests if c.verdict == "equivalent"]
     consistent = [c for c in tests if c.verdict == "consistent"]
     farthest = max((abs(c.difference) + c.test.half for c in consistent if c.test), default=0.0)
     return (
-        f"**Reproduced: {len(equivalent) + len(consistent)} of {len(tests)}.** {len(equivalent)} "
-        f"are equivalent (within ± {MARGIN:g} point), {len(consistent)} consistent: no difference "
-        f"was found, by an interval of ± {WIDEST:g} points or less, and true differences of up to "
-        f"{fixed(farthest, 1)} points are possible. By suite: "
+        f"**Compatible: {len(equivalent) + len(consistent)} of {len(tests)}.** {len(equivalent)} "
+        f"are equivalent (shown to be within ± {MARGIN:g} point), {len(consistent)} consistent: no "
+        f"difference was found, by an interval of ± {WIDEST:g} points or less, and true "
+        f"differences of up to {fixed(farthest, 1)} points are possible. By suite: "
         f"{_by_suite(cells, ('equivalent', 'consistent'))}."
     )
 
 
 def _differs(tests: Sequence[LedgerCell]) -> str:
     differs = [c for c in tests if c.verdict == "differs"]
-    alone = [c for c in tests if c not in differs and c.test and c.test.p <= LEVEL]
+    alone = [c for c in tests if c.test and c.test.p <= LEVEL]
+    others = [c for c in alone if c not in differs]
     return (
         f"**Differs: {len(differs)} of {len(tests)}**{_named(differs)}, by p of 5 % or less, "
-        f"corrected by Holm within a table. {len(alone)} have it before this correction"
-        f"{_named(alone)}, where chance gives {fixed(LEVEL * len(tests), 1)} or less."
+        f"corrected by Holm within a table. Before this correction {len(alone)} have it"
+        f"{_named(others, 'also ')}, where chance gives {fixed(LEVEL * len(tests), 1)} or less. "
+        "Intervals are wide on purpose (small deviations are raised): few differences alone are no "
+        "evidence of agreement."
     )
 
 
@@ -144,10 +147,10 @@ def _by_suite(
     return ", ".join(texts)
 
 
-def _named(cells: Sequence[LedgerCell]) -> str:
+def _named(cells: Sequence[LedgerCell], first: str = "") -> str:
     texts = [
         f"{c.title} on {c.column} {fixed(c.difference, sign='+')} ± {fixed(c.test.half)}"
         for c in cells
         if c.test
     ]
-    return f" ({'; '.join(texts)})" if texts else ""
+    return f" ({first}{'; '.join(texts)})" if texts else ""
