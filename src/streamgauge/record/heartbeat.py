@@ -137,8 +137,12 @@ def read_heartbeat(folder: Path) -> Heartbeat | None:
         with open_regular(folder / NAME) as file:
             data = file.read(MOST_BYTES + 1)
         value: Any = json.loads(data) if len(data) <= MOST_BYTES else None
-    except (OSError, ValueError, RecursionError):
+        return _heartbeat(value)
+    except (OSError, ValueError, RecursionError, OverflowError):  # numbers of many digits
         return None
+
+
+def _heartbeat(value: Any) -> Heartbeat | None:
     if misfit(value, SHAPE, ""):
         return None
     numbers = {
