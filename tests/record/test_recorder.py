@@ -318,6 +318,8 @@ WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"stream": 3}, "stream is a name, not 3"),
     ({"learner": None}, "learner is a name, not None"),
     ({"optimizer": object()}, "The setting optimizer is a number"),
+    ({"seed": "first"}, "seed is a whole number, not 'first'"),
+    ({"seed": None}, "seed is a whole number, not None"),
 ]
 
 

@@ -35,6 +35,10 @@ def recorded_header(
     for what, name in (("stream", stream), ("learner", learner)):
         if not isinstance(name, str):
             raise StreamgaugeError(f"{what} is a name, not {name!r}.")
+    try:
+        seed = int(seed)
+    except (TypeError, ValueError):
+        raise StreamgaugeError(f"seed is a whole number, not {seed!r}.") from None
     count, names = _count_and_names(classes)
     about = {"name": learner, "where": learner, "settings": _plain(settings), "needs": [],
              "sees_input": True, "code": "", "weights": None}  # fmt: skip
@@ -42,7 +46,7 @@ def recorded_header(
         "stream": {"origin": None, "name": stream, "settings": {}},
         "learner": about | ({"library": library} if library else {}),
         "protocol": {},
-        "seed": int(seed),
+        "seed": seed,
         "device": "unknown",
     }
     described = {"name": stream, "settings": {}, "albums": False, "input_shape": None,
