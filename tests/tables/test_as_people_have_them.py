@@ -49,6 +49,16 @@ def test_comments_before_a_table(head: str, names: str, separator: str, tmp_path
     assert table.row_name(2) == f"Line {head.count(chr(10)) + 3}"
 
 
+@pytest.mark.parametrize("header", [None, False])
+def test_rows_that_begin_with_a_hash_are_no_comments(header: bool | None, tmp_path: Path) -> None:
+    path = write(tmp_path, "# posts by hand\n#fun,1\n#sad,0\n#dull,1\nplain,0\n", "t.csv")
+    table = open_table(path, header=header)
+    assert table.read().to_pydict() == {
+        "column_1": ["#fun", "#sad", "#dull", "plain"], "column_2": [1, 0, 1, 0],
+    }  # fmt: skip
+    assert table.row_name(1) == "Line 3"
+
+
 def test_what_numpy_writes_is_read(tmp_path: Path) -> None:
     values = np.array(ROWS, float)
     np.savetxt(tmp_path / "t.dat", values, header="made by NumPy\na b label")

@@ -262,7 +262,17 @@ def _comments(text: str) -> tuple[list[str], str]:
     below = _records("\n".join(lines[count:]), mark, most=2)[0]
     names_it = len(last) == len(below[0]) and not (below[1:] and _above_numbers(*below))
     count = marked[-1] + (not names_it)
+    for at in reversed(marked[:-1]) if names_it else ():
+        if not _are_alike(_records(lines[at], mark)[0][0], last):
+            break
+        count = at  # a row, too
     return lines[:count], "\n".join(lines[count:])
+
+
+def _are_alike(cells: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two records have numbers in the same columns, of which there is one at least."""
+    numbers = [_is_number(cell) for cell in cells]
+    return any(numbers) and numbers == [_is_number(cell) for cell in others]
 
 
 def _refuse_other_widths(records: Sequence[Sequence[str]], name: str) -> None:
