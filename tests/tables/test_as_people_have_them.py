@@ -109,6 +109,11 @@ def test_a_table_without_a_label_says_which_column_may_be_it(
         sg.stream(write(tmp_path, text))
 
 
+def test_a_table_whose_columns_are_all_dropped_has_no_label(tmp_path: Path) -> None:
+    with pytest.raises(StreamgaugeError, match=r"looks like the label: .* columns are none"):
+        sg.stream(write(tmp_path, "a,b\n1,2\n"), drop=("a", "b"))
+
+
 def test_an_empty_column_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "a,b,label,\n" + lines().replace("\n", ",\n"))
     for on_bad in ("fill", "skip", "refuse"):
