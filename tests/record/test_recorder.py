@@ -285,6 +285,11 @@ WRONG: list[tuple[Any, str]] = [
     (lambda rec: rec.scalar("loss", "low"), "value is one number, not 'low'"),
     (lambda rec: rec.scalar("loss", [1.0, 2.0]), "value is one number"),
     (lambda rec: rec.trained(seconds="2 s"), "seconds is one number"),
+    (lambda rec: rec.trained(version=[1, 2]), "version is one number"),
+    (lambda rec: rec.predict(1, "buy", shift=None), "shift is one number, not None"),
+    (lambda rec: rec.predict(1, "buy", time=pd.NaT), "time holds NaN"),
+    (lambda rec: rec.evaluate(correct=[1, 2], count=[2, 2]), "correct is one number"),
+    (lambda rec: rec.evaluate(correct=1, count=2, task=[0, 1]), "task is one number"),
 ]
 
 
