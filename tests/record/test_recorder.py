@@ -358,6 +358,13 @@ def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> Non
     assert sg.score(run)["online_accuracy"] == 1.0
 
 
+def test_scores_of_one_id_are_any_tensor(tmp_path: Path) -> None:
+    scores = torch.tensor([0.5, 2.5], dtype=torch.bfloat16, requires_grad=True)
+    with sg.Recorder(tmp_path / "mine", **ABOUT) as rec:
+        rec.predict(1, scores, kind="logits")
+    assert sg.Run(tmp_path / "mine").table("predictions")["prediction"].tolist() == [1]
+
+
 def test_the_three_kinds_of_scores_are_one(tmp_path: Path) -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(4), 20).astype(np.float32)
     kinds = {"probabilities": p, "log-probabilities": np.log(p), "logits": np.log(p) + 3.0}

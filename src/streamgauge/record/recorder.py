@@ -35,6 +35,7 @@ from streamgauge.record.values import (
     Classes,
     Ids,
     Kind,
+    as_array,
     id_key,
     is_one,
     log_probabilities,
@@ -290,7 +291,7 @@ class Recorder:
         depth = 0 if is_one(answers) else np.ndim(answers)
         if depth != (1 if single else 2):
             return None, self._classes.encode(answers, "prediction"), math.nan
-        logs = log_probabilities([answers] if single else answers, kind)
+        logs = log_probabilities(as_array(answers)[None] if single else answers, kind)
         self._classes.check_width(logs.shape[1])
         if len(logs) != count:
             raise StreamgaugeError(f"There are {count} ids and {len(logs)} rows of scores.")
