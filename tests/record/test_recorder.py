@@ -319,6 +319,7 @@ WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"classes": 0}, "classes is a list of names, or their number, not 0"),
     ({"classes": 2.0}, "not 2.0"),
     ({"classes": "abc"}, "not 'abc'"),
+    ({"classes": {"a"}}, "not {'a'}"),
     ({"classes": ["a", "a"]}, "each name once"),
     ({"stream": 3}, "stream is a name, not 3"),
     ({"learner": None}, "learner is a name, not None"),

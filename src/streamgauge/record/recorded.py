@@ -68,7 +68,7 @@ def _count_and_names(classes: Any) -> tuple[int | None, list[str] | None]:
         return None, None
     if isinstance(classes, int | np.integer) and classes > 0:
         return int(classes), None
-    if isinstance(classes, str) or not hasattr(classes, "__len__"):
+    if isinstance(classes, str | set | frozenset) or not hasattr(classes, "__len__"):
         raise StreamgaugeError(f"classes is a list of names, or their number, not {classes!r}.")
     names = [str(name) for name in classes]
     if len(set(names)) < max(len(names), 1):
