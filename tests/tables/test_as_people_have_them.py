@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_rows_that_begin_with_a_hash_are_no_comments(header: bool | None, tmp_pa
         "column_1": ["#fun", "#sad", "#dull", "plain"], "column_2": [1, 0, 1, 0],
     }  # fmt: skip
     assert table.row_name(1) == "Line 3"
+
+
+def test_cells_of_one_line_are_not_searched_for_rows(tmp_path: Path) -> None:
+    rows = "".join(f'"{row} {"x" * 50}",{row % 2}\n' for row in range(20_000))
+    table = open_table(write(tmp_path, f"text,label\n{rows}", "t.csv"))
+    tracemalloc.start()
+    table.read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000  # bytes of Python's objects; 20,000 texts have 2 MB
 
 
 def test_what_numpy_writes_is_read(tmp_path: Path) -> None:

@@ -180,8 +180,11 @@ class TextTable(TableReader):
         where files were joined."""
         texts = {name: table[name] for name in table.column_names if is_text(table[name].type)}
         for name, column in texts.items() if self.quoted else ():
-            for cell in pc.unique(column).to_pylist():
-                if cell and "\n" in cell and any(map(self._is_row, cell.split("\n")[1:])):
+            if pa.types.is_dictionary(column.type):
+                column = pc.unique(column).cast(column.type.value_type)
+            lines = column.filter(pc.match_substring(column, "\n"))
+            for cell in pc.unique(lines).to_pylist():
+                if any(map(self._is_row, cell.split("\n")[1:])):
                     raise StreamgaugeError(
                         f"A cell of the column '{name}' in {self.name} holds rows of the table:"
                         " a quotation mark is not closed. The cell begins with"
