@@ -223,7 +223,10 @@ def first_line(error: Exception) -> str:
 
 _FLAGS = {"force", "sort", "profile", "deterministic", "trust_pickle"}
 _VALUES = "none|online|cpu|cuda|after|task|first|percent|share|COLUMN"
-_OPTION = re.compile(rf"--(?!stream |learner )(?:[A-Za-z_]+\.)?([a-z][a-z_-]*)(?: ({_VALUES}))?\b")
+_OPTION = re.compile(
+    r"(?<![\w./-])--(?!stream |learner )"  # not within the name of a file
+    rf"(?:[A-Za-z_]+\.)?([a-z][a-z_-]*)(?: ({_VALUES}))?\b"
+)
 # Names that other libraries have for our settings.
 ALSO_CALLED = {
     "backbone": "model",

@@ -98,7 +98,9 @@ def test_whatever_goes_wrong_is_no_concern_of_the_run(tmp_path: Path, trouble: s
     "text",
     ["", "{", "[]", "3", "null", "[" * 5000, '{"step": 1}', "x" * 5000, '{"step": "1"}',
      json.dumps({**FACTS, "pace": float("nan"), "time": 1.0, "pid": 1, "host": "a"}),
-     json.dumps({**FACTS, "pace": True, "time": 1.0, "pid": 1, "host": "a"})],
+     json.dumps({**FACTS, "pace": True, "time": 1.0, "pid": 1, "host": "a"}),
+     json.dumps({**FACTS, "pace": 1.0, "time": 1.0, "pid": 10**400, "host": "a"}),
+     json.dumps({**FACTS, "pace": 1, "time": 1, "pid": 1, "host": "a", "more": {"a": 10**400}})],
 )  # fmt: skip
 def test_a_file_that_is_none_is_no_heartbeat(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)

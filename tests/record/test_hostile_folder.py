@@ -114,6 +114,18 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> No
         go(folder.parent)
 
 
+def test_a_folder_in_the_place_of_a_journal_is_a_problem(tmp_path: Path) -> None:
+    rec = sg.Recorder(tmp_path / "mine", stream="s", learner="l")
+    rec.predict(1, "a")
+    (journal,) = rec.path.glob("journal-*")
+    journal.unlink()
+    journal.mkdir()
+    with pytest.raises(StreamgaugeError, match="journal-00000 cannot be read"):
+        sg.Run(rec.path)
+    (checked,) = verify(rec.path)
+    assert "journal-00000 cannot be read" in "".join(checked.problems)
+
+
 @needs_pipes
 def test_a_pipe_is_no_heartbeat_and_no_part_of_a_repository(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "heartbeat.json")

@@ -285,6 +285,11 @@ WRONG: list[tuple[Any, str]] = [
     (lambda rec: rec.scalar("loss", "low"), "value is one number, not 'low'"),
     (lambda rec: rec.scalar("loss", [1.0, 2.0]), "value is one number"),
     (lambda rec: rec.trained(seconds="2 s"), "seconds is one number"),
+    (lambda rec: rec.trained(version=[1, 2]), "version is one number"),
+    (lambda rec: rec.predict(1, "buy", shift=None), "shift is one number, not None"),
+    (lambda rec: rec.predict(1, "buy", time=pd.NaT), "time holds NaN"),
+    (lambda rec: rec.evaluate(correct=[1, 2], count=[2, 2]), "correct is one number"),
+    (lambda rec: rec.evaluate(correct=1, count=2, task=[0, 1]), "task is one number"),
 ]
 
 
@@ -314,10 +319,13 @@ WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"classes": 0}, "classes is a list of names, or their number, not 0"),
     ({"classes": 2.0}, "not 2.0"),
     ({"classes": "abc"}, "not 'abc'"),
+    ({"classes": {"a"}}, "not {'a'}"),
     ({"classes": ["a", "a"]}, "each name once"),
     ({"stream": 3}, "stream is a name, not 3"),
     ({"learner": None}, "learner is a name, not None"),
     ({"optimizer": object()}, "The setting optimizer is a number"),
+    ({"seed": "first"}, "seed is a whole number, not 'first'"),
+    ({"seed": None}, "seed is a whole number, not None"),
 ]
 
 
@@ -349,6 +357,13 @@ def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> Non
     assert seconds[5] == 4 * 86400 + 7
     assert run.training["value"].tolist() == [0.25, 1.0]
     assert sg.score(run)["online_accuracy"] == 1.0
+
+
+def test_scores_of_one_id_are_any_tensor(tmp_path: Path) -> None:
+    scores = torch.tensor([0.5, 2.5], dtype=torch.bfloat16, requires_grad=True)
+    with sg.Recorder(tmp_path / "mine", **ABOUT) as rec:
+        rec.predict(1, scores, kind="logits")
+    assert sg.Run(tmp_path / "mine").table("predictions")["prediction"].tolist() == [1]
 
 
 def test_the_three_kinds_of_scores_are_one(tmp_path: Path) -> None:

@@ -131,3 +131,5 @@ def test_an_error_of_python_names_no_option_of_the_command_line() -> None:
     with pytest.raises(StreamgaugeError) as refused_plan:
         sg.power()
     assert "--" not in f"{refused.value}{refused_plan.value}"
+    with pytest.raises(StreamgaugeError, match=r"there is no file er--lr\.0\.1\.csv"):
+        sg.audit_log("er--lr.0.1.csv")

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -549,6 +550,8 @@ nan4 = x4.copy()
 nan4[2] = np.nan
 huge4 = x4.astype(np.float64)
 huge4[3] = 1e300
+lists4 = np.empty(4, object)
+lists4[:] = [np.arange(2)] * 4
 
 
 def arranged(how: Arrangement, **columns: Any) -> Stream:
@@ -592,6 +595,11 @@ def nothing_left(held_out_by: Any) -> Stream:
             lambda: ArraySource(x4, np.array(["a", None, "b", "a"], object)),
             "1 of 4 labels are missing",
         ),
+        (
+            lambda: ArraySource(x4, pandas.Series(["a", None, "b", "a"], dtype="string")),
+            "1 of 4 labels are missing, the first of sample 1",
+        ),
+        (lambda: ArraySource(x4, lists4), "whole numbers or text, not object"),
         (lambda: ArraySource(x4, y4.astype("M8[s]")), "whole numbers or text, not datetime64"),
         (lambda: ArraySource(x4, ["a", "b", "x", "a"], class_names=["a", "b"]), "label 'x'"),
         (lambda: ArraySource(nan4, y4), "Input 2 holds a NaN"),

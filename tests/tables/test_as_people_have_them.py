@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,26 @@ def test_comments_before_a_table(head: str, names: str, separator: str, tmp_path
     read = table.read()
     assert read[table.names[0]].to_pylist() == [row[0] for row in ROWS]
     assert table.row_name(2) == f"Line {head.count(chr(10)) + 3}"
+
+
+@pytest.mark.parametrize("header", [None, False])
+def test_rows_that_begin_with_a_hash_are_no_comments(header: bool | None, tmp_path: Path) -> None:
+    path = write(tmp_path, "# posts by hand\n#fun,1\n#sad,0\n#dull,1\nplain,0\n", "t.csv")
+    table = open_table(path, header=header)
+    assert table.read().to_pydict() == {
+        "column_1": ["#fun", "#sad", "#dull", "plain"], "column_2": [1, 0, 1, 0],
+    }  # fmt: skip
+    assert table.row_name(1) == "Line 3"
+
+
+def test_cells_of_one_line_are_not_searched_for_rows(tmp_path: Path) -> None:
+    rows = "".join(f'"{row} {"x" * 50}",{row % 2}\n' for row in range(20_000))
+    table = open_table(write(tmp_path, f"text,label\n{rows}", "t.csv"))
+    tracemalloc.start()
+    table.read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000  # bytes of Python's objects; 20,000 texts have 2 MB
 
 
 def test_what_numpy_writes_is_read(tmp_path: Path) -> None:
@@ -97,6 +118,11 @@ def test_a_table_without_a_label_says_which_column_may_be_it(
 ) -> None:
     with pytest.raises(StreamgaugeError, match=sentence):
         sg.stream(write(tmp_path, text))
+
+
+def test_a_table_whose_columns_are_all_dropped_has_no_label(tmp_path: Path) -> None:
+    with pytest.raises(StreamgaugeError, match=r"looks like the label: .* columns are none"):
+        sg.stream(write(tmp_path, "a,b\n1,2\n"), drop=("a", "b"))
 
 
 def test_an_empty_column_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,10 @@ def recorded_header(
     for what, name in (("stream", stream), ("learner", learner)):
         if not isinstance(name, str):
             raise StreamgaugeError(f"{what} is a name, not {name!r}.")
+    try:
+        seed = int(seed)
+    except (TypeError, ValueError):
+        raise StreamgaugeError(f"seed is a whole number, not {seed!r}.") from None
     count, names = _count_and_names(classes)
     about = {"name": learner, "where": learner, "settings": _plain(settings), "needs": [],
              "sees_input": True, "code": "", "weights": None}  # fmt: skip
@@ -42,7 +46,7 @@ def recorded_header(
         "stream": {"origin": None, "name": stream, "settings": {}},
         "learner": about | ({"library": library} if library else {}),
         "protocol": {},
-        "seed": int(seed),
+        "seed": seed,
         "device": "unknown",
     }
     described = {"name": stream, "settings": {}, "albums": False, "input_shape": None,
@@ -64,7 +68,7 @@ def _count_and_names(classes: Any) -> tuple[int | None, list[str] | None]:
         return None, None
     if isinstance(classes, int | np.integer) and classes > 0:
         return int(classes), None
-    if isinstance(classes, str) or not hasattr(classes, "__len__"):
+    if isinstance(classes, str | set | frozenset) or not hasattr(classes, "__len__"):
         raise StreamgaugeError(f"classes is a list of names, or their number, not {classes!r}.")
     names = [str(name) for name in classes]
     if len(set(names)) < max(len(names), 1):

@@ -35,9 +35,11 @@ from streamgauge.record.values import (
     Classes,
     Ids,
     Kind,
+    as_array,
     id_key,
     is_one,
     log_probabilities,
+    one_whole,
     real,
     seconds,
     unpacked,
@@ -131,9 +133,7 @@ class Recorder:
         """
         with self._lock:
             state = self._state
-            ids, answers, shift = unpacked(ids), unpacked(answers), whole(shift, "shift")
-            if not is_one(shift):
-                raise StreamgaugeError("shift is one number: make a call for each shift.")
+            ids, answers, shift = unpacked(ids), unpacked(answers), one_whole(shift, "shift")
             single = is_one(ids)
             sample, lengths, text, count = self._ids.of(ids)
             logs, codes, confidence = self._answers(answers, single, count, kind)
@@ -205,7 +205,7 @@ class Recorder:
         the number is stored, as the scalar `trained_samples`."""
         with self._lock:
             state = self._state
-            number = state["version"] + 1 if version is None else int(whole(version, "version"))
+            number = state["version"] + 1 if version is None else one_whole(version, "version")
             unknown = {"bytes": math.nan, "recalled": math.nan}
             job = {"version": number, "kind": "learn", "flops": real(flops, "flops"), **unknown}
             rows: list[tuple[str, dict[str, Any]]] = [("jobs", job)]
@@ -222,14 +222,15 @@ class Recorder:
     ) -> None:
         """Record an evaluation on held-out data. Calls for several tasks and splits are one
         evaluation, until the next answer or training job."""
-        correct, count = whole(correct, "correct"), whole(count, "count")
+        correct, count = one_whole(correct, "correct"), one_whole(count, "count")
+        task = -1 if task is None else one_whole(task, "task")
         if split not in SPLITS or not 0 <= correct <= count:
             raise StreamgaugeError(
                 f"evaluate takes split={' or '.join(map(repr, SPLITS))}, and correct from 0 to"
                 f" count; got split={split!r}, correct={correct}, count={count}."
             )
         with self._lock:
-            state, part = self._state, (int(whole(task, "task")), split)
+            state, part = self._state, (task, split)
             begins = self._evaluated is None or part in self._evaluated
             number = state["evaluation"] + begins
             row = {"evaluation": number, "version": state["version"], "current": state["task"],
@@ -290,7 +291,7 @@ class Recorder:
         depth = 0 if is_one(answers) else np.ndim(answers)
         if depth != (1 if single else 2):
             return None, self._classes.encode(answers, "prediction"), math.nan
-        logs = log_probabilities([answers] if single else answers, kind)
+        logs = log_probabilities(as_array(answers)[None] if single else answers, kind)
         self._classes.check_width(logs.shape[1])
         if len(logs) != count:
             raise StreamgaugeError(f"There are {count} ids and {len(logs)} rows of scores.")

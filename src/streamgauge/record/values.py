@@ -261,6 +261,14 @@ def whole(value: Any, name: str) -> Any:
     return numbers if numbers.ndim else int(numbers)
 
 
+def one_whole(value: Any, name: str) -> int:
+    """One such number."""
+    number = whole(value, name)
+    if value is None or not is_one(number):
+        raise StreamgaugeError(f"{name} is one number, not {value!r}.")
+    return int(number)
+
+
 def real(value: Any, name: str) -> float:
     """One number of any kind, also in a tensor; NaN for None."""
     if value is None:
@@ -276,6 +284,8 @@ def seconds(value: Any, name: str = "time") -> Any:
     for None."""
     if value is None:
         return math.nan
+    if isinstance(value, datetime) and value != value:  # NaT of pandas
+        value = math.nan
     if isinstance(value, datetime):
         value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if type(value) is float and math.isfinite(value):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamgauge.errors import StreamgaugeError
+from streamgauge.files import read_bytes
 from streamgauge.record.run import run_folders
 from streamgauge.record.writer import read_header
 from streamgauge.tables.commit import check_committed, committed_files, read_progress
@@ -53,9 +54,15 @@ def _verified(folder: Path) -> Verified:
                 break  # nothing but its count says that there are more
     if "recorder" in progress:
         file = journal_path(folder, progress["recorder"]["journal"])
-        if file.is_file():
+        try:
+            data = read_bytes(file)
+        except FileNotFoundError:
+            return verified
+        except OSError as error:
+            verified.problems.append(f"{file} cannot be read: {error.strerror or error}.")
+        else:
             with warnings.catch_warnings():
-                content = parse(file.read_bytes())
+                content = parse(data)
             verified.files += 1
             if content.damaged:
                 verified.problems.append(

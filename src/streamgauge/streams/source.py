@@ -281,7 +281,16 @@ def _missing(y: Array) -> IntArray:
         return np.flatnonzero(np.isnan(y))
     if y.dtype != object:
         return np.empty(0, np.int64)
-    return np.array([i for i, v in enumerate(y) if v is None or v != v], np.int64)
+    return np.flatnonzero(np.array([_is_missing(value) for value in y], bool))
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA of pandas is neither
+        return True
+    except ValueError:  # an array
+        return False
 
 
 def _is_range(y: IntArray, class_names: Sequence[str] | None) -> bool:

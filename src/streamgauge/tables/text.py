@@ -180,8 +180,11 @@ class TextTable(TableReader):
         where files were joined."""
         texts = {name: table[name] for name in table.column_names if is_text(table[name].type)}
         for name, column in texts.items() if self.quoted else ():
-            for cell in pc.unique(column).to_pylist():
-                if cell and "\n" in cell and any(map(self._is_row, cell.split("\n")[1:])):
+            if pa.types.is_dictionary(column.type):
+                column = pc.unique(column).cast(column.type.value_type)
+            lines = column.filter(pc.match_substring(column, "\n"))
+            for cell in pc.unique(lines).to_pylist():
+                if any(map(self._is_row, cell.split("\n")[1:])):
                     raise StreamgaugeError(
                         f"A cell of the column '{name}' in {self.name} holds rows of the table:"
                         " a quotation mark is not closed. The cell begins with"
@@ -262,7 +265,17 @@ def _comments(text: str) -> tuple[list[str], str]:
     below = _records("\n".join(lines[count:]), mark, most=2)[0]
     names_it = len(last) == len(below[0]) and not (below[1:] and _above_numbers(*below))
     count = marked[-1] + (not names_it)
+    for at in reversed(marked[:-1]) if names_it else ():
+        if not _are_alike(_records(lines[at], mark)[0][0], last):
+            break
+        count = at  # a row, too
     return lines[:count], "\n".join(lines[count:])
+
+
+def _are_alike(cells: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two records have numbers in the same columns, of which there is one at least."""
+    numbers = [_is_number(cell) for cell in cells]
+    return any(numbers) and numbers == [_is_number(cell) for cell in others]
 
 
 def _refuse_other_widths(records: Sequence[Sequence[str]], name: str) -> None:

@@ -153,7 +153,7 @@ def table_stream(
 def _likely_label(reader: TableReader, columns: Sequence[str]) -> str:
     """A sentence about the column that may be the label: the last, the first, or another one with
     few values; "" if there is none."""
-    first = next(reader.pieces(columns), None)
+    first = next(reader.pieces(columns), None) if columns else None
     if first is None:
         return ""
     first = first.slice(0, _LOOKED_AT)
