@@ -299,6 +299,33 @@ def test_a_recording_is_counted_with_labels_that_come_late(tmp_path: Path) -> No
     assert run.scores["online_accuracy"] == sg.score(run.folder)["online_accuracy"]
 
 
+def test_labels_that_come_while_a_recording_is_counted_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = sg.Recorder(tmp_path / "rec", stream="s", learner="mine", classes=["a", "b"])
+    recorder.predict(["x", "y"], ["a", "b"])
+    recorder.label("x", "a")
+    follower = RunFollower([tmp_path])
+    follower.scan()
+    (followed,) = follower.runs.values()
+    add = RunTally.add
+
+    def meanwhile(tally: RunTally, *columns: Any) -> None:
+        monkeypatch.setattr(RunTally, "add", add)
+        add(tally, *columns)
+        recorder.label("y", "a")
+        recorder.close()
+        follower.scan()
+
+    monkeypatch.setattr(RunTally, "add", meanwhile)
+    follower.count(followed)
+    followed.due = 0
+    follower.count_all()
+    assert followed.scores is not None
+    assert followed.scores["online_accuracy"] == 0.5
+    assert only(follower)["online"] == 0.5
+
+
 def test_a_recording_is_not_read_again_too_soon(tmp_path: Path) -> None:
     clock = Clock()
     recorder = sg.Recorder(tmp_path / "rec", stream="s", learner="mine")

@@ -195,7 +195,7 @@ class Followed:
     def count_again(self, now: float) -> None:
         """Count a recording from its beginning: labels that came late belong to earlier rows."""
         start = time.process_time()
-        tally = self._fresh()
+        tally, self.stale = self._fresh(), False  # what changes from here on is counted later
         try:
             table = Run(self.folder).predictions
             for piece in table.pieces(["step", "label", "prediction", "shift"]):
@@ -203,7 +203,7 @@ class Followed:
             self.tally = tally
         except (StreamgaugeError, OSError, ValueError, KeyError) as error:
             self.problem = str(error)
-        self.stale, self.due = False, now + (time.process_time() - start) / SHARE
+        self.due = now + (time.process_time() - start) / SHARE
 
     def score(self) -> None:
         """The scores of a complete run: those of answers from the counts, the others from the
@@ -473,7 +473,7 @@ class RunFollower:
             before = run.tally.rows
             if run.stale:
                 run.count_again(self.now())
-            if run.done:
+            if run.done and not run.stale:
                 run.score()
             if run.tally.rows != before or run.done:
                 self.note("log")
