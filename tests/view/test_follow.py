@@ -116,6 +116,23 @@ def test_a_folder_that_could_not_be_read_for_a_while_is_read_again(
     assert only(follower)["status"] == "done"
 
 
+def test_a_folder_that_others_may_not_enter_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the report; tests may run as a user who may enter all folders."""
+    finished(tmp_path)
+    (tmp_path / "private").mkdir()
+    stat = os.stat
+
+    def denied(file: Any, **more: Any) -> os.stat_result:
+        if "private/" in str(file):
+            raise PermissionError(13, "Permission denied", str(file))
+        return stat(file, **more)
+
+    monkeypatch.setattr(os, "stat", denied)
+    assert only(following(tmp_path))["status"] == "done"
+
+
 def test_a_log_that_is_replaced_while_it_is_counted_has_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

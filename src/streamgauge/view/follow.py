@@ -425,17 +425,18 @@ class RunFollower:
     def _folders(self, studies: dict[Path, Json]) -> Iterator[tuple[Path, Path | None]]:
         """Run folders, and the studies that they are trials of, which are added to `studies`."""
         for path in self.paths:
-            if (path / "run.json").exists():
+            if os.path.exists(path / "run.json"):
                 yield path, None
                 continue
             for folder in [path, *_folders_in(path)]:
                 if folder in self.runs:
                     yield folder, None
-                elif (folder / STUDY).exists() or (folder / "study.db").exists():
+                elif os.path.exists(folder / STUDY) or os.path.exists(folder / "study.db"):
                     studies[folder] = self.studies.get(folder, {})
-                    yield from ((trial, folder) for trial in _folders_in(folder / "trials")
-                                if trial in self.runs or (trial / "run.json").exists())  # fmt: skip
-                elif folder != path and (folder / "run.json").exists():
+                    for trial in _folders_in(folder / "trials"):
+                        if trial in self.runs or os.path.exists(trial / "run.json"):
+                            yield trial, folder
+                elif folder != path and os.path.exists(folder / "run.json"):
                     yield folder, None
 
     def _read_studies(self, studies: dict[Path, Json]) -> bool:
