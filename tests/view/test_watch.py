@@ -415,6 +415,12 @@ def test_a_run_grows_and_ends(
         mean = "document.querySelector('.plot').data.find((t) => t.name === 'er').y.slice(-1)[0]"
         assert browser.run(mean) > 80  # of the two that are complete
         assert browser.run("document.querySelector('.plot').layout.xaxis.range[1]") == 2000
+        heads = browser.run(
+            "(() => { document.querySelector('[data-export] [aria-expanded]').click();"
+            "return [...document.querySelectorAll('.numbers thead th')]"
+            ".map((head) => head.textContent); })()"
+        )
+        assert sum(head.endswith("so far") for head in heads) == 1
         growing.go_on(120)
         browser.wait(f"{hollow}.length === 1 && {hollow}[0].x.length > {before}")
         assert browser.run(mean) > 80
