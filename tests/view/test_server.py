@@ -465,6 +465,7 @@ def test_a_taken_port_and_a_missing_folder_are_sentences(call: Any, tmp_path: Pa
         (("--host", "0.0.0.0", "--anywhere"), "give a token"),
         (("--token-file", "none"), "cannot be read"),
         (("--filter", "er"), "--filter is for --bundle"),
+        (("--port", "99999"), "0-65535; choose another port"),
     ):
         code, _, said = call("view", "runs", *words)
         assert (code, sentence in said) == (2, True), said
