@@ -181,6 +181,16 @@ def test_an_old_heartbeat_says_whether_its_process_is_gone(tmp_path: Path) -> No
     assert "has ended without a word" in only(following(tmp_path))["reason"]
 
 
+@pytest.mark.parametrize("odd", [{"pace": 5e-324}, {"asked": 10**400}, {"more": {"x": 10**400}}])
+def test_odd_numbers_in_a_heartbeat_stop_nobody(tmp_path: Path, odd: dict[str, Any]) -> None:
+    with made_run(tmp_path) as run:
+        run.go_on(10)
+    beat = {"step": 10, "steps": 20, "right": 1, "asked": 2, "pace": 1.0, "time": 0.0, "pid": 1,
+            "host": "elsewhere"}  # fmt: skip
+    (run.path / NAME).write_text(json.dumps(beat | odd))
+    assert only(following(tmp_path))["left"] is None
+
+
 def test_a_run_without_a_heartbeat_has_stopped_or_failed(tmp_path: Path) -> None:
     with made_run(tmp_path) as run:
         run.go_on(30)

@@ -137,16 +137,16 @@ def read_heartbeat(folder: Path) -> Heartbeat | None:
         with open_regular(folder / NAME) as file:
             data = file.read(MOST_BYTES + 1)
         value: Any = json.loads(data) if len(data) <= MOST_BYTES else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    if misfit(value, SHAPE, ""):
-        return None
-    numbers = {
-        str(name): float(number)
-        for name, number in value.pop("more", {}).items()
-        if isinstance(number, int | float) and math.isfinite(number)
-    }
-    known = {name: value[name] for name in Heartbeat._fields if name != "more"}
-    if not all(math.isfinite(v) for v in known.values() if isinstance(v, int | float)):
+        if misfit(value, SHAPE, ""):
+            return None
+        numbers = {
+            str(name): float(number)
+            for name, number in value.pop("more", {}).items()
+            if isinstance(number, int | float) and math.isfinite(number)
+        }
+        known = {name: value[name] for name in Heartbeat._fields if name != "more"}
+        if not all(math.isfinite(v) for v in known.values() if isinstance(v, int | float)):
+            return None
+    except (OSError, ValueError, RecursionError, OverflowError):  # also of numbers without end
         return None
     return Heartbeat(**known, more=numbers)

@@ -279,7 +279,7 @@ class Followed:
             "step": step,
             "steps": steps,
             "online": None if math.isnan(online) else round(online, 5),
-            "left": None if math.isnan(left) else round(left),
+            "left": round(left) if math.isfinite(left) else None,
             "more": dict(beat.more) if beat is not None else {},
         }
 
