@@ -1213,7 +1213,9 @@ def test_a_run_without_any_number_still_has_a_page(tmp_path: Path) -> None:
 
 def test_where_a_plot_goes(runs: list[Run], tmp_path: Path) -> None:
     assert sg.plot(runs[0]) == runs[0].path / "report.html"
+    assert sg.plot(str(runs[0].path)) == runs[0].path / "report.html"
     assert sg.plot(runs) == runs[0].path.parent / "report.html"
+    assert sg.plot(runs[0].path.parent) == runs[0].path.parent / "report.html"
     assert plot(runs, tmp_path / "new" / "r.html").exists()
     with pytest.raises(StreamgaugeError, match="no run"):
         write_report([], tmp_path / "r.html")

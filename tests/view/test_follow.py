@@ -116,6 +116,23 @@ def test_a_folder_that_could_not_be_read_for_a_while_is_read_again(
     assert only(follower)["status"] == "done"
 
 
+def test_a_folder_that_others_may_not_enter_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the report; tests may run as a user who may enter all folders."""
+    finished(tmp_path)
+    (tmp_path / "private").mkdir()
+    stat = os.stat
+
+    def denied(file: Any, **more: Any) -> os.stat_result:
+        if "private/" in str(file):
+            raise PermissionError(13, "Permission denied", str(file))
+        return stat(file, **more)
+
+    monkeypatch.setattr(os, "stat", denied)
+    assert only(following(tmp_path))["status"] == "done"
+
+
 def test_a_log_that_is_replaced_while_it_is_counted_has_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +179,16 @@ def test_an_old_heartbeat_says_whether_its_process_is_gone(tmp_path: Path) -> No
     file.write_text(json.dumps({**content, "pid": 2**22 - 7}))
     os.utime(file, (old, old))
     assert "has ended without a word" in only(following(tmp_path))["reason"]
+
+
+@pytest.mark.parametrize("odd", [{"pace": 5e-324}, {"asked": 10**400}, {"more": {"x": 10**400}}])
+def test_odd_numbers_in_a_heartbeat_stop_nobody(tmp_path: Path, odd: dict[str, Any]) -> None:
+    with made_run(tmp_path) as run:
+        run.go_on(10)
+    beat = {"step": 10, "steps": 20, "right": 1, "asked": 2, "pace": 1.0, "time": 0.0, "pid": 1,
+            "host": "elsewhere"}  # fmt: skip
+    (run.path / NAME).write_text(json.dumps(beat | odd))
+    assert only(following(tmp_path))["left"] is None
 
 
 def test_a_run_without_a_heartbeat_has_stopped_or_failed(tmp_path: Path) -> None:
@@ -297,6 +324,33 @@ def test_a_recording_is_counted_with_labels_that_come_late(tmp_path: Path) -> No
     assert (alive["status"], alive["online"]) == ("done", pytest.approx(2 / 3, abs=1e-5))
     assert run.scores is not None
     assert run.scores["online_accuracy"] == sg.score(run.folder)["online_accuracy"]
+
+
+def test_labels_that_come_while_a_recording_is_counted_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = sg.Recorder(tmp_path / "rec", stream="s", learner="mine", classes=["a", "b"])
+    recorder.predict(["x", "y"], ["a", "b"])
+    recorder.label("x", "a")
+    follower = RunFollower([tmp_path])
+    follower.scan()
+    (followed,) = follower.runs.values()
+    add = RunTally.add
+
+    def meanwhile(tally: RunTally, *columns: Any) -> None:
+        monkeypatch.setattr(RunTally, "add", add)
+        add(tally, *columns)
+        recorder.label("y", "a")
+        recorder.close()
+        follower.scan()
+
+    monkeypatch.setattr(RunTally, "add", meanwhile)
+    follower.count(followed)
+    followed.due = 0
+    follower.count_all()
+    assert followed.scores is not None
+    assert followed.scores["online_accuracy"] == 0.5
+    assert only(follower)["online"] == 0.5
 
 
 def test_a_recording_is_not_read_again_too_soon(tmp_path: Path) -> None:

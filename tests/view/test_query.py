@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,16 @@ def test_any_text_is_a_filter_or_a_sentence(text: str) -> None:
 
 @pytest.mark.browser
 @needs_browser
+def test_many_stars_take_no_time() -> None:
+    (term,) = parse("learner:" + "*a" * 8 + "*b", ["learner"])
+    start = time.process_time()
+    assert not term.holds({"learner": "a" * 48})
+    assert time.process_time() - start < 1
+    (term,) = parse("learner:*[a?]*", ["learner"])
+    assert term.holds({"learner": "b[A?]c"})
+    assert not term.holds({"learner": "ba?c"})
+
+
 def test_the_script_of_the_page_has_the_same_rules(tmp_path: Path) -> None:
     script = (resources.files("streamgauge.view") / "filter.js").read_text(encoding="utf-8")
     page = tmp_path / "page.html"

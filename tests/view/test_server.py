@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +22,10 @@ from watching import Watched, wait_for, watched
 
 from made_runs import finished, made_run
 from streamgauge.record.heartbeat import HeartbeatWriter
+from streamgauge.record.run import FAILED
 from streamgauge.report.blind import BlindLevel
 from streamgauge.view import server as servers
+from streamgauge.view.bundle import write_bundle
 from streamgauge.view.content import KEPT, PageContent
 from streamgauge.view.follow import RunFollower
 
@@ -146,6 +149,32 @@ def test_two_are_compared_by_name(server: Watched) -> None:
     odd = server.ask("/data/compare?a=%3Cscript%3E&b=ncm").value
     assert "&lt;script&gt;" in odd["html"]
     assert "<script>" not in odd["html"]
+
+
+def test_one_twice_is_no_comparison_and_a_folder_does_not_hide_a_learner(
+    runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    first = next((tmp_path / "runs").glob("made-er-s0*"))
+    first.rename(first.with_name("er"))
+    with watched(tmp_path / "runs") as server:
+        wait_for(lambda: not server.follower.pending())
+        same = server.ask("/data/compare?a=er&b=er").value["html"]
+        assert "A comparison needs two different runs or learners." in same
+        both = server.ask("/data/compare?a=er&b=ncm").value["html"]
+        assert "er (2 runs)" in both
+
+
+def test_a_bundle_has_nothing_of_runs_that_the_filter_leaves_out(tmp_path: Path) -> None:
+    finished(tmp_path / "runs", learner="er")
+    with made_run(tmp_path / "runs", learner="secret") as run:
+        run.go_on(10)
+    (run.path / FAILED).write_text("private reason")
+    write_bundle(RunFollower([tmp_path / "runs"]), tmp_path / "out", filter_text="learner:er")
+    text = "".join(file.read_text() for file in (tmp_path / "out/data").iterdir())
+    assert '"done":1,' in text
+    assert '"failed":0' in text
+    assert "private reason" not in text
 
 
 # Who may ask.
@@ -436,6 +465,7 @@ def test_a_taken_port_and_a_missing_folder_are_sentences(call: Any, tmp_path: Pa
         (("--host", "0.0.0.0", "--anywhere"), "give a token"),
         (("--token-file", "none"), "cannot be read"),
         (("--filter", "er"), "--filter is for --bundle"),
+        (("--port", "99999"), "0-65535; choose another port"),
     ):
         code, _, said = call("view", "runs", *words)
         assert (code, sentence in said) == (2, True), said

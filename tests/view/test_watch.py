@@ -309,6 +309,63 @@ def test_a_lost_server_is_told_and_found_again(browser: Browser, runs: Path) -> 
         browser.wait("document.getElementById('connection').value === 'live'")
 
 
+def test_an_answer_that_does_not_come_is_asked_for_again(browser: Browser, runs: Path) -> None:
+    with watched(runs) as server:
+        wait_for(lambda: not server.follower.pending())
+        wait_for(lambda: b"being computed" not in server.ask("/data/board").body)
+        see(browser, server)
+        tag = "watch.tags.get('data/alive?')"
+        now = server.content.tag
+        wait_for(lambda: browser.run(f"watch.go(); {tag}") == now("alive", {}))
+        fail = "window.real = window.fetch; window.fetch = () => Promise.reject(new Error('gone'))"
+        browser.run(fail)
+        click(browser, "[data-tab=studies]")
+        browser.wait("document.getElementById('connection').value === 'not connected'")
+        browser.run("window.fetch = window.real; watch.go()")
+        browser.wait("document.getElementById('content').innerText.includes('no study here')")
+
+
+def test_a_late_answer_to_an_earlier_filter_is_not_shown(browser: Browser, server: Watched) -> None:
+    see(browser, server)
+    browser.run(
+        "(() => { const real = window.fetch; window.sent = 0; window.late = 0;"
+        "window.fetch = async (url, options) => { const of = url.endsWith('filter=learner%3Aer');"
+        "window.sent += of; const answer = await real(url, options);"
+        "if (of) { await new Promise((go) => { window.release = go; }); window.late += 1; }"
+        "return answer; }; })()"
+    )
+    type_filter(browser, "learner:er")
+    browser.wait("window.release !== undefined")
+    type_filter(browser, "learner:ncm")
+    learners = (
+        "[...document.querySelectorAll('#content tr[data-learner]')].map((r) => r.dataset.learner)"
+    )
+    wait_for(lambda: browser.run(learners) == ["ncm"])
+    browser.run("window.release()")
+    browser.wait("window.late === 1")
+    time.sleep(0.3)
+    assert browser.run(learners) == ["ncm"]
+
+
+def test_rows_stay_those_of_their_runs_when_a_run_comes_that_the_filter_leaves_out(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LOOK", 0.1)
+    finished(tmp_path, learner="mir", share=0.9)
+    with watched(tmp_path) as server:
+        wait_for(lambda: not server.follower.pending())
+        see(browser, server, "#filter=learner%3Amir")
+        text = "document.querySelector('#list li .state').innerText"
+        wait_for(lambda: browser.run(text).startswith("8") or browser.run(text).startswith("9"))
+        before = browser.run(text)
+        finished(tmp_path, learner="er", share=0.2)
+        browser.wait("watch.known.runs.numbers.length === 2", 30)
+        wait_for(lambda: not server.follower.pending())
+        browser.run("watch.go()")
+        time.sleep(0.5)
+        assert browser.run(text) == before
+
+
 class Growing:
     """A run that a test advances, with a heartbeat."""
 
@@ -358,6 +415,12 @@ def test_a_run_grows_and_ends(
         mean = "document.querySelector('.plot').data.find((t) => t.name === 'er').y.slice(-1)[0]"
         assert browser.run(mean) > 80  # of the two that are complete
         assert browser.run("document.querySelector('.plot').layout.xaxis.range[1]") == 2000
+        heads = browser.run(
+            "(() => { document.querySelector('[data-export] [aria-expanded]').click();"
+            "return [...document.querySelectorAll('.numbers thead th')]"
+            ".map((head) => head.textContent); })()"
+        )
+        assert sum(head.endswith("so far") for head in heads) == 1
         growing.go_on(120)
         browser.wait(f"{hollow}.length === 1 && {hollow}[0].x.length > {before}")
         assert browser.run(mean) > 80

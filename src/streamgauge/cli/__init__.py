@@ -255,7 +255,7 @@ def _options_of(error: Any) -> str:
         return "" if "?" in sentence else f" The commands are {', '.join(sorted(commands))}."
     if sentence.startswith("Missing"):
         return f" See `{context.command_path} --help`."
-    if not getattr(error, "option_name", None) or getattr(error, "ctx", None) is None:
+    if not getattr(error, "option_name", None):
         return ""
     names = sorted(n for n in _option_names(error.ctx.command) if n.startswith("--"))
     return f" The options of `{error.ctx.command_path}` are {', '.join(names)}."

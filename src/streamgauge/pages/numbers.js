@@ -62,7 +62,8 @@ const numbersOf = (() => {
   }
 
   return ({ data, layout }) => {
-    const traces = data.filter((t) => t.name && (["line", "level", "point", "bar"].includes(t.meta.role)
+    // The hollow end of a curve is in the curve.
+    const traces = data.filter((t) => t.name && (["line", "level", "point", "bar"].includes(t.meta.role) && t.hoverinfo !== "skip"
       || t.meta.role === "band" && t.showlegend));
     const dots = data.find((t) => t.meta.role === "dots");
     if (dots) {

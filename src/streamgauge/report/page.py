@@ -43,8 +43,9 @@ def plot(
     `report.html` in the folder of the run, or in the folder that holds the first of several."""
     several = find_runs(runs)
     if path is None and several:
-        folder = several[0].path if isinstance(runs, Run) else several[0].path.parent
-        path = folder / "report.html"
+        named = runs.path if isinstance(runs, Run) else runs
+        one = isinstance(named, str | Path) and (Path(named) / "run.json").exists()
+        path = (several[0].path if one else several[0].path.parent) / "report.html"
     return write_report(several, path or "report.html")
 
 

@@ -59,7 +59,7 @@ def _answers(content: PageContent, filter_text: str, only_ledger: bool) -> dict[
         runs["tabs"] = ["ledger"]
     runs["made"] = time.strftime("%Y-%m-%d %H:%M")
     tabs: list[str] = [tab for tab in TABS if tab in runs["tabs"]]
-    answers = {"runs": runs, "alive": content.alive()}
+    answers = {"runs": runs, "alive": content.alive(chosen)}
     answers |= {name: content.value(name, options) for name in tabs if name != "compare"}
     if "compare" in tabs:
         answers |= _pairs(content, options)

@@ -111,11 +111,11 @@ class PageContent:
 
     # The list.
 
-    def alive(self) -> Any:
-        """Progress of the runs that are not complete, and what has changed."""
+    def alive(self, chosen: Sequence[Followed] | None = None) -> Any:
+        """Progress of the runs, or those chosen, that are not complete, and what has changed."""
         now, follower = self.follower.now(), self.follower
-        runs = list(follower.runs.values())
-        statuses = Counter(follower.statuses.values())
+        runs = list(follower.runs.values()) if chosen is None else chosen
+        statuses = Counter(follower.statuses.get(run.number) for run in runs)
         done = {number for number, status in follower.statuses.items() if status == "done"}
         moving = {str(run.number): run.alive(now) for run in runs if run.number not in done}
         return {

@@ -195,7 +195,7 @@ class Followed:
     def count_again(self, now: float) -> None:
         """Count a recording from its beginning: labels that came late belong to earlier rows."""
         start = time.process_time()
-        tally = self._fresh()
+        tally, self.stale = self._fresh(), False  # what changes from here on is counted later
         try:
             table = Run(self.folder).predictions
             for piece in table.pieces(["step", "label", "prediction", "shift"]):
@@ -203,7 +203,7 @@ class Followed:
             self.tally = tally
         except (StreamgaugeError, OSError, ValueError, KeyError) as error:
             self.problem = str(error)
-        self.stale, self.due = False, now + (time.process_time() - start) / SHARE
+        self.due = now + (time.process_time() - start) / SHARE
 
     def score(self) -> None:
         """The scores of a complete run: those of answers from the counts, the others from the
@@ -279,7 +279,7 @@ class Followed:
             "step": step,
             "steps": steps,
             "online": None if math.isnan(online) else round(online, 5),
-            "left": None if math.isnan(left) else round(left),
+            "left": round(left) if math.isfinite(left) else None,
             "more": dict(beat.more) if beat is not None else {},
         }
 
@@ -425,17 +425,18 @@ class RunFollower:
     def _folders(self, studies: dict[Path, Json]) -> Iterator[tuple[Path, Path | None]]:
         """Run folders, and the studies that they are trials of, which are added to `studies`."""
         for path in self.paths:
-            if (path / "run.json").exists():
+            if os.path.exists(path / "run.json"):
                 yield path, None
                 continue
             for folder in [path, *_folders_in(path)]:
                 if folder in self.runs:
                     yield folder, None
-                elif (folder / STUDY).exists() or (folder / "study.db").exists():
+                elif os.path.exists(folder / STUDY) or os.path.exists(folder / "study.db"):
                     studies[folder] = self.studies.get(folder, {})
-                    yield from ((trial, folder) for trial in _folders_in(folder / "trials")
-                                if trial in self.runs or (trial / "run.json").exists())  # fmt: skip
-                elif folder != path and (folder / "run.json").exists():
+                    for trial in _folders_in(folder / "trials"):
+                        if trial in self.runs or os.path.exists(trial / "run.json"):
+                            yield trial, folder
+                elif folder != path and os.path.exists(folder / "run.json"):
                     yield folder, None
 
     def _read_studies(self, studies: dict[Path, Json]) -> bool:
@@ -473,7 +474,7 @@ class RunFollower:
             before = run.tally.rows
             if run.stale:
                 run.count_again(self.now())
-            if run.done:
+            if run.done and not run.stale:
                 run.score()
             if run.tally.rows != before or run.done:
                 self.note("log")

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from streamgauge.errors import StreamgaugeError, nearest
@@ -114,5 +115,5 @@ def number(value: Any) -> float:
 def _like(value: str, pattern: str) -> bool:
     if number(value) == number(pattern):
         return True
-    parts = map(re.escape, pattern.lower().split("*"))
-    return re.fullmatch(".*".join(parts), value.lower(), re.DOTALL) is not None
+    plain = re.sub(r"([?[])", r"[\1]", pattern.lower())  # only * stands for anything
+    return fnmatchcase(value.lower(), plain)

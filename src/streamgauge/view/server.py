@@ -247,7 +247,7 @@ def listen(host: str, port: int | None, usual: int) -> socket.socket:
         try:
             return socket.create_server((host, number), family=family, backlog=256)
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = str(getattr(error, "strerror", None) or error).rstrip(".")
             if number == tries[-1]:
                 raise StreamgaugeError(
                     f"Cannot serve on {host}:{number}: {reason}; choose another port."

@@ -250,7 +250,7 @@ class Tabs:
         if first and first != second:
             blocks, boards = self._compared(choices[first], choices[second], first, second)
         elif first:
-            blocks = ["There is only one run; a comparison needs two."]
+            blocks = ["A comparison needs two different runs or learners."]
         asked = [name for name in (a, b) if name and name not in choices]
         blocks[:0] = [Text(f"There is no run or learner {name!r} here.", "warning")
                       for name in asked]  # fmt: skip
@@ -270,7 +270,7 @@ class Tabs:
                 if len(of) > 1:
                     choices[f"{row.learner}{where}"] = of
         single = {run.name: [run] for run in runs if run.header and not run.problem}
-        return choices | single
+        return choices | {name: of for name, of in single.items() if name not in choices}
 
     def _compared(
         self, a: Sequence[Followed], b: Sequence[Followed], name_a: str, name_b: str
@@ -402,7 +402,7 @@ def _side_by_side(
         ])  # fmt: skip
     complete = [sum(run.scores is not None for run in of) for of in (a, b)]
     parts = [f"{n} run{'s' * (n > 1)}" if n else "so far" for n in complete]
-    head = ["accuracy, %", f"{name_a} ({parts[0]})", f"{name_b} ({parts[1]})", "difference"]
+    head = ["accuracy, %", f"{name_a} ({parts[0]})", f"{name_b} ({parts[1]})", "first − second"]
     return PageTable(head, rows, sortable=True)
 
 

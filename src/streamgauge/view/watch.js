@@ -126,7 +126,7 @@ const watch = (() => {
     const order = (a, b) => ["stream", "study", "learner", "trial", "seed", "run"].reduce((found, name) =>
       found || String(value(a, name) ?? "").localeCompare(String(value(b, name) ?? ""), "en", { numeric: true }), 0);
     runs.sort(order);
-    const key = runs.map((run) => known.runs.numbers[run]).join();
+    const key = runs.map((run) => [run, known.runs.numbers[run]]).join();
     if (key !== listed) {
       listed = key;
       build(runs);
@@ -290,24 +290,27 @@ const watch = (() => {
     });
   }
 
-  // The content of the tab: of what the answer has, only what differs is replaced.
-  async function content() {
+  function wanted() {
     const name = tab();
     const options = name === "ledger" ? {} : { filter: chosen("filter") };
     if (name === "compare") Object.assign(options, { a: chosen("a"), b: chosen("b") });
-    const key = JSON.stringify([name, options]);
+    return { name, options, key: JSON.stringify([name, options]) };
+  }
+
+  // The content of the tab: of what the answer has, only what differs is replaced.
+  async function content() {
+    const { name, options, key } = wanted();
     if (key !== shown.key) tags.delete(`data/${name}?${new URLSearchParams(options)}`);
     let answer;
     try {
       answer = await ask(name, options);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      if (options.filter !== chosen("filter")) return; // another one was typed meanwhile
-      answer = null;
+      if (key !== wanted().key) return; // another filter was typed meanwhile
       at("problem").textContent = error.message;
       at("problem").hidden = false;
     }
-    if (!answer || name !== tab()) return;
+    if (!answer || key !== wanted().key) return;
     await put(answer, key);
     if (name === "compare") pick(answer.choices);
   }
@@ -355,6 +358,8 @@ const watch = (() => {
     at("connection").classList.toggle("lost", lost);
   }
   function complain(error) {
+    tags.clear(); // what did not come is asked for again
+    changed = "";
     if (error instanceof Refusal) {
       connection(at("enter").hidden ? "refused" : "token needed", true);
       at("problem").textContent = error.message;
