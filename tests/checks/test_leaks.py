@@ -89,6 +89,11 @@ def test_one_leak_does_not_hide_another() -> None:
     assert failed == [loops.LATER, loops.INPUTS]
 
 
+def test_an_unknown_option_gets_a_sentence() -> None:
+    with pytest.raises(StreamgaugeError, match=r"no option 'sample'; did you mean 'samples'\?"):
+        sg.check_loop(loops.batches, sample=60)
+
+
 def test_a_declared_length_is_no_leak() -> None:
     assert check(loops.cosine_schedule, length_known=True).passed
 
