@@ -8,6 +8,7 @@ import pytest
 
 import streamgauge as sg
 from streamgauge.audit import Audit
+from streamgauge.errors import StreamgaugeError
 
 LABELS = np.random.default_rng(0).integers(0, 3, 2_000)
 
@@ -24,6 +25,18 @@ def test_the_age_of_persons_is_not_taken_for_that_of_the_model() -> None:
     assert "age" not in result.columns
     assert any("Column 'age' is not used" in note and "--age age" in note for note in result.notes)
     assert result.columns_not_used == ["age"]
+
+
+def test_the_age_of_persons_may_be_missing() -> None:
+    rng = np.random.default_rng(1)
+    persons = np.where(rng.random(len(LABELS)) < 0.45, np.nan, rng.integers(18, 90, len(LABELS)))
+    assert audited(age=persons).columns_not_used == ["age"]
+
+
+@pytest.mark.parametrize("log", ["log.csv", {"label": LABELS}, LABELS[:, None]])
+def test_predictions_go_with_an_array_of_labels(log: object) -> None:
+    with pytest.raises(StreamgaugeError, match=r"name the column: prediction='NAME'"):
+        sg.audit_log(log, LABELS)
 
 
 def test_an_age_that_is_named_is_used() -> None:

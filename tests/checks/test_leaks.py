@@ -20,7 +20,7 @@ import torch
 import streamgauge as sg
 from streamgauge import cli
 from streamgauge.checks import LoopStream
-from streamgauge.checks.base import vectors
+from streamgauge.checks.base import Broken, vectors
 from streamgauge.checks.leaks import MOST, Prover
 from streamgauge.checks.loops import answers_of, loop_stream
 from streamgauge.errors import StreamgaugeError
@@ -89,6 +89,11 @@ def test_one_leak_does_not_hide_another() -> None:
     assert failed == [loops.LATER, loops.INPUTS]
 
 
+def test_an_unknown_option_gets_a_sentence() -> None:
+    with pytest.raises(StreamgaugeError, match=r"no option 'sample'; did you mean 'samples'\?"):
+        sg.check_loop(loops.batches, sample=60)
+
+
 def test_a_declared_length_is_no_leak() -> None:
     assert check(loops.cosine_schedule, length_known=True).passed
 
@@ -101,6 +106,23 @@ def test_a_declared_model_of_other_data_is_no_leak() -> None:
 
     assert [r.name for r in check(frozen) if r.passed is False] == [loops.ELSEWHERE]
     assert check(frozen, pretrained=True).passed
+
+
+def test_a_loop_that_never_learns_is_told_that_it_may_agree_by_luck() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    x = 2 * rng.normal(size=(2, 6))[y] + rng.normal(size=(200, 6))
+    failures = []
+    for seed in range(12):
+        weights = np.random.default_rng(seed).normal(size=(6, 2))
+        made = Prover(lambda stream, w=weights: stream.x @ w, LoopStream(x, y, 2, 10))
+        made.base = made.answer()
+        try:
+            made.replaced_labels()
+        except Broken as error:
+            failures.append(str(error))
+    assert 0 < len(failures) < 12
+    assert all("by luck" in failure for failure in failures)
 
 
 def test_old_labels_in_answers_of_honest_loops_are_chance() -> None:

@@ -55,6 +55,16 @@ def test_the_cut_has_the_largest_score_of_the_formula() -> None:
     assert found.after == pytest.approx(bins[25:].mean(axis=0))
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3, 1 / 3, 0.7, 0.95])
+def test_a_class_that_is_equally_frequent_in_every_bin_hides_no_change(share: float) -> None:
+    """The variance of such a column is a rounding error, not always 0."""
+    rng = np.random.default_rng(0)
+    for count in (64, 150, 200, 256):
+        change = rng.normal(0.3, 0.1, (count, 1)) + np.repeat([0, 0.1], count // 2)[:, None]
+        also = np.hstack([change, np.full((count, 1), share)])
+        assert [c.position for c in changes(also)] == [c.position for c in changes(change)] != []
+
+
 def test_several_changes_and_how_much_of_the_labels_moves() -> None:
     rng = np.random.default_rng(1)
     parts = [rng.integers(0, 4, 3000), rng.integers(2, 6, 3000), rng.integers(0, 4, 3000)]

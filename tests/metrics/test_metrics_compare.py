@@ -211,6 +211,7 @@ def test_a_true_difference_is_found():
         (lambda: m.compare([[1, 0]], [[1, 1]], blocks=[1]), "each of 2 samples"),
         (lambda: m.compare(np.array([True]), np.array([False])), "in a list"),
         (lambda: m.compare([[[1]]], [[[1]]]), "one entry per sample"),
+        (lambda: m.compare([0.1, 0.2], [0.1, 0.3], confidence=95), "between 0 and 1, such as 0.95"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, words):

@@ -28,6 +28,7 @@ from streamgauge.places import (
     load_classes,
 )
 from streamgauge.places.cells import cell_of, children, level_of
+from streamgauge.places.command import run_classes
 from streamgauge.places.map import borders, cell_map, cells_named, outline
 from streamgauge.places.points import Points, classes_of, first_rows
 from streamgauge.record import find_runs
@@ -484,6 +485,23 @@ def test_the_command_builds_labels_draws_and_says_so(tmp_path: Path, monkeypatch
     assert again["labelled"] == pq.read_metadata("labelled.parquet").num_rows
     assert int((np.load("a.npy") >= 0).sum()) == again["labelled"]
     assert again["without_coordinates"] == 1
+
+
+def test_classes_without_points_are_named_as_such_on_the_map(tmp_path: Path) -> None:
+    latitude, longitude = cities(2000)
+    classes = build_classes(latitude, longitude, split_above=50, keep_from=10)
+    points = {"latitude": latitude[:20], "longitude": longitude[:20]}
+    pcsv.write_csv(pa.table(points), tmp_path / "few.csv")
+    done = run_classes(
+        tmp_path / "few.csv",
+        use=classes.save(tmp_path / "classes.json"),
+        report=tmp_path / "map.html",
+    )
+    assert 0 < done["labelled"] <= 20 < len(classes)
+    page = (tmp_path / "map.html").read_text()
+    assert '"name":"0"' in page.replace(": ", ":")
+    assert '"1 to 9"' in page
+    assert "not known" not in page
 
 
 def test_a_labelled_table_runs_in_albums_and_its_report_has_a_map(

@@ -390,7 +390,10 @@ def test_workers_share_a_folder_and_take_over_what_a_dead_one_left(tmp_path: Pat
     assert taken is not None
     assert begun.chosen != taken.chosen
     assert one.waits()
+    lines: list[str] = []
+    other.log = lines.append
     assert other.todo() == 3
+    assert lines == ["Another process works on this study (trials under way: 1)."]
     release_lock(first._lock)  # as by SIGKILL: its folder stays
     assert not other.worker.works(first.name)
     rest = [other.ask(number) for number in (1, 2, 3)]

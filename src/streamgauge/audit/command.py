@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamgauge.audit.auditor import Audit, audit
 from streamgauge.audit.gate import holds
 from streamgauge.errors import StreamgaugeError, nearest, with_keywords
@@ -27,6 +29,11 @@ def audit_log(
     the same run with permuted inputs (`streamgauge.running.runner.placebo`).
     """
     if predictions is not None:
+        if np.ndim(log) != 1:
+            raise StreamgaugeError(
+                "predictions are given together with an array of labels; of another log, name the"
+                " column: prediction='NAME'"
+            )
         log = {"label": log, "prediction": predictions}
     known = [*inspect.signature(audit).parameters, "margin"]  # the old name of tolerance
     for name in options:

@@ -100,7 +100,7 @@ class PredictionLog(RoleTable):
         ages = None if first is None else as_numbers(first[name])
         if ages is None or not np.any(ages > np.arange(len(ages))):
             return
-        steps = np.diff(ages)
+        steps = np.diff(ages[~np.isnan(ages)])
         if min(np.mean(steps > 1), np.mean(steps < 0)) > 0.25:
             self.roles.pop("age")
             self.guessed.remove("age")

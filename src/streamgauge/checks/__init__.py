@@ -59,6 +59,11 @@ def prover(
     **options: Any,
 ) -> Prover:
     """What `check_loop` runs; its `results` come one by one."""
+    parameters = [p for f in (prover, Prover) for p in inspect.signature(f).parameters.values()]
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise StreamgaugeError(f"check_loop has no option '{name}'; {nearest(name, known)}")
     if isinstance(stream, str) and stream not in ("images", "vectors"):
         stream = catalogue.stream(stream)
     if isinstance(stream, Stream):

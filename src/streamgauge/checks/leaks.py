@@ -526,7 +526,9 @@ class Prover:
                 "over classes): they come from an earlier run (a cache by index or by input that "
                 "outlives the function) or from elsewhere (a data set that the function holds, a "
                 "model that was trained before); make all of it inside the function, from the "
-                "stream that it is given, or declare a model of other data with --pretrained"
+                "stream that it is given, or declare a model of other data with --pretrained. The "
+                "first weights of a loop that hardly learns may also agree by luck, most often "
+                "with few classes: then the check passes with another seed of these weights"
             )
         return f"{len(agreement)} streams"
 

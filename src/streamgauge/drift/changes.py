@@ -122,10 +122,12 @@ def changes(bins: Floats, size: int = 1, *, chance: float = 0.01, seed: int = 0)
 def _cut(part: Floats, chance: float, rng: np.random.Generator) -> int | None:
     """The bin at which a part changes, if it does."""
     m = len(part)
-    variance = part.var(axis=0)
-    part = part[:, variance > 0] / np.sqrt(variance[variance > 0])
-    if m < 2 * LEAST or not part.shape[1]:
+    if m < 2 * LEAST:
         return None
+    part = part[:, np.ptp(part, axis=0) > 0]  # not the variance: of equal numbers it is rounded
+    if not part.shape[1]:
+        return None
+    part = part / part.std(axis=0)
     k = np.arange(LEAST, m - LEAST + 1)
     weight = k * (m - k) / m
     centred = part - part.mean(axis=0)

@@ -110,6 +110,8 @@ def compare(
     >>> round(compare([0.30, 0.32, 0.31], [0.28, 0.31, 0.28]).p, 4)
     0.0742
     """
+    if not 0 < confidence < 1:
+        raise StreamgaugeError(f"confidence is between 0 and 1, such as 0.95, not {confidence}")
     estimates = estimate(A, B, blocks)
     difference, freedom = estimates.difference, estimates.freedom
     error = math.sqrt(estimates.variance)

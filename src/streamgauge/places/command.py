@@ -150,7 +150,10 @@ def _page(
         built = f"built from {counts[0]} points"
         texts.append(cell_text(cell, f"class {index}", built, f"{counts[1]} points in it"))
         rows.append([f"{index}", token, f"{level}", f"{latitude:.4f}", f"{longitude:.4f}", *counts])
-    decades = np.floor(np.log10(np.maximum(labelling.count, 0.1))).astype(int)  # none: below 0
+    decades = np.floor(np.log10(np.maximum(labelling.count, 0.1))).astype(int)  # -1: no points
+    sizes = [f"{10**n:,} to {10 ** (n + 1) - 1:,}" for n in range(int(decades.max()) + 1)]
+    if (decades < 0).any():
+        decades, sizes = decades + 1, ["0", *sizes]
     header = ["class", "cell", "level", "latitude", "longitude", "built from", "points"]
     return Page(
         "Streamgauge: geographic classes",
@@ -166,7 +169,7 @@ def _page(
                 cells,
                 texts,
                 decades.tolist(),
-                [f"{10**n:,} to {10 ** (n + 1) - 1:,}" for n in range(int(decades.max()) + 1)],
+                sizes,
             ),
             PageTable(header, rows, "All classes", text_columns=[1]),
         ],

@@ -356,7 +356,7 @@ class Study:
         if elsewhere:
             self.log(f"{elsewhere} trials are under way elsewhere.")
         if others := sum(self._theirs(trial) for trial in running):
-            self.log(f"{others} of them are under way in another process; the work is shared.")
+            self.log(f"Another process works on this study (trials under way: {others}).")
         return left
 
     def _mine(self, trial: Any) -> bool:
