@@ -161,7 +161,7 @@ def seeds_needed(
     >>> seeds_needed(0.5, Variances(seeds=1.0))
     34
     """
-    _check(power)
+    check_power(power)
     if math.isnan(variances.seeds):
         return None
 
@@ -188,7 +188,7 @@ def longer_needed(
 ) -> float | None:
     """How many times as long as measured the stream has to be; None where no length up to a million
     times suffices, because seeds differ, or where lengths do not matter (one number per seed)."""
-    _check(power)
+    check_power(power)
     if not variances.block_count:
         return None
     if not detection(difference, variances, seeds, LONGEST, level) >= power:
@@ -204,16 +204,18 @@ def smallest_difference(
     level: float = LEVEL,
 ) -> float:
     """The smallest true difference that is found with this power; NaN where it is not known."""
-    _check(power)
+    check_power(power)
     error = variances.error(seeds, longer)
     if not error > 0:
         return error  # 0 or NaN
     return _least(lambda d: detection(d, variances, seeds, longer, level) >= power, 1e9 * error)
 
 
-def _check(power: float) -> None:
-    if not 0.05 < power < 1:
-        raise StreamgaugeError(f"The power is a probability such as 0.8, not {power:g}.")
+def check_power(power: float) -> None:
+    """Refuse a power that is no probability above the level."""
+    if not LEVEL < power < 1:
+        percent = f": {power:g} % are {power / 100:g}" if 5 < power < 100 else ""
+        raise StreamgaugeError(f"The power is a probability such as 0.8, not {power:g}{percent}.")
 
 
 def _least(enough: Callable[[float], bool], most: float) -> float:

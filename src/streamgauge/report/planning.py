@@ -16,6 +16,7 @@ from streamgauge.metrics.compare import estimate
 from streamgauge.metrics.power import (
     FEWEST_SEEDS,
     Variances,
+    check_power,
     given,
     given_blocks,
     longer_needed,
@@ -94,9 +95,36 @@ def plan(
     return Plan(difference, power, wanted, needed, smallest, " ".join(sentences))
 
 
+def check_goal(difference: float | None, power: float, shares: bool = True) -> None:
+    """Refuse a difference to find, or a power, that cannot be meant; `shares`: of accuracies."""
+    check_power(power)
+    if difference is None:
+        return
+    if isinstance(difference, str):
+        raise StreamgaugeError(f"The difference must be a number, not {difference!r}.")
+    if not difference:
+        raise StreamgaugeError("The difference to find must not be 0.")
+    if difference < 0:
+        raise StreamgaugeError(
+            f"The difference to find has no sign: give {-difference:g}, not {difference:g}."
+        )
+    if shares and difference >= 1:
+        points_are = "one point is" if difference == 1 else f"{difference:g} points are"
+        share = f": {points_are} {difference / 100:g}" if difference < 100 else ""
+        raise StreamgaugeError(
+            f"The difference of accuracies is a share below 1, not {difference:g}{share}."
+        )
+    if not difference < math.inf:
+        raise StreamgaugeError(f"The difference must be a number, not {difference:g}.")
+
+
 def _size(seeds: int, samples: int) -> str:
     text = f"{seeds} seed{'s' * (seeds > 1)}"
-    return f"{text} of {samples:,} samples" if samples else text
+    return f"{text} of {_samples(samples)}" if samples else text
+
+
+def _samples(samples: int) -> str:
+    return f"{samples:,} sample{'s' * (samples != 1)}"
 
 
 def _takes(seeds: int | None, samples: int | None, variances: Variances, now: int) -> str:
@@ -105,7 +133,7 @@ def _takes(seeds: int | None, samples: int | None, variances: Variances, now: in
     if seeds is not None:
         ways.append(f"{seeds} seeds")
     if samples is not None:
-        ways.append(f"{samples:,} samples per run with {_size(now, 0)}")
+        ways.append(f"{_samples(samples)} per run with {_size(now, 0)}")
     if ways:
         unknown = "; how much seeds differ is not known from one" if now == 1 else ""
         return " or ".join(ways) + unknown
@@ -144,16 +172,15 @@ def power(
         )
     if not -1 <= correlation < 1:
         raise StreamgaugeError(f"A correlation is at least -1 and below 1, not {correlation:g}.")
-    shares = {"difference": difference, "deviation": deviation, "block deviation": block_deviation}
+    shares = {"deviation": deviation, "block deviation": block_deviation}
     for name, value in shares.items():
         if isinstance(value, str):
             raise StreamgaugeError(f"The {name} must be a number, not {value!r}.")
-        if baseline is None and value is not None and abs(value) > 1:
+        if value is not None and abs(value) > 1:
             raise StreamgaugeError(
                 f"A {name} of accuracies is a share, at most 1, not {value:g}: 0.02 is two points."
             )
-    if difference is not None and not 0 < abs(difference) < math.inf:
-        raise StreamgaugeError("The difference to find must not be 0.")
+    check_goal(difference, power, shares=baseline is None)
     if deviation is not None:
         return plan(given(deviation), difference, FEWEST_SEEDS, 0, power, points, _seeds())
     if block_deviation is not None:
@@ -164,6 +191,7 @@ def power(
         variances = given_blocks(block_deviation)
         return plan(variances, difference, 1, samples, power, points, _lengths(1))
     variances, seeds, samples, metric = _of_baseline(baseline, metric)
+    check_goal(difference, power, is_share(metric))
     both = 2 * (1 - correlation)  # Var(A - B) where A and B vary alike
     scaled = _times(variances, both)
     table = _seeds() if seeds > 1 else _lengths(1)
@@ -231,7 +259,14 @@ def _key(run: Run) -> dict[str, Any]:
 
 def unit_of(metric: str) -> Callable[[float], str]:
     """How values of a metric are written."""
-    return _number if any(part in metric for part in ("flops", "interval", "size")) else points
+    return points if is_share(metric) else _number
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a fraction, shown in points."""
+    from streamgauge.report.terminal import SHARES
+
+    return any(part in metric for part in SHARES) and not metric.startswith("unnormalised")
 
 
 def points(value: float) -> str:

@@ -26,7 +26,7 @@ from streamgauge.report.leaderboard import (
     stretches,
     why_unscored,
 )
-from streamgauge.report.planning import Plan, plan, unit_of
+from streamgauge.report.planning import Plan, check_goal, is_share, plan, unit_of
 from streamgauge.settings import RUNS
 
 
@@ -151,6 +151,7 @@ def compare(
     metric = metric or main_score(common)
     if metric not in common:
         raise StreamgaugeError(f"The runs do not all have '{metric}'; {nearest(metric, common)}")
+    check_goal(difference, power, is_share(metric))
     values_a, values_b = [x[metric] for x, _ in scores], [y[metric] for _, y in scores]
     per_seed: tuple[Any, Any] = (values_a, values_b)
     blocks, shift, samples = 1, shift_of(metric), 0

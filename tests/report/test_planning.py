@@ -1,0 +1,68 @@
+"""What `compare` and `power` refuse, and what they advise where nothing is settled."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import finished
+
+import streamgauge as sg
+from streamgauge.errors import StreamgaugeError
+from streamgauge.metrics.power import Variances
+from streamgauge.report.planning import check_goal, is_share, plan
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three seeds of er and mir in `runs`."""
+    for seed in range(3):
+        finished(tmp_path / "runs", learner="er", seed=seed, share=0.6)
+        finished(tmp_path / "runs", learner="mir", seed=seed, share=0.65)
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--difference 5", "is a share below 1, not 5: 5 points are 0.05."),
+        ("--difference 1", "is a share below 1, not 1: one point is 0.01."),
+        ("--difference -0.01", "has no sign: give 0.01, not -0.01."),
+        ("--difference 0", "must not be 0"),
+        ("--difference nan", "must be a number, not nan."),
+        ("--power 80", "a probability such as 0.8, not 80: 80 % are 0.8."),
+    ],
+)
+def test_what_no_comparison_can_find_is_refused(
+    runs: Path, call: Any, options: str, sentence: str
+) -> None:
+    baseline = [str(path) for path in sorted(runs.glob("made-er-*"))]
+    for words in (
+        ["compare", "er", "mir"],
+        ["compare", "er", "mir", "--metric", "retained_accuracy"],  # has no variance
+        ["power", "--deviation", "0.012"],
+        ["power", *baseline, "--metric", "online_accuracy"],
+    ):
+        code, out, err = call(*words, *options.split())
+        assert (code, out) == (2, "")
+        assert sentence in err
+
+
+def test_a_difference_of_what_is_no_share_may_be_above_one() -> None:
+    check_goal(5.0, 0.8, is_share("log_loss"))
+    with pytest.raises(StreamgaugeError, match="must be a number, not inf"):
+        check_goal(math.inf, 0.8, is_share("log_loss"))
+
+
+def test_one_sample_is_one_sample() -> None:
+    """All blocks alike but for 1e-5: the first sample finds half of everything."""
+    variances = Variances(0.0, 1e-10, 0.0, 10)
+    assert "takes 3 seeds or 1 sample per run with 3 seeds." in str(plan(variances, 0.5, 3, 100))
+
+
+def test_a_tolerance_of_an_audit_is_a_share() -> None:
+    for wrong in (5.0, 1.0, -0.1, math.nan):
+        with pytest.raises(StreamgaugeError, match="tolerance is a share from 0 to below 1, not"):
+            sg.audit_log({"label": [0, 1] * 200}, tolerance=wrong)
