@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import finished
 
 import streamgauge as sg
+from made_runs import finished
 from streamgauge.errors import StreamgaugeError
 from streamgauge.metrics.power import Variances
 from streamgauge.report.planning import check_goal, is_share, plan
