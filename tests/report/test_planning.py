@@ -11,7 +11,7 @@ import pytest
 import streamgauge as sg
 from made_runs import finished
 from streamgauge.errors import StreamgaugeError
-from streamgauge.metrics.power import Variances
+from streamgauge.metrics.power import Variances, detection
 from streamgauge.report.planning import check_goal, is_share, plan
 
 
@@ -66,3 +66,23 @@ def test_a_tolerance_of_an_audit_is_a_share() -> None:
     for wrong in (5.0, 1.0, -0.1, math.nan):
         with pytest.raises(StreamgaugeError, match="tolerance is a share from 0 to below 1, not"):
             sg.audit_log({"label": [0, 1] * 200}, tolerance=wrong)
+
+
+def test_where_neither_seeds_nor_samples_suffice_both_together_are_planned() -> None:
+    variances = Variances(seeds=4e-4, blocks=1e-4, both=1e-4, block_count=10)
+    found = plan(variances, 0.01, 3, 1000)
+    assert (found.seeds, found.samples) == (None, None)
+    assert found.together is not None
+    seeds, samples = found.together
+    assert f"about {seeds} seeds of {samples:,} samples each: " in str(found)
+    assert "(seeds more)" in str(found)
+    assert detection(0.01, variances, seeds, samples / 1000) >= 0.8
+    assert detection(0.01, variances, round(0.9 * seeds), 0.9 * samples / 1000) < 0.8
+    assert "plan for a larger difference" in str(plan(variances, 1e-6, 3, 1000))
+    assert plan(variances, 0.2, 3, 1000).together is None  # seeds alone suffice
+
+
+def test_a_metric_without_variance_names_one_that_varies(runs: Path, call: Any) -> None:
+    code, out, _ = call("compare", "er", "mir", "--metric", "retained_accuracy")
+    assert code == 0
+    assert "compare by a metric that varies, --metric online_accuracy." in out

@@ -196,6 +196,35 @@ def longer_needed(
     return _least(lambda f: detection(difference, variances, seeds, f, level) >= power, LONGEST)
 
 
+def together_needed(
+    difference: float,
+    variances: Variances,
+    seeds: int,
+    power: float = 0.8,
+    level: float = LEVEL,
+) -> tuple[int, float] | None:
+    """Seeds, and how many times as long as measured the stream has to be, where both grow by the
+    same factor; None where 10,000 seeds do not suffice, or where one of both does not matter.
+
+    >>> together_needed(0.5, Variances(seeds=1.0, blocks=1.0, block_count=10), seeds=3)
+    (143, 47.52...)
+    """
+    check_power(power)
+    if not variances.block_count or math.isnan(variances.seeds):
+        return None
+
+    def enough(factor: float) -> bool:
+        factor = max(1.0, factor)
+        found = detection(difference, variances, math.ceil(seeds * factor), factor, level)
+        return found >= power
+
+    most = MOST_SEEDS / seeds
+    if not enough(most):
+        return None
+    factor = max(1.0, _least(enough, most))
+    return math.ceil(seeds * factor), factor
+
+
 def smallest_difference(
     variances: Variances,
     seeds: int,

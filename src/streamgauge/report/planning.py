@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, for_caller, nearest
 from streamgauge.metrics import score as score_log
 from streamgauge.metrics.compare import estimate
 from streamgauge.metrics.power import (
@@ -23,6 +23,7 @@ from streamgauge.metrics.power import (
     measured,
     seeds_needed,
     smallest_difference,
+    together_needed,
 )
 from streamgauge.record import Run, find_runs
 from streamgauge.report.leaderboard import (
@@ -47,6 +48,8 @@ class Plan:
     samples: int | None  # needed per run, with the seeds there are; None: likewise
     smallest: tuple[tuple[int, int, float], ...]  # seeds, samples, smallest difference found
     sentence: str
+    # Seeds and samples per run, where both have to grow because neither suffices alone.
+    together: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return self.sentence
@@ -62,12 +65,16 @@ def plan(
     power: float = 0.8,
     show: Callable[[float], str] | None = None,
     table: Iterable[tuple[int, float]] = (),
+    varying: Sequence[str] = (),
 ) -> Plan:
     """The plan for a design of so many seeds and samples; `table` are further designs (seeds, times
-    as long) whose smallest difference is computed."""
+    as long) whose smallest difference is computed. `varying` are metrics with variance, to name
+    where this one has none."""
     show = show or points
     if variances.error(seeds) == 0:
-        same = "No variance was measured (all values are equal), so no plan can be made."
+        same = "No variance was measured (all values are equal), so no plan can be made"
+        same += f": compare by a metric that varies, --metric {varying[0]}." if varying else "."
+        same = for_caller(same)
         return Plan(difference, power, None, None, (), same)
     designs = dict.fromkeys([(seeds, 1.0), *table])
     smallest = tuple(
@@ -88,11 +95,13 @@ def plan(
     wanted = seeds_needed(difference, variances, power)
     longer = longer_needed(difference, variances, seeds, power)
     needed = None if longer is None or not samples else math.ceil(longer * samples)
-    sentences.append(
-        f"To find one of {show(abs(difference))} in {chance} of cases takes"
-        f" {_takes(wanted, needed, variances, seeds)}."
-    )
-    return Plan(difference, power, wanted, needed, smallest, " ".join(sentences))
+    together = None
+    if wanted is None and needed is None and samples:
+        both = together_needed(difference, variances, seeds, power)
+        together = None if both is None else (both[0], math.ceil(both[1] * samples))
+    takes = _takes(wanted, needed, variances, seeds, together)
+    sentences.append(f"To find one of {show(abs(difference))} in {chance} of cases takes {takes}.")
+    return Plan(difference, power, wanted, needed, smallest, " ".join(sentences), together)
 
 
 def check_goal(difference: float | None, power: float, shares: bool = True) -> None:
@@ -127,7 +136,13 @@ def _samples(samples: int) -> str:
     return f"{samples:,} sample{'s' * (samples != 1)}"
 
 
-def _takes(seeds: int | None, samples: int | None, variances: Variances, now: int) -> str:
+def _takes(
+    seeds: int | None,
+    samples: int | None,
+    variances: Variances,
+    now: int,
+    together: tuple[int, int] | None = None,
+) -> str:
     """What is needed, in words."""
     ways = []
     if seeds is not None:
@@ -139,8 +154,15 @@ def _takes(seeds: int | None, samples: int | None, variances: Variances, now: in
         return " or ".join(ways) + unknown
     if not variances.block_count:
         return "more than 10,000 seeds"
+    larger = "seeds" if variances.seeds > variances.blocks else "stretches of the stream"
+    if together is not None:
+        return (
+            f"more seeds and longer streams together, about {_size(*together)} each: seeds and"
+            f" stretches of the stream both differ ({larger} more), and neither alone suffices"
+        )
     return (
-        "more than seeds or samples alone: seeds and stretches of the stream both differ too much"
+        "more than 10,000 seeds, also of longer streams: seeds and stretches of the stream both"
+        f" differ too much ({larger} more), so plan for a larger difference"
     )
 
 

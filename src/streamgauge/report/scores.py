@@ -165,7 +165,10 @@ def compare(
     if not math.isnan(outcome.p):
         variances = measured(estimate(*per_seed, blocks=max(blocks, 1)))
         goal = (None if known else outcome.difference) if difference is None else difference
-        settle = plan(variances, goal, outcome.seeds, samples, power, unit_of(metric))
+        settle = plan(
+            variances, goal, outcome.seeds, samples, power, unit_of(metric),
+            varying=_varying(scores),
+        )  # fmt: skip
     name_a, name_b = _names(runs_a[0], runs_b[0])
     a_is_better = (outcome.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
     result = RunComparison(
@@ -229,6 +232,13 @@ def _of_one_learner(runs: Runs, which: str) -> list[Run]:
                 " one stream."
             )
     return done
+
+
+def _varying(scores: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """The shares whose difference varies over seeds, those along the stream first."""
+    names = [name for name in set.intersection(*(set(x) & set(y) for x, y in scores))
+             if is_share(name) and len({x[name] - y[name] for x, y in scores}) > 1]  # fmt: skip
+    return sorted(names, key=lambda name: (shift_of(name) is None, shift_of(name), name))
 
 
 def _paired(runs_a: list[Run], runs_b: list[Run]) -> list[tuple[Run, Run]]:
