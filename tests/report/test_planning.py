@@ -10,7 +10,7 @@ import pytest
 
 import streamgauge as sg
 from made_runs import finished
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Failures, RunsFailed, StreamgaugeError
 from streamgauge.metrics.power import Variances, detection
 from streamgauge.report.planning import check_goal, is_share, plan
 
@@ -86,3 +86,88 @@ def test_a_metric_without_variance_names_one_that_varies(runs: Path, call: Any) 
     code, out, _ = call("compare", "er", "mir", "--metric", "retained_accuracy")
     assert code == 0
     assert "compare by a metric that varies, --metric online_accuracy." in out
+
+
+def test_runs_of_two_settings_can_be_told_apart_in_a_shell(runs: Path, call: Any) -> None:
+    slow = [finished(runs, learner="er", seed=seed, settings={"lr": 0.5}) for seed in range(3)]
+    code, _, err = call("compare", "er", "mir")
+    assert code == 2
+    assert "lr=0.5" in err
+    assert "into a folder of their own, and give that folder" in err
+    assert "--learner NAME=er" in err
+    assert "sg." not in err
+    with pytest.raises(
+        StreamgaugeError, match=r"list of the runs of one setting.*sg\.run"
+    ) as python:
+        sg.compare("er", "mir")
+    assert "--" not in str(python.value)
+    for run in slow:  # as the sentence says
+        (runs / "slow").mkdir(exist_ok=True)
+        run.rename(runs / "slow" / run.name)
+    code, out, _ = call("compare", "er", "runs/slow", "--metric", "online_accuracy")
+    assert code == 0
+    assert "er (lr=0.5)" in out
+
+
+def test_a_folder_of_several_learners_is_no_code_for_a_shell(runs: Path, call: Any) -> None:
+    code, _, err = call("compare", "runs", "mir")
+    assert code == 2
+    assert "learner's name instead of a folder, such as er --runs FOLDER." in err
+    with pytest.raises(StreamgaugeError, match=r"\[run for run in sg\.find_runs"):
+        sg.compare(runs, "mir")
+
+
+def test_a_shift_that_was_not_measured_says_how_to_measure_it(runs: Path, call: Any) -> None:
+    _, _, err = call("compare", "er", "mir", "--metric", "near_future_accuracy@100")
+    assert "with --protocol.shifts 100, or compare by near_future_accuracy@40." in err
+
+
+def test_power_looks_learners_up_as_compare_does(runs: Path, call: Any) -> None:
+    code, out, _ = call("power", "er", "--difference", "0.01", "--metric", "online_accuracy")
+    folders = [str(path) for path in sorted(runs.glob("made-er-*"))]
+    options = ["--difference", "0.01", "--metric", "online_accuracy"]
+    assert (code, out) == call("power", *folders, *options)[:2]
+    assert "did you mean 'er'?" in call("power", "err", "--difference", "0.01")[2]
+    assert (
+        "by a metric that varies, --metric"
+        in call("power", "er", "--metric", "retained_accuracy")[1]
+    )
+
+
+def test_wrong_calls_from_python_are_sentences(runs: Path, call: Any) -> None:
+    with pytest.raises(StreamgaugeError, match=r"write sg\.compare\(a, b"):
+        sg.compare("er")  # type: ignore[call-arg]
+    with pytest.raises(StreamgaugeError, match=r"write sg\.power\("):
+        sg.power(diffrence=0.01)  # type: ignore[call-arg]
+    with pytest.raises(StreamgaugeError, match=r"runs has no run of 'err'; did you mean 'er'\?"):
+        sg.compare("err", "mir")
+
+
+def test_the_same_runs_on_both_sides_are_mentioned(runs: Path, call: Any) -> None:
+    assert "Both are the same runs" in call("compare", "er", "er")[1]
+    assert "Both are the same runs" not in call("compare", "er", "mir")[1]
+
+
+def test_words_too_many_say_what_the_command_takes(call: Any) -> None:
+    _, _, err = call("compare", "a", "b", "label prediction")
+    assert "Write `streamgauge compare [OPTIONS] A B`; a name with spaces needs quotes" in err
+
+
+def test_a_log_of_predictions_is_no_matrix_but_can_be_audited(tmp_path: Path, call: Any) -> None:
+    (tmp_path / "pred.csv").write_text("label,prediction\ncat,fish\nfish,cat\n")
+    assert "streamgauge audit pred.csv" in call("score", "pred.csv")[2]
+
+
+def test_runs_that_fail_alike_are_one_sentence() -> None:
+    names = [f"blobs-er-s{seed}" for seed in range(10)]
+
+    def fail() -> None:
+        with Failures() as failures:
+            for name in names:
+                with failures.of(name):
+                    raise StreamgaugeError(f"Cannot write to /full/{name}.")
+
+    with pytest.raises(RunsFailed) as failed:
+        fail()
+    assert str(failed.value) == "10 runs, the first blobs-er-s0: Cannot write to /full/blobs-er-s0."
+    assert failed.value.names == names

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamgauge.errors import StreamgaugeError, for_caller, nearest
+from streamgauge.errors import StreamgaugeError, for_caller, nearest, with_keywords
 from streamgauge.metrics import score as score_log
 from streamgauge.metrics.compare import estimate
 from streamgauge.metrics.power import (
@@ -166,6 +166,7 @@ def _takes(
     )
 
 
+@with_keywords
 def power(
     baseline: Any = None,
     *,
@@ -186,6 +187,22 @@ def power(
     stream of `samples` samples. Without `difference`, the smallest differences that several
     designs find. Accuracies and deviations are shares: 0.01 is one point.
     """
+    return plan_power(
+        baseline, difference, metric, deviation, block_deviation, samples, power, correlation
+    )
+
+
+def plan_power(
+    baseline: Any,
+    difference: float | None,
+    metric: str | None,
+    deviation: float | None,
+    block_deviation: float | None,
+    samples: int,
+    power: float,
+    correlation: float,
+) -> Plan:
+    """:func:`power`, for Python and for the command line."""
     sources = [deviation is not None, block_deviation is not None, baseline is not None]
     if sum(sources) != 1:
         raise StreamgaugeError(
@@ -212,12 +229,12 @@ def power(
             )
         variances = given_blocks(block_deviation)
         return plan(variances, difference, 1, samples, power, points, _lengths(1))
-    variances, seeds, samples, metric = _of_baseline(baseline, metric)
+    variances, seeds, samples, metric, others = _of_baseline(baseline, metric)
     check_goal(difference, power, is_share(metric))
     both = 2 * (1 - correlation)  # Var(A - B) where A and B vary alike
     scaled = _times(variances, both)
     table = _seeds() if seeds > 1 else _lengths(1)
-    result = plan(scaled, difference, seeds, samples, power, unit_of(metric), table)
+    result = plan(scaled, difference, seeds, samples, power, unit_of(metric), table, others)
     how = "without help from pairing" if not correlation else f"with correlation {correlation:g}"
     note = f"Scores are {metric}; the other learner is taken to vary like the baseline, {how}."
     return Plan(**{**vars(result), "sentence": f"{result.sentence} {note}"})
@@ -241,8 +258,8 @@ def _times(variances: Variances, factor: float) -> Variances:
 
 def _of_baseline(
     runs: Run | str | Path | Iterable[Any], metric: str | None
-) -> tuple[Variances, int, int, str]:
-    """Variances, seeds, samples per run and the name of the metric."""
+) -> tuple[Variances, int, int, str, list[str]]:
+    """Variances, seeds, samples per run, the name of the metric, and metrics that vary."""
     done = [run for run in find_runs(runs) if run.done]
     if not done:
         raise StreamgaugeError("The baseline holds no complete run.")
@@ -265,12 +282,13 @@ def _of_baseline(
                 " run three or more."
             )
         values = [of[metric] for of in scores]
-        return measured(estimate(values, [0.0] * len(values))), len(done), 0, metric
+        variances = measured(estimate(values, [0.0] * len(values)))
+        return variances, len(done), 0, metric, varying(scores)
     shares, blocks = stretches({"baseline": done}, shift)
     zeros = [np.zeros_like(of) for of in shares["baseline"]]
     samples = int((Run(done[0].path).predictions["shift"] == shift).sum())
     variances = measured(estimate(shares["baseline"], zeros, max(blocks, 1)))
-    return variances, len(done), samples, metric
+    return variances, len(done), samples, metric, varying(scores)
 
 
 def _key(run: Run) -> dict[str, Any]:
@@ -289,6 +307,18 @@ def is_share(metric: str) -> bool:
     from streamgauge.report.terminal import SHARES
 
     return any(part in metric for part in SHARES) and not metric.startswith("unnormalised")
+
+
+def varying(scores: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The shares among these scores, one mapping per seed, that vary; those along the stream
+    first."""
+    each = list(scores)
+    names = [
+        name
+        for name in set.intersection(*map(set, each))
+        if is_share(name) and len({of[name] for of in each}) > 1
+    ]
+    return sorted(names, key=lambda name: (shift_of(name) is None, shift_of(name) or 0, name))
 
 
 def points(value: float) -> str:
