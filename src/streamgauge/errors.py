@@ -95,6 +95,9 @@ class RunsFailed(StreamgaugeError):
         self.names, self.exit_code = list(names), exit_code
 
 
+NAMED = 3  # runs that failed alike and are named
+
+
 class Failures:
     """Collects the errors of several runs, so that one does not keep the others from running; at
     the end of the block they are raised as one.
@@ -118,13 +121,16 @@ class Failures:
         if kind is None and self._failed:
             if len(self._names) == len(self._failed) == 1:
                 raise self._failed[0][1]
-            by_sentence: dict[str, list[str]] = {}
+            # Sentences that differ only in the name of the run's folder are one.
+            alike: dict[str, tuple[str, list[str]]] = {}
             for name, error in self._failed:
-                by_sentence.setdefault(sentence_of(error), []).extend([name] if name else [])
+                sentence = sentence_of(error)
+                key = sentence.replace(name, "") if name else sentence
+                alike.setdefault(key, (sentence, []))[1].extend([name] if name else [])
             raise RunsFailed(
                 " ".join(
-                    f"{', '.join(names)}: {sentence}" if names else sentence
-                    for sentence, names in by_sentence.items()
+                    f"{_listed(names)}: {sentence}" if names else sentence
+                    for sentence, names in alike.values()
                 ),
                 [name for name, _ in self._failed if name],
                 max(_exit_code(error) for _, error in self._failed),
@@ -143,6 +149,16 @@ class Failures:
         except Exception as error:
             _free_variables(error)
             self._failed.append((name, error))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names, or where there are many their number and the first.
+
+    >>> _listed(["a", "b", "c", "d"])
+    '4 runs, the first a'
+    """
+    names = list(dict.fromkeys(names))
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} runs, the first {names[0]}"
 
 
 def _free_variables(error: BaseException | None) -> None:
@@ -267,6 +283,11 @@ def with_keywords(function: Callable[P, R]) -> Callable[P, R]:
             _in_python.reset(before)
 
     return call
+
+
+def in_python() -> bool:
+    """Whether a function of the Python interface was called, not a command."""
+    return _in_python.get()
 
 
 def for_caller(sentence: str) -> str:

@@ -119,7 +119,7 @@ MISTAKES = [
     ("run --stream https://a.b/c.csv --learner er", "is an address, not a file: download the file"),
     ("run --stream mine.csv --learner river:tree", "such as river:tree.Extr"),
     ("run --stream notes.xlsx --learner er", "or sg.stream(pandas.read_excel(...))"),
-    ("power --deviation 0.1 --difference 2", "is a share, at most 1, not 2: 0.02 is two points"),
+    ("power --deviation 0.1 --difference 2", "is a share below 1, not 2: 2 points are 0.02"),
     ("power --deviation big", "--deviation must be a number."),
     ("run --stream mine.csv --learner ER", "There is no learner 'ER'; did you mean 'er'?"),
     ("run --stream mine.csv --learner a=er --learner a=mir", "name one of them: OTHER=mir"),

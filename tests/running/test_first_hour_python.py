@@ -113,7 +113,7 @@ def test_reports_comparisons_and_resume_take_what_others_take(
     sg.run(stream, sg.learner("ncm", distance="cosine"))
     with pytest.raises(StreamgaugeError, match="holds runs of ncm with different settings or code"):
         sg.compare("majority", "ncm")
-    with pytest.raises(StreamgaugeError, match="no run of a learner of that name in runs"):
+    with pytest.raises(StreamgaugeError, match="runs has no run of 'er'; there is majority"):
         sg.compare("majority", "er")
     assert [run.path for run in sg.resume(runs[0])] == [runs[0].path]
     with pytest.raises(AttributeError, match="did you mean 'score'"):

@@ -288,6 +288,11 @@ def audit(
         )
     if size is None and "step" not in opened.roles:
         size = 1
+    if not 0 <= tolerance < 1:
+        share = f": {tolerance:g} points are {tolerance / 100:g}" if 1 <= tolerance < 100 else ""
+        raise StreamgaugeError(
+            f"The tolerance is a share from 0 to below 1, not {tolerance:g}{share}."
+        )
     every = None if every is None else seconds(every)
     steps = Pipeline(opened, scanned, size, every, ties, windows, tolerance)
     return Audit(**steps.run(count, shifts), tolerance_bits=tolerance_bits)

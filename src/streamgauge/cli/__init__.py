@@ -253,6 +253,12 @@ def _options_of(error: Any) -> str:
     sentence = error.format_message()
     if sentence.startswith("No such command"):
         return "" if "?" in sentence else f" The commands are {', '.join(sorted(commands))}."
+    if "unexpected extra argument" in sentence:
+        usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+        return (
+            f" Write `{usage}`; a name with spaces needs quotes, and a pattern such as er-s* is as"
+            " many words as it matches."
+        )
     if sentence.startswith("Missing"):
         return f" See `{context.command_path} --help`."
     if not getattr(error, "option_name", None):

@@ -26,6 +26,10 @@ Metric = Annotated[
 Power = Annotated[
     float, typer.Option(metavar="SHARE", help="Probability with which a true difference is found.")
 ]
+RunsFolder = Annotated[Path, typer.Option(help="Folder in which learners are looked up by name.")]
+StreamName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Stream, if the learners have runs on several.")
+]
 MOST_SEEDS_SHOWN = 20
 
 
@@ -39,13 +43,8 @@ def compare(
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same for the other learner.")],
     metric: Metric = None,
-    runs: Annotated[Path, typer.Option(help="Folder in which learners are looked up by name.")] = (
-        Path(RUNS)
-    ),
-    stream: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Stream, if the learners have runs on several."),
-    ] = None,
+    runs: RunsFolder = Path(RUNS),
+    stream: StreamName = None,
     difference: Annotated[
         float | None,
         typer.Option(
@@ -70,14 +69,10 @@ def compare(
 
         streamgauge compare er mir --metric retained_accuracy --difference 0.01
     """
-    from streamgauge.report import compare as compare_runs
+    from streamgauge.report.scores import compare_runs
 
     comparison = compare_runs(
-        _runs_of(a, runs, stream),
-        _runs_of(b, runs, stream),
-        metric,
-        difference=difference,
-        power=power,
+        _runs_of(a, runs, stream), _runs_of(b, runs, stream), metric, difference, power
     )
     if as_json:
         shared.print_json({**vars(comparison), "plan": comparison.plan and _plain(comparison.plan)})
@@ -89,20 +84,10 @@ def _runs_of(text: str, folder: Path, stream: str | None) -> list[Run]:
     """The runs at a path, or those of the learner of this name."""
     from streamgauge.errors import nearest
     from streamgauge.record import find_runs
+    from streamgauge.report.scores import runs_of_learner
 
-    if Path(text).exists():
-        chosen = find_runs(Path(text))
-    elif not folder.exists():
-        raise StreamgaugeError(
-            f"There is no folder {text}, and no folder {folder} in which to look for the learner"
-            f" {text}: name it with --runs FOLDER."
-        )
-    else:
-        runs = find_runs(folder)
-        chosen = [run for run in runs if run.learner == text]
-        if not chosen:
-            names = {run.learner for run in runs}
-            raise StreamgaugeError(f"{folder} has no run of '{text}'; {nearest(text, names)}")
+    by_name = not Path(text).exists()
+    chosen = runs_of_learner(text, folder) if by_name else find_runs(Path(text))
     streams = sorted({run.stream["name"] for run in chosen})
     if stream is not None:
         chosen = [run for run in chosen if run.stream["name"] == stream]
@@ -153,9 +138,10 @@ def _comparison_text(comparison: RunComparison, measured: bool) -> str:
 
 def power(
     baseline: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
-            metavar="FOLDER", help="Runs of one learner on one stream, with different seeds."
+            metavar="BASELINE",
+            help="Runs of one learner on one stream, with different seeds: folders, or its name.",
         ),
     ] = None,
     difference: Annotated[
@@ -183,6 +169,8 @@ def power(
         float,
         typer.Option(metavar="SHARE", help="Correlation of both learners' scores, for a baseline."),
     ] = 0.0,
+    runs: RunsFolder = Path(RUNS),
+    stream: StreamName = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Say how many seeds or samples a comparison needs, before the first run.
@@ -194,14 +182,15 @@ def power(
 
         streamgauge power --deviation 0.012 --difference 0.01
 
-        streamgauge power runs/albums-er-s* --difference 0.02
+        streamgauge power er --difference 0.02
 
         streamgauge power --block-deviation 0.03 --samples 20000 --difference 0.01
     """
-    from streamgauge.report.planning import power as plan_power
+    from streamgauge.report.planning import plan_power
 
+    chosen = [run for text in baseline or () for run in _runs_of(text, runs, stream)]
     plan = plan_power(
-        list(baseline) if baseline else None,
+        chosen or None,
         difference=difference,
         metric=metric,
         deviation=deviation,

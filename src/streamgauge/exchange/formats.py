@@ -251,7 +251,8 @@ def _read_table(
             number = _number(cell)
             if number is None:
                 raise StreamgaugeError(
-                    f"{path} is no accuracy matrix: '{cell}' in row {at + 1} is no number."
+                    f"{path} is no accuracy matrix: '{cell}' in row {at + 1} is no number. For a"
+                    f" log of labels and predictions: streamgauge audit {path}."
                 )
             values[at, column] = number
     percent = any("%" in cell for row in cells for cell in row)

@@ -161,7 +161,7 @@ def seeds_needed(
     >>> seeds_needed(0.5, Variances(seeds=1.0))
     34
     """
-    _check(power)
+    check_power(power)
     if math.isnan(variances.seeds):
         return None
 
@@ -188,12 +188,41 @@ def longer_needed(
 ) -> float | None:
     """How many times as long as measured the stream has to be; None where no length up to a million
     times suffices, because seeds differ, or where lengths do not matter (one number per seed)."""
-    _check(power)
+    check_power(power)
     if not variances.block_count:
         return None
     if not detection(difference, variances, seeds, LONGEST, level) >= power:
         return None
     return _least(lambda f: detection(difference, variances, seeds, f, level) >= power, LONGEST)
+
+
+def together_needed(
+    difference: float,
+    variances: Variances,
+    seeds: int,
+    power: float = 0.8,
+    level: float = LEVEL,
+) -> tuple[int, float] | None:
+    """Seeds, and how many times as long as measured the stream has to be, where both grow by the
+    same factor; None where 10,000 seeds do not suffice, or where one of both does not matter.
+
+    >>> together_needed(0.5, Variances(seeds=1.0, blocks=1.0, block_count=10), seeds=3)
+    (143, 47.52...)
+    """
+    check_power(power)
+    if not variances.block_count or math.isnan(variances.seeds):
+        return None
+
+    def enough(factor: float) -> bool:
+        factor = max(1.0, factor)
+        found = detection(difference, variances, math.ceil(seeds * factor), factor, level)
+        return found >= power
+
+    most = MOST_SEEDS / seeds
+    if not enough(most):
+        return None
+    factor = max(1.0, _least(enough, most))
+    return math.ceil(seeds * factor), factor
 
 
 def smallest_difference(
@@ -204,16 +233,18 @@ def smallest_difference(
     level: float = LEVEL,
 ) -> float:
     """The smallest true difference that is found with this power; NaN where it is not known."""
-    _check(power)
+    check_power(power)
     error = variances.error(seeds, longer)
     if not error > 0:
         return error  # 0 or NaN
     return _least(lambda d: detection(d, variances, seeds, longer, level) >= power, 1e9 * error)
 
 
-def _check(power: float) -> None:
-    if not 0.05 < power < 1:
-        raise StreamgaugeError(f"The power is a probability such as 0.8, not {power:g}.")
+def check_power(power: float) -> None:
+    """Refuse a power that is no probability above the level."""
+    if not LEVEL < power < 1:
+        percent = f": {power:g} % are {power / 100:g}" if 5 < power < 100 else ""
+        raise StreamgaugeError(f"The power is a probability such as 0.8, not {power:g}{percent}.")
 
 
 def _least(enough: Callable[[float], bool], most: float) -> float:

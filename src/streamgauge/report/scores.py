@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.errors import StreamgaugeError, nearest
+from streamgauge.errors import StreamgaugeError, in_python, nearest, with_keywords
 from streamgauge.metrics import score as score_log
 from streamgauge.metrics.compare import compare as compare_values
 from streamgauge.metrics.compare import estimate
@@ -16,6 +16,7 @@ from streamgauge.metrics.power import measured
 from streamgauge.record import Run, find_runs
 from streamgauge.report.leaderboard import (
     LEVEL,
+    NEAR_FUTURE,
     answered,
     learner_key,
     main_score,
@@ -26,7 +27,7 @@ from streamgauge.report.leaderboard import (
     stretches,
     why_unscored,
 )
-from streamgauge.report.planning import Plan, plan, unit_of
+from streamgauge.report.planning import Plan, check_goal, is_share, plan, unit_of, varying
 from streamgauge.settings import RUNS
 
 
@@ -118,6 +119,7 @@ class RunComparison:
     __repr__ = __str__
 
 
+@with_keywords
 def compare(
     a: Runs,
     b: Runs,
@@ -139,6 +141,13 @@ def compare(
     `plan` says how many seeds or samples would settle the comparison with probability `power`, if
     the true difference is `difference` (default: the one measured, where it is not settled yet).
     """
+    return compare_runs(a, b, metric, difference, power)
+
+
+def compare_runs(
+    a: Runs, b: Runs, metric: str | None, difference: float | None, power: float
+) -> RunComparison:
+    """:func:`compare`, for Python and for the command line."""
     if metric is not None and not isinstance(metric, str):
         raise StreamgaugeError(
             "compare takes two learners and the name of a metric; for more learners:"
@@ -150,7 +159,8 @@ def compare(
     common = set.intersection(*(set(x) & set(y) for x, y in scores))
     metric = metric or main_score(common)
     if metric not in common:
-        raise StreamgaugeError(f"The runs do not all have '{metric}'; {nearest(metric, common)}")
+        raise StreamgaugeError(_no_metric(metric, common))
+    check_goal(difference, power, is_share(metric))
     values_a, values_b = [x[metric] for x, _ in scores], [y[metric] for _, y in scores]
     per_seed: tuple[Any, Any] = (values_a, values_b)
     blocks, shift, samples = 1, shift_of(metric), 0
@@ -164,7 +174,10 @@ def compare(
     if not math.isnan(outcome.p):
         variances = measured(estimate(*per_seed, blocks=max(blocks, 1)))
         goal = (None if known else outcome.difference) if difference is None else difference
-        settle = plan(variances, goal, outcome.seeds, samples, power, unit_of(metric))
+        settle = plan(
+            variances, goal, outcome.seeds, samples, power, unit_of(metric),
+            varying=varying({name: x[name] - y[name] for name in common} for x, y in scores),
+        )  # fmt: skip
     name_a, name_b = _names(runs_a[0], runs_b[0])
     a_is_better = (outcome.difference < 0) == any(part in metric for part in _LESS_IS_BETTER)
     result = RunComparison(
@@ -193,41 +206,83 @@ def compare(
 
 
 def _of_one_learner(runs: Runs, which: str) -> list[Run]:
-    by_name = isinstance(runs, str) and not Path(runs).exists() and Path(RUNS).is_dir()
-    all_runs = find_runs(RUNS if by_name else runs)
-    if by_name:
-        all_runs = [run for run in all_runs if run.learner == runs]
-        if not all_runs:
-            raise StreamgaugeError(
-                f"There is no folder {runs}, and no run of a learner of that name in {RUNS}."
-            )
+    by_name = isinstance(runs, str) and not Path(runs).exists()
+    all_runs = runs_of_learner(str(runs), Path(RUNS)) if by_name else find_runs(runs)
     if not all_runs:
         raise StreamgaugeError(f"The {which} argument of compare holds no run.")
     done = [run for run in all_runs if run.done]
     if not done:
+        resume = "sg.resume" if in_python() else f"`streamgauge resume {all_runs[0].path}`"
         raise StreamgaugeError(
-            f"{all_runs[0].path} is not complete: finish it with sg.resume, then compare."
+            f"{all_runs[0].path} is not complete: finish it with {resume}, then compare."
         )
     for run in done[1:]:
         if learner_key(run) != learner_key(done[0]):
             what = f"The {which} argument of compare holds runs of"
             if run.learner == done[0].learner:  # other settings, or code that was changed since
                 raise StreamgaugeError(
-                    f"{what} {run.learner} with different settings or code: name a run folder of"
-                    f" one, such as {run.path}, or give the Run that sg.run returned."
+                    f"{what} {run.learner} with different settings or code,"
+                    f" {' and '.join(_names(done[0], run))}: {_choose(done[0], 'setting')}."
                 )
-            raise StreamgaugeError(
-                f"{what} {done[0].learner} and {run.learner}; choose the runs of one:"
-                f" [run for run in sg.find_runs(FOLDER) if run.learner == {done[0].learner!r}]."
+            choose = (
+                f"choose the runs of one: [run for run in sg.find_runs(FOLDER) if run.learner =="
+                f" {done[0].learner!r}]"
+                if in_python()
+                else f"give a learner's name instead of a folder, such as {done[0].learner}"
+                " --runs FOLDER"
             )
+            raise StreamgaugeError(f"{what} {done[0].learner} and {run.learner}; {choose}.")
         # Own data may differ between seeds; `_paired` checks that pairs saw the same.
         if differing := set(_differing(stream_key(run), stream_key(done[0]))) - {"data"}:
             raise StreamgaugeError(
                 f"The {which} argument of compare holds runs of {run.learner} that differ in the"
-                f" stream or the protocol ({', '.join(sorted(differing))}); choose the runs of"
-                " one stream."
+                f" stream or the protocol ({', '.join(sorted(differing))}):"
+                f" {_choose(done[0], 'stream and protocol')}."
             )
     return done
+
+
+def _choose(run: Run, what: str) -> str:
+    """How to give the runs of one setting only: in Python a list, in a shell a folder."""
+    if in_python():
+        return f"give a list of the runs of one {what}, such as those that sg.run returned"
+    return (
+        f"move the run folders of one {what}, such as {run.path}, into a folder of their own,"
+        f" and give that folder (new runs: --learner NAME={run.learner} names a setting)"
+    )
+
+
+def runs_of_learner(name: str, folder: Path) -> list[Run]:
+    """The runs of the learner of this name in a folder."""
+    if not folder.is_dir():
+        raise StreamgaugeError(
+            f"There is no folder {name}, and no folder {folder} in which to look for the learner"
+            f" {name}: name it with --runs FOLDER."
+            if not in_python()
+            else f"There is no folder {name}, and no folder {folder} with runs of a learner {name}:"
+            " give runs or the folder of the runs."
+        )
+    runs = find_runs(folder)
+    chosen = [run for run in runs if run.learner == name]
+    if not chosen:
+        names = {run.learner for run in runs}
+        raise StreamgaugeError(f"{folder} has no run of '{name}'; {nearest(name, names)}")
+    return chosen
+
+
+def _no_metric(metric: str, common: set[str]) -> str:
+    """What to do about a metric that not all runs have."""
+    shift = metric.removeprefix(NEAR_FUTURE)
+    if shift == metric or not shift.isdigit():
+        return f"The runs do not all have '{metric}'; {nearest(metric, common)}"
+    ahead = sorted(
+        (name for name in common if name.startswith(NEAR_FUTURE)),
+        key=lambda name: shift_of(name) or 0,
+    )
+    return (
+        f"The runs have no answers {shift} samples ahead: run both learners with"
+        f" --protocol.shifts {shift}, or compare by {' or '.join(ahead) or main_score(common)}."
+    )
 
 
 def _paired(runs_a: list[Run], runs_b: list[Run]) -> list[tuple[Run, Run]]:
@@ -267,6 +322,8 @@ def _notes(pairs: list[tuple[Run, Run]], unpaired: int) -> list[str]:
     """What a reader should know before believing the comparison."""
     differing = _differing(*(stream_key(run) for run in pairs[0]))
     notes = [f"The runs also differ in {', '.join(differing)}."] if differing else []
+    if all(x.path.resolve() == y.path.resolve() for x, y in pairs):
+        notes.append("Both are the same runs: compare them with those of another learner.")
     if unpaired:
         notes.append(f"{unpaired} run{'s' * (unpaired > 1)} without a partner left out.")
     return notes
