@@ -133,6 +133,37 @@ def test_late_labels_are_not_known():
     assert by_time.levels.majority == pytest.approx(late.levels.majority)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"step": 5_000}, "a step has 5,000 samples.* --step"),
+        ({"step": 3_000}, "a step has 3,000 samples"),
+        ({"step": "batch"}, "check steps"),
+        ({"label_delay": 3_000}, "check steps, times and --label-delay"),
+        ({"step": 5_000, "hold": 1_000}, "a step has 5,000 samples"),
+    ],
+)
+def test_labels_that_no_answer_knows_are_refused(options, why):
+    labels = sticky(3_000, 0.0, 3, 0)
+    log = {"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}
+    log |= {"batch": np.full(3_000, 7)} if options.get("step") == "batch" else {}
+    with pytest.raises(StreamgaugeError, match=f"no label of .* any of its 3,000 rows.*{why}"):
+        audit(log, **options)
+
+
+@pytest.mark.parametrize("step", [500, 1_000, 2_000])
+def test_blind_is_not_as_good_where_the_interval_is_wide_or_unknown(step):
+    """A model that is right 80 % of the time, in a log with few steps."""
+    labels = sticky(3_000, 0.0, 3, 0)
+    found = audit({"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}, step=step)
+    assert found.share.value < 0.6
+    assert math.isnan(found.share.low) == math.isnan(found.share.high)
+    text = " ".join(found.words)
+    assert "about as often" not in text
+    if math.isnan(found.share.low):
+        assert "too few blocks for an interval" in text
+
+
 def test_share_of_a_model_that_repeats_labels():
     """A model that repeats the last label is explained wholly; one that sees is not."""
     labels = sticky(20_000, 0.9, 10, 0)

@@ -157,6 +157,8 @@ def test_no_two_sentences_contradict_each_other(found):
     for share in re.findall(r"reach ([0-9.]+) % (?:\[.*\] )?of the", text):
         assert float(share) <= 100
     assert ("more often than the model" in text) == (values["share_low"] > 1)
+    if "about as often" in text:
+        assert 0.9 < values["share_low"] <= values["share_high"] < 1.1
 
 
 def plain(**values):

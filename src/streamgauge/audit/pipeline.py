@@ -121,6 +121,7 @@ class Pipeline:
             complete=whole,
             no_clock=no_clock,
         )
+        self._refuse_labels_after_all_answers()
         self.notes: list[str] = [*self.log.notes, *row_notes(self.log, scanned)]
         irregular = self.size is None or rows.age is not None or rows.label_time is not None
         self.long_bits = not whole and not irregular
@@ -131,6 +132,21 @@ class Pipeline:
             "unlabelled": scanned.unlabelled,
             "early_labels": scanned.early / max(1, scanned.length),
         }
+
+    def _refuse_labels_after_all_answers(self) -> None:
+        """An error if no label was known to any answer: nothing could have been learnt."""
+        known = self.stream.known() if self.complete else Regular(0, self.size or 1)
+        last = known.between(self.length - 1 if isinstance(known, Regular) else 0, self.length)
+        if last.any():
+            return
+        if self.size is not None and self.size >= self.length:
+            why = f"a step has {self.size:,} samples, so give the samples of one batch with --step"
+        else:
+            why = "the labels arrive after the last answer, so check steps, times and --label-delay"
+        raise StreamgaugeError(
+            f"no label of {self.log.name} is known before any of its {self.length:,} rows is "
+            f"answered: {why}"
+        )
 
     def _note_long(self, late: bool) -> None:
         left_out = ["accuracies by user", "inputs"]
@@ -597,4 +613,6 @@ def share_of(blind: tuple[Floats, Floats], model: tuple[Floats, Floats], run: in
     influences = influence(*blind) / model_accuracy - influence(*model) * ratio / model_accuracy
     error, blocks = run_error(influences, run)
     low, high = interval(ratio, error, blocks)
+    if math.isnan(error):
+        return Level(ratio, math.nan, math.nan, int(model[1].sum()))
     return Level(ratio, max(0.0, low), high, int(model[1].sum()))

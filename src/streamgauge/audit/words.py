@@ -122,8 +122,14 @@ SENTENCES = (
         "So blind classifiers are right more often than the model."),
     Sentence("accuracy", "share", "blind is worse", "share_high < 1",
         "So blind classifiers reach {share:%} of the model's accuracy."),
-    Sentence("accuracy", "share", "blind is as good", "known(share)",
+    Sentence("accuracy", "share", "blind is as good", "share_low > 0.9 and share_high < 1.1",
         "So blind classifiers are right about as often as the model."),
+    Sentence("accuracy", "share", "blind may be as good", "known(share_low)",
+        "So this log does not show which of the two is right more often: the accuracy of blind "
+        "classifiers is {share:%} of the model's."),
+    Sentence("accuracy", "share", "share without an interval", "known(share)",
+        "So the accuracy of blind classifiers is {share:p} of the model's; the log has too few "
+        "blocks for an interval."),
     Sentence("accuracy", "references", "last label and majority",
         "last_label < blind or last_label > blind",
         "On the same samples the last known label is right {last_label:p} and the majority so far "
