@@ -13,6 +13,7 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Figure, Page, PageTable, Section, Text, shaded_table
+from streamgauge.pages.page import html_path
 from streamgauge.pages.units import flop, scaled
 from streamgauge.record import Run, find_runs
 from streamgauge.report.bits import MOST, sentence
@@ -53,7 +54,8 @@ def write_report(
     runs: Iterable[Run], path: str | Path, boards: Sequence[Board] | None = None
 ) -> Path:
     """Write the report of these runs; `boards` are their leaderboards if these exist already."""
-    return report_page(list(runs), boards).write(path)
+    file = html_path(path)  # before the work
+    return report_page(list(runs), boards).write(file)
 
 
 def report_page(runs: list[Run], boards: Sequence[Board] | None = None) -> Page:
