@@ -77,3 +77,12 @@ def test_one_column_has_one_role(roles: tuple[str, str]) -> None:
     sentence = f"'{column}' cannot be both the {one} and the {other}: .* --{one} or --{other}"
     with pytest.raises(StreamgaugeError, match=sentence):
         audit(log, **{one: column, other: column})
+
+
+def test_the_role_that_takes_the_label_is_named() -> None:
+    log = {"when": np.arange(400), "label": np.arange(400) % 3, "prediction": np.arange(400) % 3}
+    sentence = "looks like the label but 'label', which --user takes: name it with --label"
+    with pytest.raises(StreamgaugeError, match=sentence):
+        audit(log, user="label")
+    with pytest.raises(StreamgaugeError, match="looks like the label: name it with --label"):
+        audit({"when": np.arange(400), "who": np.arange(400)}, user="who")
