@@ -329,6 +329,16 @@ def test_without_album_and_user_against_brute_force():
             assert other[j] == answer
 
 
+@pytest.mark.parametrize("columns", [["user"], ["album"], ["user", "album"]])
+def test_where_albums_come_from_is_said(columns):
+    labels = sticky(2_000, 0.0, 3, 0)
+    log = {"label": labels, "prediction": labels} | dict.fromkeys(columns, np.arange(2_000) // 5)
+    text = " ".join(audit(log, shifts=[0]).words)
+    assert "Without the labels of the same album" in text
+    taken = "(the log has no albums: consecutive samples of one user are taken as an album)"
+    assert (taken in text) == ("album" not in columns)
+
+
 def mode_of(window):
     counts = {c: np.sum(window == c) for c in set(window.tolist())}
     return max(counts, key=lambda c: (counts[c], np.flatnonzero(window == c)[-1]))

@@ -29,7 +29,7 @@ from streamgauge.history.periods import Period
 ROOT = Path(__file__).parents[2]
 WORDS = {"family": "the label 24 back", "carriers": "Most of it comes from the last label.",
          "missing": " (the log has no column of users)", "unit": "samples", "periods": "day",
-         "long_periods": "more than 500 samples", "behind": "64 samples behind",
+         "long_periods": "more than 500 samples", "behind": "64 samples behind", "albums": "",
          "neighbour": "next sample"}  # fmt: skip
 POINTS = ("online", "online_scored", "blind", "last_label", "majority", "uniform",
           "near_future", "blind_shifted", "where_blind_fails", "where_blind_fails_constant",
