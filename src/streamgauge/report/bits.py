@@ -65,6 +65,15 @@ def explanation(run: Run) -> Explanation | None:
     return bits_of_run(run.path, MOST, run.label_delay * int(size[0]))
 
 
+def two_places(bits: float) -> str:
+    """A number of bits.
+
+    >>> two_places(-0.0012), two_places(1.586)
+    ('0.00', '1.59')
+    """
+    return f"{bits:.2f}".replace("-0.00", "0.00")
+
+
 def sentence(added: Mapping[str, Added], seeing: Sequence[str]) -> str:
     """What the answers add beyond past labels; "" where that is not known."""
     known = {name: added[name] for name in seeing if name in added}
@@ -73,10 +82,13 @@ def sentence(added: Mapping[str, Added], seeing: Sequence[str]) -> str:
     best = max(known, key=lambda name: known[name].added)
     of = known[best]
     first = "" if of.whole else f" in the first {of.samples:,} samples"
+    history, base, of_answers, low, high = map(
+        two_places, (of.history, of.base, of.added, of.low, of.high)
+    )
     text = (
-        f"Past labels save {of.history:.2f} of the {of.base:.2f} bits per sample that class "
-        f"frequencies need; beyond that, the answers of {best} add most, {of.added:.2f} bits "
-        f"[{of.low:.2f}, {of.high:.2f}]{first}."
+        f"Past labels save {history if of.history >= 0.005 else 'nothing'} of the {base} bits per "
+        f"sample that class frequencies need; beyond that, the answers of {best} add"
+        f"{' most,' if len(known) > 1 else ''} {of_answers} bits [{low}, {high}]{first}."
     )
     nothing = [name for name, each in known.items() if each.low <= 0]
     if nothing:
