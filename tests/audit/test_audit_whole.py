@@ -133,6 +133,37 @@ def test_late_labels_are_not_known():
     assert by_time.levels.majority == pytest.approx(late.levels.majority)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"step": 5_000}, "a step has 5,000 samples.* --step"),
+        ({"step": 3_000}, "a step has 3,000 samples"),
+        ({"step": "batch"}, "check steps"),
+        ({"label_delay": 3_000}, "check steps, times and --label-delay"),
+        ({"step": 5_000, "hold": 1_000}, "a step has 5,000 samples"),
+    ],
+)
+def test_labels_that_no_answer_knows_are_refused(options, why):
+    labels = sticky(3_000, 0.0, 3, 0)
+    log = {"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}
+    log |= {"batch": np.full(3_000, 7)} if options.get("step") == "batch" else {}
+    with pytest.raises(StreamgaugeError, match=f"no label of .* any of its 3,000 rows.*{why}"):
+        audit(log, **options)
+
+
+@pytest.mark.parametrize("step", [500, 1_000, 2_000])
+def test_blind_is_not_as_good_where_the_interval_is_wide_or_unknown(step):
+    """A model that is right 80 % of the time, in a log with few steps."""
+    labels = sticky(3_000, 0.0, 3, 0)
+    found = audit({"label": labels, "prediction": right_by_chance(labels, 0.8, 1)}, step=step)
+    assert found.share.value < 0.6
+    assert math.isnan(found.share.low) == math.isnan(found.share.high)
+    text = " ".join(found.words)
+    assert "about as often" not in text
+    if math.isnan(found.share.low):
+        assert "too few blocks for an interval" in text
+
+
 def test_share_of_a_model_that_repeats_labels():
     """A model that repeats the last label is explained wholly; one that sees is not."""
     labels = sticky(20_000, 0.9, 10, 0)
@@ -296,6 +327,16 @@ def test_without_album_and_user_against_brute_force():
             past = [labels[i] for i in range(j - j % step) if users[i] != users[j]][-3:]
             answer = -1 if not past else int(mode_of(np.array(past)) == labels[j])
             assert other[j] == answer
+
+
+@pytest.mark.parametrize("columns", [["user"], ["album"], ["user", "album"]])
+def test_where_albums_come_from_is_said(columns):
+    labels = sticky(2_000, 0.0, 3, 0)
+    log = {"label": labels, "prediction": labels} | dict.fromkeys(columns, np.arange(2_000) // 5)
+    text = " ".join(audit(log, shifts=[0]).words)
+    assert "Without the labels of the same album" in text
+    taken = "(the log has no albums: consecutive samples of one user are taken as an album)"
+    assert (taken in text) == ("album" not in columns)
 
 
 def mode_of(window):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streamgauge as sg
-from streamgauge.audit import Audit
+from streamgauge.audit import Audit, audit
 from streamgauge.errors import StreamgaugeError
 
 LABELS = np.random.default_rng(0).integers(0, 3, 2_000)
@@ -67,3 +67,22 @@ def test_columns_without_a_role_are_named() -> None:
     assert "not used" not in str(audited())
     many = audited(**{f"c{number}": LABELS for number in range(30)})
     assert "'c9' and 20 more" in str(many)
+
+
+@pytest.mark.parametrize("roles", [("label", "prediction"), ("user", "album"), ("time", "step")])
+def test_one_column_has_one_role(roles: tuple[str, str]) -> None:
+    one, other = roles
+    log = {"label": np.arange(400) % 3, "prediction": np.arange(400) % 3, "x": np.arange(400)}
+    column = "label" if one == "label" else "x"
+    sentence = f"'{column}' cannot be both the {one} and the {other}: .* --{one} or --{other}"
+    with pytest.raises(StreamgaugeError, match=sentence):
+        audit(log, **{one: column, other: column})
+
+
+def test_the_role_that_takes_the_label_is_named() -> None:
+    log = {"when": np.arange(400), "label": np.arange(400) % 3, "prediction": np.arange(400) % 3}
+    sentence = "looks like the label but 'label', which --user takes: name it with --label"
+    with pytest.raises(StreamgaugeError, match=sentence):
+        audit(log, user="label")
+    with pytest.raises(StreamgaugeError, match="looks like the label: name it with --label"):
+        audit({"when": np.arange(400), "who": np.arange(400)}, user="who")

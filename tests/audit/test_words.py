@@ -29,7 +29,7 @@ from streamgauge.history.periods import Period
 ROOT = Path(__file__).parents[2]
 WORDS = {"family": "the label 24 back", "carriers": "Most of it comes from the last label.",
          "missing": " (the log has no column of users)", "unit": "samples", "periods": "day",
-         "long_periods": "more than 500 samples", "behind": "64 samples behind",
+         "long_periods": "more than 500 samples", "behind": "64 samples behind", "albums": "",
          "neighbour": "next sample"}  # fmt: skip
 POINTS = ("online", "online_scored", "blind", "last_label", "majority", "uniform",
           "near_future", "blind_shifted", "where_blind_fails", "where_blind_fails_constant",
@@ -157,6 +157,8 @@ def test_no_two_sentences_contradict_each_other(found):
     for share in re.findall(r"reach ([0-9.]+) % (?:\[.*\] )?of the", text):
         assert float(share) <= 100
     assert ("more often than the model" in text) == (values["share_low"] > 1)
+    if "about as often" in text:
+        assert 0.9 < values["share_low"] <= values["share_high"] < 1.1
 
 
 def plain(**values):

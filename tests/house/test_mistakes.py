@@ -50,12 +50,13 @@ def test_a_recording_beside_runs_is_refused_and_leaves_no_file(tmp_path: Path) -
     assert [file.name for file in (tmp_path / "runs").iterdir()] == ["first"]
 
 
-def test_an_audit_of_a_folder_of_runs_names_a_run(tmp_path: Path) -> None:
-    sg.Recorder(tmp_path / "first", stream="clicks", learner="v1").close()
-    with pytest.raises(StreamgaugeError, match=r"is a folder of runs: name one .* such as .*first"):
+@pytest.mark.parametrize("below", ["first", "demo/first"])
+def test_an_audit_of_a_folder_of_runs_names_a_run(tmp_path: Path, below: str) -> None:
+    sg.Recorder(tmp_path / below, stream="clicks", learner="v1").close()
+    with pytest.raises(StreamgaugeError, match=rf"folder of runs: name one .* such as .*{below}"):
         sg.audit_log(tmp_path)
     with pytest.raises(StreamgaugeError, match="first has no answers yet"):
-        sg.audit_log(tmp_path / "first")
+        sg.audit_log(tmp_path / below)
 
 
 def test_bytes_that_are_no_text_are_not_shown_as_columns(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgauge.audit import run_audit
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Page, PageTable, Section, Text, shaded_table
 from streamgauge.pages import figures as plots
 from streamgauge.pages.page import THEMES
+from streamgauge.report import write_report
 
 EVIL = "</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 PAGES = Path(plots.__file__).parent
@@ -187,3 +190,19 @@ def test_zero_has_its_own_position_on_the_axis_of_shifts() -> None:
     position, axis = plots.shift_axis([0, 1, 1023], first=[1000])
     assert position.tolist() == [0, 1, 10]
     assert axis["ticktext"] == ["0", "1", "1000"]  # 1023 would touch it
+
+
+@pytest.mark.parametrize("ending", ["pdf", "tex", "PNG", "svg"])
+def test_names_of_other_formats_are_refused_before_the_work(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"x.{ending}"
+    writers: list[Callable[[Path], Any]] = [
+        Page("A", "page", ["text"]).write,
+        lambda path: write_report([], path),  # that there is no run would come next
+        lambda path: run_audit(tmp_path / "no.csv", report=path),  # no file: the same
+    ]
+    for write in writers:
+        with pytest.raises(StreamgaugeError, match=r"HTML file.*\.html; .*SVG or PNG .* LaTeX"):
+            write(file)
+    assert not list(tmp_path.iterdir())
+    for name in ("x.html", "x.HTM", "x"):
+        assert Page("A", "page", ["text"]).write(tmp_path / name).is_file()

@@ -43,8 +43,32 @@ def test_bits_are_those_of_the_audit(tmp_path: Path, label_delay: int) -> None:
         assert each.whole
     assert found["ncm"].low > 0 > found["blind"].added - 0.01
     text = report_page(runs).render()
-    assert f"the answers of ncm add most, {found['ncm'].added:.2f} bits" in text
+    assert f"the answers of ncm add {found['ncm'].added:.2f} bits" in text
     assert "adds, bits" in text
+
+
+@pytest.mark.parametrize("column", ["probabilities", "age", "time"])
+def test_bits_of_a_recording_are_those_of_the_audit(tmp_path: Path, column: str) -> None:
+    """Of its probabilities, its ages, and its times within a second."""
+    rng = np.random.default_rng(0)
+    path, labels = tmp_path / "mine", np.repeat(rng.integers(0, 3, 400), 3).tolist()
+    with sg.Recorder(path, stream="mine", learner="linear", classes=3) as recorder:
+        for number, label in enumerate(labels):
+            given: dict[str, Any] = {"time": number * 0.25} if column == "time" else {}
+            given |= {"age": number % 7} if column == "age" else {}
+            scores = rng.dirichlet(np.ones(3) + 3 * (np.arange(3) == label))
+            answer = scores if column == "probabilities" else int(scores.argmax())
+            recorder.predict(number, answer, **given)
+            late = {"time": number * 0.25 + 0.3} if column == "time" else {}
+            recorder.label(number, label, **late)
+    run = Run(path)
+    expected = sg.audit_log(path).bits
+    assert expected is not None
+    (board,) = leaderboard([run])
+    (each,) = added_bits(board.rows).values()
+    assert (each.added, each.low, each.high) == expected.added[:3]
+    assert (each.base, each.history) == (expected.base.value, expected.history.value)
+    assert each.whole
 
 
 def test_a_long_stream_is_read_from_its_beginning(

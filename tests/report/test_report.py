@@ -955,15 +955,41 @@ def test_learners_that_never_look_are_not_counted(tmp_path: Path) -> None:
         (board,) = leaderboard(runs)
         return summary(board, figures(board))
 
-    assert re.search(r"\(mostly [^)]+\); above that: 0 of the 1 that look\.", told(made))
+    assert re.search(r"\(mostly [^)]+\); Guess is not above that\.", told(made))
     assert re.search(r"worth [\d.]+ % \(mostly [^)]+\)\.$", told(made[:4]))
     for run in made:  # as runs are that were stored before they said it
         run.header["config"]["learner"].pop("sees_input", None)
-    assert "above that: 0 of the 1 that look." in told(made)
+    assert "; Guess is not above that." in told(made)
     made[4].header["config"]["learner"]["sees_input"] = False
-    assert "that look" not in told(made)
+    assert "above that" not in told(made)
     made[0].header["config"]["learner"]["sees_input"] = True
-    assert "of the 1 that look." in told(made)
+    assert re.search(r"; blind is (not )?above that\.", told(made))
+    made[4].header["config"]["learner"]["sees_input"] = True
+    assert re.search(r"; \d of the 2 learners that use their inputs (is|are) above", told(made))
+
+
+def test_a_report_of_one_learner_compares_it_with_no_other(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 900)
+    stream = sg.stream(rng.normal(size=(900, 2)) + labels[:, None], labels)
+    made = [sg.run(stream, one, out=tmp_path, log=_quiet) for one in ("ncm", "majority")]
+    (alone,), (both,) = leaderboard(made[:1]), leaderboard(made)
+
+    text, drawn = summary(alone, figures(alone)), figures(alone).stream
+    assert re.search(r"Online, ncm is right [\d.]+ % of the time", text)
+    assert "most" not in text.replace("(mostly", "")
+    assert "ncm is above that." in text
+    assert "Past labels save nothing of the 1.5" in text
+    assert re.search(r"the answers of ncm add [\d.]+ bits \[", text)
+    assert drawn is not None
+    assert "minus the baseline" not in drawn.caption
+    assert "Bands" not in drawn.caption
+    assert "At the bottom: how often the most frequent labels" in drawn.caption
+
+    drawn = figures(both).stream
+    assert drawn is not None
+    assert "minus the baseline" in drawn.caption
+    assert "is right most often, " in summary(both, figures(both))
 
 
 def test_no_blind_level_without_labels(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from streamgauge.audit.parallel import ROWS, ParallelMap, fits_in_memory, scan_p
 from streamgauge.audit.pipeline import Family, Pipeline, ShiftedAccuracy, WithoutRepeats
 from streamgauge.audit.repeats import UNKNOWN_LEVEL, Level, NeighbourLevels
 from streamgauge.audit.shift import LEAST_LABELS
-from streamgauge.audit.tally import IN_MEMORY, Tally, scan, tally
+from streamgauge.audit.tally import IN_MEMORY, Tally, scan, scan_first, tally
 from streamgauge.audit.values import values_of
 from streamgauge.audit.verdict import TOLERANCE, ShiftChoice, plain_number
 from streamgauge.audit.words import findings, paragraphs
-from streamgauge.errors import StreamgaugeError
+from streamgauge.errors import Damaged, StreamgaugeError
 from streamgauge.history.bits import Explanation
 from streamgauge.history.durations import seconds
 from streamgauge.history.known import Floats, Ints
@@ -296,6 +297,21 @@ def audit(
     every = None if every is None else seconds(every)
     steps = Pipeline(opened, scanned, size, every, ties, windows, tolerance)
     return Audit(**steps.run(count, shifts), tolerance_bits=tolerance_bits)
+
+
+def bits_of_run(folder: Path, most: int, delay: int = 0) -> Explanation | None:
+    """The bits of :func:`audit` for the first online answers of a run folder; None where the log
+    cannot be audited. ``delay``: labels come that many samples late."""
+    log = PredictionLog(folder)
+    log.delay = delay
+    try:
+        return Pipeline(
+            log, scan_first(log, most), None, None, "recent", None, TOLERANCE
+        ).own_bits()
+    except Damaged:
+        raise
+    except StreamgaugeError:
+        return None
 
 
 def window_number(window: float) -> int | str:

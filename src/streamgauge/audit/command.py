@@ -68,6 +68,10 @@ def run_audit(
     input, raises ``StreamgaugeError`` and no report is written. ``report`` is the path of the HTML
     page; ``as_json`` prints JSON instead of sentences. ``options`` are those of :func:`audit_log`.
     """
+    if report is not None:
+        from streamgauge.pages.page import html_path
+
+        html_path(report)  # before the work
     conditions = [fail_if] if isinstance(fail_if, str) else list(fail_if)
     result = _audited(path, options.pop("placebo", None), options)
     gates = [(condition, holds(condition, result.values)) for condition in conditions]

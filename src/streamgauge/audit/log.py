@@ -65,6 +65,7 @@ class PredictionLog(RoleTable):
     def __init__(self, log: Any, *, features: Sequence[str] = (), **columns: str | None) -> None:
         super().__init__(log, "", ROLES, columns, ["label"], features, "feature")
         self.notes: list[str] = []
+        self._refuse_shared_columns()
         self._leave_out_other_ages()
         if "label_time" in self.roles and "time" not in self.roles:
             name = self.roles.pop("label_time")
@@ -85,6 +86,18 @@ class PredictionLog(RoleTable):
         self.groups = {"user": Vocabulary(), "album": Vocabulary()}
         self.times = TimeParser(self.roles.get("time", ""))
         self.label_times = TimeParser(self.roles.get("label_time", ""), "--label-time")
+
+    def _refuse_shared_columns(self) -> None:
+        """An error if one column has two roles."""
+        role_of: dict[str, str] = {}
+        for role, name in self.roles.items():
+            if name in role_of:
+                one, other = (r.replace("_", "-") for r in (role_of[name], role))
+                raise StreamgaugeError(
+                    f"column '{name}' cannot be both the {one} and the {other}: name another "
+                    f"column with --{one} or --{other}, or leave one of them out with none"
+                )
+            role_of[name] = role
 
     def _leave_out_other_ages(self) -> None:
         """A column `age` that cannot be the model's, such as the age of persons, has no role.

@@ -26,7 +26,7 @@ from streamgauge.audit.repeats import (
 from streamgauge.audit.shift import LabelStream
 from streamgauge.audit.tally import BlockSums, CountRequest, Scan, Tally, age_bin, read_again
 from streamgauge.errors import StreamgaugeError
-from streamgauge.history.bits import StreamPart, explain, explain_parts
+from streamgauge.history.bits import Explanation, StreamPart, explain, explain_parts
 from streamgauge.history.family import FamilyHits, RightBits
 from streamgauge.history.forecasters import groups_of
 from streamgauge.history.intervals import influence, interval, run_error
@@ -121,6 +121,7 @@ class Pipeline:
             complete=whole,
             no_clock=no_clock,
         )
+        self._refuse_labels_after_all_answers()
         self.notes: list[str] = [*self.log.notes, *row_notes(self.log, scanned)]
         irregular = self.size is None or rows.age is not None or rows.label_time is not None
         self.long_bits = not whole and not irregular
@@ -131,6 +132,21 @@ class Pipeline:
             "unlabelled": scanned.unlabelled,
             "early_labels": scanned.early / max(1, scanned.length),
         }
+
+    def _refuse_labels_after_all_answers(self) -> None:
+        """An error if no label was known to any answer: nothing could have been learnt."""
+        known = self.stream.known() if self.complete else Regular(0, self.size or 1)
+        last = known.between(self.length - 1 if isinstance(known, Regular) else 0, self.length)
+        if last.any():
+            return
+        if self.size is not None and self.size >= self.length:
+            why = f"a step has {self.size:,} samples, so give the samples of one batch with --step"
+        else:
+            why = "the labels arrive after the last answer, so check steps, times and --label-delay"
+        raise StreamgaugeError(
+            f"no label of {self.log.name} is known before any of its {self.length:,} rows is "
+            f"answered: {why}"
+        )
 
     def _note_long(self, late: bool) -> None:
         left_out = ["accuracies by user", "inputs"]
@@ -407,19 +423,43 @@ class Pipeline:
         self.notes += [] if note in self.notes else [note]
         return None
 
+    def _known_columns(self) -> dict[str, Any]:
+        """What says which labels, users and times the answers may know."""
+        names = ("step", "label_times", "users", "albums", "delay")
+        known = {name: getattr(self.stream, name) for name in names}
+        return known | {"times": self.stream.clock}
+
+    def _by_age(self) -> bool:
+        """Whether the log has the age of the model at its answers."""
+        rows = self.rows
+        if rows.age is None or rows.prediction is None:
+            return False
+        return bool((rows.prediction >= 0).any())
+
+    def _answer_shift(self) -> Any:
+        """The shift of all answers, or the age of the model at each."""
+        return np.maximum(np.asarray(self.rows.age), 0) if self._by_age() else self.scanned.shift
+
+    def own_bits(self) -> Explanation:
+        """Bits at the shift or age of the log, which is in memory. The report shows them, too."""
+        rows = self.rows
+        check_logp(self.log, rows)
+        return explain(
+            rows.label,
+            rows.prediction,
+            shift=self._answer_shift(),
+            logp=rows.logp,
+            confidence=rows.confidence,
+            **self._known_columns(),
+        )
+
     def _bit_results(self) -> None:
         """What history explains in bits, and what the answers add: at the shift or age of the log,
         and at every shift or age in it."""
-        rows, stream = self.rows, self.stream
-        names = ("step", "label_times", "users", "albums", "delay")
-        known: dict[str, Any] = {name: getattr(stream, name) for name in names}
-        known["times"] = stream.clock
-        own = self.scanned.shift
-        by_age = rows.age is not None and bool(self.tally.at_age)
-        shift: Any = np.maximum(np.asarray(rows.age), 0) if by_age else own
+        rows, stream, known = self.rows, self.stream, self._known_columns()
+        own, by_age, shift = self.scanned.shift, self._by_age(), self._answer_shift()
         own_columns: dict[str, Any] = {"logp": rows.logp, "confidence": rows.confidence}
-        check_logp(self.log, rows)
-        result = explain(rows.label, rows.prediction, shift=shift, **own_columns, **known)
+        result = self.own_bits()
         at = []
         for future in self.result.get("futures", []):
             if by_age:
@@ -597,4 +637,6 @@ def share_of(blind: tuple[Floats, Floats], model: tuple[Floats, Floats], run: in
     influences = influence(*blind) / model_accuracy - influence(*model) * ratio / model_accuracy
     error, blocks = run_error(influences, run)
     low, high = interval(ratio, error, blocks)
+    if math.isnan(error):
+        return Level(ratio, math.nan, math.nan, int(model[1].sum()))
     return Level(ratio, max(0.0, low), high, int(model[1].sum()))

@@ -214,6 +214,21 @@ def scan(log: PredictionLog, *, sort: bool = False, hold: int = IN_MEMORY) -> Sc
     return result
 
 
+def scan_first(log: PredictionLog, most: int) -> Scan:
+    """The first answers at shift 0, up to ``most``, as a whole log in memory."""
+    result, pieces, rows = Scan(), list[Piece](), 0
+    for whole in log.pieces():
+        piece = whole if whole.shift is None else take(whole, whole.shift == 0)
+        piece = take(piece, slice(0, most - rows))
+        if piece.label.size:
+            result.add(log, piece, rows)
+            pieces.append(piece)
+            rows += piece.label.size
+        if rows == most:
+            break
+    return result.finish(log, join(pieces), True)
+
+
 def run_lengths(steps: Ints) -> Ints:
     """The number of samples of each step, in order."""
     edges = np.flatnonzero(steps[1:] != steps[:-1]) + 1

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from streamgauge.audit.auditor import Audit
 
 QUESTION = "whether the model uses its input beyond what past labels predict"
+# What an album is in a log that has users and no column of albums.
+ALBUMS = " (the log has no albums: consecutive samples of one user are taken as an album)"
 WHAT_TO_RECORD = (
     "record, for every prediction, its shift or the model's age (how many of the newest earlier "
     "labels the model had not learnt: 0 if it had learnt all), and the answers of models of "
@@ -122,8 +124,14 @@ SENTENCES = (
         "So blind classifiers are right more often than the model."),
     Sentence("accuracy", "share", "blind is worse", "share_high < 1",
         "So blind classifiers reach {share:%} of the model's accuracy."),
-    Sentence("accuracy", "share", "blind is as good", "known(share)",
+    Sentence("accuracy", "share", "blind is as good", "share_low > 0.9 and share_high < 1.1",
         "So blind classifiers are right about as often as the model."),
+    Sentence("accuracy", "share", "blind may be as good", "known(share_low)",
+        "So this log does not show which of the two is right more often: the accuracy of blind "
+        "classifiers is {share:%} of the model's."),
+    Sentence("accuracy", "share", "share without an interval", "known(share)",
+        "So the accuracy of blind classifiers is {share:p} of the model's; the log has too few "
+        "blocks for an interval."),
     Sentence("accuracy", "references", "last label and majority",
         "last_label < blind or last_label > blind",
         "On the same samples the last known label is right {last_label:p} and the majority so far "
@@ -198,7 +206,8 @@ SENTENCES = (
         "largest shift of the log."),
 
     Sentence("repeats", "album", "other albums", "known(blind_other_album)",
-        "Without the labels of the same album, {blind_other_album:%} of blind answers are right."),
+        "Without the labels of the same album{albums}, {blind_other_album:%} of blind answers are "
+        "right."),
     Sentence("repeats", "user", "other users", "known(blind_other_user)",
         "Without the labels of the same user, {blind_other_user:%} of blind answers are right."),
     Sentence("repeats", "first", "first of album", "known(online_first)",
@@ -275,6 +284,7 @@ def findings(audit: Audit) -> Findings:
         "family": plain_name(audit.family.name, choice.periods),
         "carriers": _main_forecasters(audit),
         "missing": missing_columns(audit.columns),
+        "albums": "" if "album" in audit.columns else ALBUMS,
         "unit": choice.unit,
         "periods": ", ".join(dict.fromkeys(p.name for p in choice.periods)),
         "long_periods": ", ".join(choice.long_periods),

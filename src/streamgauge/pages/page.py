@@ -17,6 +17,7 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from streamgauge.errors import StreamgaugeError
 from streamgauge.files import write_result
 from streamgauge.pages.figures import Figure
 from streamgauge.pages.screen import visible_on_page
@@ -135,6 +136,17 @@ def shaded_table(
     return PageTable(head, rows, title, "matrix")
 
 
+def html_path(path: str | Path) -> Path:
+    """The path of a page; an error if its ending is that of another format."""
+    if Path(path).suffix.lower() not in ("", ".html", ".htm"):
+        raise StreamgaugeError(
+            f"{path} is not written: a report is an HTML file, so let its name end in .html; its "
+            "buttons save figures as SVG or PNG and copy tables as LaTeX, Markdown or CSV "
+            "(docs/report.md)."
+        )
+    return Path(path)
+
+
 @dataclass(frozen=True)
 class Page:
     """A page of Streamgauge; `kind` is the line above its title, `origin` what it was made from.
@@ -208,7 +220,7 @@ class Page:
         }
 
     def write(self, path: str | Path) -> Path:
-        return write_result(path, self.render())
+        return write_result(html_path(path), self.render())
 
 
 @cache

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamgauge.history.bits import Explanation, explain
+from streamgauge.audit.auditor import bits_of_run
+from streamgauge.history.bits import Explanation
 from streamgauge.record import Run
 from streamgauge.report.failures import online_rows
 from streamgauge.report.leaderboard import Row
@@ -54,32 +55,23 @@ def _computed(run: Run) -> list[Any] | None:
 
 
 def explanation(run: Run) -> Explanation | None:
-    """Of the online answers, at most the first ones of the stream, with all columns of the log that
-    could hold history."""
-    table = run.predictions
-    rows = online_rows(run)[:MOST]
-    if len(rows) < LEAST:
+    """The bits of the audit for the online answers, at most the first ones of the stream."""
+    if len(online_rows(run)) < LEAST:
         return None
-
-    def column(name: str) -> Any:
-        return np.asarray(table[name])[rows] if name in table else None
-
     # The loop delays labels by steps, bits by samples: the same where steps are equal.
-    size = np.bincount(column("step"))
+    size = np.bincount(np.asarray(run.predictions["step"])[online_rows(run)[:MOST]])
     if run.label_delay and len(np.unique(size[:-1])) > 1:
         return None
-    times, label_times = column("time"), column("label_time")
-    return explain(
-        column("label"),
-        column("prediction"),
-        step=column("step"),
-        times=times,
-        label_times=None if times is None else label_times,
-        users=column("user"),
-        albums=column("album"),
-        confidence=column("confidence"),
-        delay=run.label_delay * int(size[0]),
-    )
+    return bits_of_run(run.path, MOST, run.label_delay * int(size[0]))
+
+
+def two_places(bits: float) -> str:
+    """A number of bits.
+
+    >>> two_places(-0.0012), two_places(1.586)
+    ('0.00', '1.59')
+    """
+    return f"{bits:.2f}".replace("-0.00", "0.00")
 
 
 def sentence(added: Mapping[str, Added], seeing: Sequence[str]) -> str:
@@ -90,10 +82,13 @@ def sentence(added: Mapping[str, Added], seeing: Sequence[str]) -> str:
     best = max(known, key=lambda name: known[name].added)
     of = known[best]
     first = "" if of.whole else f" in the first {of.samples:,} samples"
+    history, base, of_answers, low, high = map(
+        two_places, (of.history, of.base, of.added, of.low, of.high)
+    )
     text = (
-        f"Past labels save {of.history:.2f} of the {of.base:.2f} bits per sample that class "
-        f"frequencies need; beyond that, the answers of {best} add most, {of.added:.2f} bits "
-        f"[{of.low:.2f}, {of.high:.2f}]{first}."
+        f"Past labels save {history if of.history >= 0.005 else 'nothing'} of the {base} bits per "
+        f"sample that class frequencies need; beyond that, the answers of {best} add"
+        f"{' most,' if len(known) > 1 else ''} {of_answers} bits [{low}, {high}]{first}."
     )
     nothing = [name for name, each in known.items() if each.low <= 0]
     if nothing:

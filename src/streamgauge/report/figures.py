@@ -283,16 +283,25 @@ def _stream(runs: _Runs, blind: BlindLevel | None, first: Run, marked: Marks) ->
     series = [curves.online for _, of in runs for curves in of if curves.online]
     if not series:
         return None
+    classes, several = _ribbon(first), any(len(of) > 1 for _, of in runs)
+    parts = [
+        "Share of the newest samples that were answered right before their labels were known; the "
+        "width of this window is chosen above.",
+        "Below it: each learner minus the baseline, paired over seeds, with a band of 95 % "
+        "intervals at each position where there are three seeds or more."
+        if len(runs) > 1
+        else "",
+        "At the bottom: how often the most frequent labels came." if classes else "",
+        marked.sentence,
+        BANDS if several else "",
+    ]
     return moving_figure(
         "Accuracy along the stream",
-        "Share of the newest samples that were answered right before their labels were known; the "
-        "width of this window is chosen above. In the middle: each learner minus the baseline, "
-        "paired over seeds, with a band of 95 % intervals at each position where there are three "
-        f"seeds or more. Below: how often the most frequent labels came. {marked.sentence} {BANDS}",
+        " ".join(part for part in parts if part),
         [*series, *(blind.along if blind else ())],
         "samples seen",
         marks=[(m.position, m.text, m.kind, m.key) for m in marked.marks],
-        classes=_ribbon(first),
+        classes=classes,
         difference=len(runs) > 1,
     )
 

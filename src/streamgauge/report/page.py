@@ -13,9 +13,10 @@ import numpy as np
 
 from streamgauge.errors import StreamgaugeError
 from streamgauge.pages import Block, Cell, Figure, Page, PageTable, Section, Text, shaded_table
+from streamgauge.pages.page import html_path
 from streamgauge.pages.units import flop, scaled
 from streamgauge.record import Run, find_runs
-from streamgauge.report.bits import MOST, sentence
+from streamgauge.report.bits import MOST, sentence, two_places
 from streamgauge.report.blind import PARTS, BlindLevel
 from streamgauge.report.compute import FLOPS, learning_seconds
 from streamgauge.report.failures import ByClass
@@ -53,7 +54,8 @@ def write_report(
     runs: Iterable[Run], path: str | Path, boards: Sequence[Board] | None = None
 ) -> Path:
     """Write the report of these runs; `boards` are their leaderboards if these exist already."""
-    return report_page(list(runs), boards).write(path)
+    file = html_path(path)  # before the work
+    return report_page(list(runs), boards).write(file)
 
 
 def report_page(runs: list[Run], boards: Sequence[Board] | None = None) -> Page:
@@ -166,7 +168,7 @@ def board_table(board: Board, drawn: Figures) -> PageTable:
         of = drawn.bits.get(row.learner)
         if of is None:
             return Cell("–", value=-1e9)
-        text, low, high = (f"{v:.2f}".replace("-0.00", "0.00") for v in of[:3])
+        text, low, high = map(two_places, of[:3])
         return Cell(text, note=f"[{low}, {high}]", value=of.added)
 
     sparks = any(drawn.sparks.values())
@@ -334,15 +336,14 @@ def summary(board: Board, drawn: Figures) -> str:
     online = _means(board, "online_accuracy")
     if online:
         best = max(online, key=lambda name: online[name])
-        text.append(f"Online, {best} is right most often, {share(online[best])} of the time.")
+        text.append(f"Online, {best} is right {_most(online)}{share(online[best])} of the time.")
     if online and drawn.blind is not None:
         level = drawn.blind.at(0)
-        seeing = [online[r.learner] for r in board.rows if r.sees_input and r.learner in online]
-        above = sum(mean > level for mean in seeing)
+        seeing = [r.learner for r in board.rows if r.sees_input and r.learner in online]
+        above = [name for name in seeing if online[name] > level]
         text.append(
             f"Past labels alone, without a look at any input, are worth {share(level)} "
-            f"(mostly {drawn.blind.forecaster})"
-            + (f"; above that: {above} of the {len(seeing)} that look." if seeing else ".")
+            f"(mostly {drawn.blind.forecaster}){_above(above, seeing)}."
         )
     shifts = [c for c in board.columns if c.score.startswith(NEAR_FUTURE)]
     ahead = _means(board, shifts[-1].score) if shifts else {}
@@ -351,11 +352,26 @@ def summary(board: Board, drawn: Figures) -> str:
         text.append(
             f"Asked {shifts[-1].score.removeprefix(NEAR_FUTURE)} samples ahead, where past "
             f"labels are worth {share(blind_of(drawn.blind, shifts[-1].score))}, {best} is right "
-            f"most often, {share(ahead[best])} of the time."
+            f"{_most(ahead)}{share(ahead[best])} of the time."
         )
     seeing_names = [row.learner for row in board.rows if row.sees_input]
     text.append(sentence(drawn.bits, seeing_names))
     return " ".join(part for part in text if part)
+
+
+def _most(learners: Mapping[str, float]) -> str:
+    """The superlative, where there is another learner."""
+    return "most often, " if len(learners) > 1 else ""
+
+
+def _above(above: Sequence[str], seeing: Sequence[str]) -> str:
+    """How many of the learners that use their inputs are above the blind level."""
+    if not seeing:
+        return ""
+    if len(seeing) == 1:
+        return f"; {seeing[0]} is {'' if above else 'not '}above that"
+    verb = "is" if len(above) == 1 else "are"
+    return f"; {len(above)} of the {len(seeing)} learners that use their inputs {verb} above that"
 
 
 def stream_text(stream: Mapping[str, Any]) -> str:

@@ -107,8 +107,12 @@ def choose(
     more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     for role in needed:
         if role not in chosen:
+            taken = [(r, name) for r, name in chosen.items() if name in likeliest(columns, role)]
+            but = "".join(
+                f" but '{name}', which {option}{r.replace('_', '-')} takes" for r, name in taken[:1]
+            )
             raise StreamgaugeError(
-                f"No column of {table} looks like the {role}: "
+                f"No column of {table} looks like the {role}{but}: "
                 f"{remedy(role, 'name it with')}; the columns are "
                 f"{', '.join(columns[:_SHOWN]) or 'none'}{more}. {suggest()}".rstrip()
             )

@@ -195,7 +195,8 @@ def _no_table_in(path: Path) -> str:
     """Why a folder is no table, and what to name."""
     if (path / "run.json").exists():
         return f"the run {path} has no answers yet: there is nothing to read"
-    runs = sorted(below.parent for below in path.glob("*/run.json"))
+    runs = sorted(path.glob("*/run.json")) or sorted(path.glob("*/*/run.json"))
+    runs = [file.parent for file in runs]
     if runs:
         return f"the folder {path} is a folder of runs: name one of them, such as {runs[0]}"
     return f"the folder {path} holds no Parquet files: name a table"
