@@ -20,7 +20,7 @@ from streamgauge.files import checksum
 
 NAME = ".index.sqlite"
 FEWEST = 200  # runs in a folder that has an index
-VERSION = 1
+VERSION = 2  # one more where a kept figure is computed otherwise
 TABLE = (
     "CREATE TABLE IF NOT EXISTS runs"
     " (name TEXT PRIMARY KEY, stamp TEXT, content TEXT, checksum TEXT)"
