@@ -274,6 +274,8 @@ def resume(
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
 
+    A run that was not begun has no folder: only repeating the `streamgauge run` command makes it.
+
     A run folder may name a file with code, such as that of your own learner. The file is executed
     only if --code names the same file, or with --trust.
 
@@ -303,6 +305,11 @@ def resume(
             trust=trust or tuple(code or ()),
         )
     print(leaderboard_text(runs))
+    if not (folder / "run.json").exists():
+        print(
+            f"\nThese are the runs that were begun in {folder}. Runs that were not begun have no"
+            " folder: repeat their command to make them."
+        )
 
 
 @shared.expand_options
