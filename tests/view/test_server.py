@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -459,7 +461,10 @@ def test_a_taken_port_and_a_missing_folder_are_sentences(call: Any, tmp_path: Pa
         code, _, said = call("view", "runs", "--port", str(taken.getsockname()[1]))
         assert code == 2
         assert "choose another port" in said
-    assert "There is no folder nowhere." in call("view", "nowhere")[2]
+    assert "There is no folder nowhere/runs." in call("view", "nowhere/runs")[2]
+    assert "There is no folder nowhere." in call("view", "nowhere", "--bundle", "out")[2]
+    (tmp_path / "pred.csv").write_text("label\n")
+    assert "pred.csv is a file, not a folder of runs." in call("view", "pred.csv")[2]
     for words, sentence in (
         (("--host", "0.0.0.0"), "would let other machines in"),
         (("--host", "0.0.0.0", "--anywhere"), "give a token"),
@@ -500,6 +505,44 @@ def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     texts = [file.read_text() for file in (tmp_path / "out/data").iterdir()]
     assert sum("The tab of suites needs torch" in text for text in texts) == 1
+
+
+def test_a_folder_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamgauge", "view", "runs/", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line == "runs does not exist yet; waiting for the first run.\n"
+        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert found is not None
+
+        def runs() -> list[int]:
+            with urllib.request.urlopen(f"{found[0]}data/runs", timeout=30) as reply:
+                numbers: list[int] = json.load(reply)["numbers"]
+                return numbers
+
+        wait_for(lambda: _answers(runs))
+        assert runs() == []
+        with urllib.request.urlopen(f"{found[0]}data/board", timeout=30) as reply:
+            assert "There is no run yet." in json.load(reply)["html"]
+        finished(tmp_path / "runs")
+        wait_for(lambda: len(runs()) == 1)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answers(ask: Any) -> bool:
+    try:
+        ask()
+    except OSError:  # the server has not begun
+        return False
+    return True
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

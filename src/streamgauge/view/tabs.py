@@ -37,6 +37,7 @@ MOST_BLIND = 2_000_000  # samples of a stream whose blind level is computed in p
 MOST_REASONS = 20  # sentences on runs that are left out
 KIND = "Streamgauge view"
 NOTHING = "No run matches the filter."
+NO_RUN = "There is no run yet."
 
 
 class BlindLevels:
@@ -121,6 +122,9 @@ class Tabs:
                     self._boards.pop(next(iter(self._boards)))
         return boards
 
+    def _nothing(self) -> str:
+        return NOTHING if self.follower.runs else NO_RUN
+
     def _going_on(self, board: Board) -> dict[str, list[Followed]]:
         """Runs of a board that are not complete and live, by learner."""
         now = self.follower.now()
@@ -142,7 +146,7 @@ class Tabs:
         ]
         problems = [Text(run.problem, "failure") for run in runs if run.problem]
         blocks += problems[:MOST_REASONS]
-        return _page("Leaderboard", blocks or [NOTHING], boards)
+        return _page("Leaderboard", blocks or [self._nothing()], boards)
 
     def _board_blocks(self, board: Board) -> list[Block]:
         going = self._going_on(board)
@@ -201,7 +205,7 @@ class Tabs:
             blocks.insert(0, Text(
                 f"These are at most {MOST_CURVES} of {total:,} runs, the first of every learner; a"
                 " filter chooses others.", "warning"))  # fmt: skip
-        nothing = "No answer is committed yet." if boards else NOTHING
+        nothing = "No answer is committed yet." if boards else self._nothing()
         return _page("Along the stream", blocks or [nothing], boards)
 
     def _curves(self, board: Board, room: int) -> tuple[Figure | None, int]:
@@ -245,7 +249,7 @@ class Tabs:
         names = list(choices)
         first = a if a in choices else next(iter(names), "")
         second = b if b in choices else next((n for n in names if n != first), first)
-        blocks: list[Block] = [NOTHING]
+        blocks: list[Block] = [self._nothing()]
         boards: list[Board] = []
         if first and first != second:
             blocks, boards = self._compared(choices[first], choices[second], first, second)
