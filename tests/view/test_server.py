@@ -452,6 +452,47 @@ def test_content_is_made_once_and_not_too_often(
     content.close()
 
 
+def test_the_board_says_up_to_which_step_answers_are_stored(tmp_path: Path) -> None:
+    """The list has the step of the heartbeat, which is newer."""
+    facts = {"step": 35, "steps": 100, "right": 200, "asked": 350}
+    with made_run(tmp_path, steps=100) as run:
+        run.writer.checkpoint(0, None, False)
+        beat = HeartbeatWriter(run.path, lambda: facts)
+        beat._beat()
+        follower, content = _board(tmp_path)
+        html = content.tab("board", {})["html"]
+        assert "seed 0, running, nothing stored yet" in html
+        run.go_on(30)
+        follower.scan()
+        html = content.tab("board", {})["html"]
+        assert "seed 0, running, stored up to step 30 of 100" in html
+        (run.path / "heartbeat.json").unlink()
+        follower.scan()
+        html = content.tab("board", {})["html"]
+        assert "is incomplete (stored up to step 30 of 100) and left out of the means." in html
+        content.close()
+
+
+def test_a_run_that_is_not_read_yet_is_still_being_read(tmp_path: Path) -> None:
+    finished(tmp_path)
+    follower, content = _board(tmp_path)
+    html = content.tab("board", {})["html"]
+    assert "er, seed 0, is still being read." in html
+    assert "nothing to score" not in html
+    boards = content.tabs.boards(follower.runs.values())
+    follower.count_all()  # between the board and its sentences
+    assert content.tabs._left_out(boards[0], {}) == ["er, seed 0, is still being read."]
+    html = content.tab("board", {})["html"]
+    assert "still being read" not in html
+    content.close()
+
+
+def _board(folder: Path) -> tuple[RunFollower, PageContent]:
+    follower = RunFollower([folder])
+    follower.scan()
+    return follower, PageContent(follower)
+
+
 # The command.
 
 

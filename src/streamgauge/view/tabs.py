@@ -163,7 +163,7 @@ class Tabs:
         )  # fmt: skip
         order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
         rings = " Rings are runs that go on, so far; they are in no mean." if going else ""
-        reasons = [Text(sentence, "warning") for sentence in _without(board, going).left_out]
+        reasons = [Text(sentence, "warning") for sentence in self._left_out(board, going)]
         more = len(reasons) - MOST_REASONS
         return [
             summary(board, drawn) if any(row.runs for row in board.rows)
@@ -180,6 +180,34 @@ class Tabs:
             *([Text(f"{more} more runs are left out.", "warning")] if more > 0 else []),
             *_some(differing_settings(board)),
         ]  # fmt: skip
+
+    def _left_out(self, board: Board, going: Mapping[str, Sequence[Followed]]) -> list[str]:
+        """A sentence for every run that is not in the means, or not with all its answers."""
+        live = {run.folder for of in going.values() for run in of}
+        incomplete = [
+            f"{row.learner}, seed {run.seed}, is incomplete"
+            f" ({_stored(run.step, run.stream['steps'])}) and left out of the means."
+            + (f" It failed: {run.failure}" if run.failure else "")
+            for row in board.rows
+            for run in row.incomplete
+            if run.path not in live
+        ]
+        unread, rows = [], []
+        for row in board.rows:
+            read = []
+            for run, scores in zip(row.runs, row.each, strict=False):
+                if scores or not self._has_more(run):
+                    read.append((run, scores))
+                else:
+                    unread.append(f"{row.learner}, seed {run.seed}, is still being read.")
+            runs, each = tuple(run for run, _ in read), tuple(scores for _, scores in read)
+            rows.append(replace(row, runs=runs, each=each, incomplete=()))
+        return incomplete + unread + replace(board, rows=tuple(rows)).left_out
+
+    def _has_more(self, run: Run) -> bool:
+        """Whether a complete run without scores on a board has some, or may have once read."""
+        followed = self.follower.runs.get(run.path)
+        return followed is not None and followed.scores != {}
 
     def _level(self, board: Board) -> BlindLevel | str | None:
         shifts = [int(c.score.removeprefix(NEAR_FUTURE)) for c in board.columns
@@ -346,14 +374,11 @@ def _spark(row: Row, follower: RunFollower) -> list[float]:
     return mean_curve(curves)
 
 
-def _without(board: Board, going: Mapping[str, Sequence[Followed]]) -> Board:
-    """The board without the runs that go on."""
-    paths = {run.folder for of in going.values() for run in of}
-    rows = [
-        replace(row, incomplete=tuple(run for run in row.incomplete if run.path not in paths))
-        for row in board.rows
-    ]
-    return replace(board, rows=tuple(rows))
+def _stored(step: int, steps: int | None) -> str:
+    """How far the log goes: a checkpoint is older than the heartbeat, whose step the list has."""
+    if not step:
+        return "nothing stored yet"
+    return f"stored up to step {step:,}" + (f" of {steps:,}" if steps else "")
 
 
 def _with_going_on(
@@ -374,8 +399,7 @@ def _with_going_on(
             ]  # fmt: skip
             steps = run.header["stream"]["steps"]
             step = run.progress.get("step", 0)
-            note = f"seed {run.header['config']['seed']}, running, step {step:,}"
-            note += f" of {steps:,}" if steps else ""
+            note = f"seed {run.header['config']['seed']}, running, {_stored(step, steps)}"
             first = Cell(row.learner, note=note, key=row.learner, hollow=True)
             rest = [""] * (width - 1 - len(values))
             rows.append([first, *values, *rest])
