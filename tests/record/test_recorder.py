@@ -326,6 +326,9 @@ WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": object()}, "The setting optimizer is a number"),
     ({"seed": "first"}, "seed is a whole number, not 'first'"),
     ({"seed": None}, "seed is a whole number, not None"),
+    ({"clases": ["a", "b"]}, "no keyword 'clases': did you mean 'classes'"),
+    ({"keep_score": True}, "did you mean 'keep_scores'"),
+    ({"Library": "river"}, "did you mean 'library'"),
 ]
 
 
@@ -334,6 +337,13 @@ def test_wrong_facts_are_refused_before_a_folder_is_made(tmp_path: Path) -> None
         with pytest.raises(StreamgaugeError, match=sentence):
             sg.Recorder(tmp_path / "mine", **{**ABOUT, **facts})
     assert not list(tmp_path.iterdir())
+
+
+def test_settings_whose_names_are_a_bit_like_keywords_are_taken(tmp_path: Path) -> None:
+    settings = {"speed": 1, "patch": 2, "learning_rate": 0.1, "keys": 3, "stride": 4}
+    with sg.Recorder(tmp_path / "mine", **ABOUT, **settings):
+        pass
+    assert sg.Run(tmp_path / "mine").header["config"]["learner"]["settings"] == settings
 
 
 def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> None:
