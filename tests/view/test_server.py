@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,18 @@ def test_one_twice_is_no_comparison_and_a_folder_does_not_hide_a_learner(
         assert "A comparison needs two different runs or learners." in same
         both = server.ask("/data/compare?a=er&b=ncm").value["html"]
         assert "er (2 runs)" in both
+
+
+def test_runs_of_one_name_in_two_folders_are_compared(tmp_path: Path) -> None:
+    name = finished(tmp_path / "first", share=0.9).name
+    assert finished(tmp_path / "second", share=0.3).name == name
+    paths = [str(tmp_path / folder / name) for folder in ("first", "second")]
+    with watched(tmp_path / "first", tmp_path / "second") as server:
+        wait_for(lambda: not server.follower.pending())
+        assert set(paths) <= set(server.ask("/data/compare").value["choices"])
+        asked = urllib.parse.urlencode(dict(zip("ab", paths, strict=True)))
+        html = server.ask(f"/data/compare?{asked}").value["html"]
+        assert all(f"{path} (1 run)" in html for path in paths)
 
 
 def test_a_bundle_has_nothing_of_runs_that_the_filter_leaves_out(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -301,7 +302,10 @@ class Tabs:
                 where = f" on {board.title}" if len(boards) > 1 else ""
                 if len(of) > 1:
                     choices[f"{row.learner}{where}"] = of
-        single = {run.name: [run] for run in runs if run.header and not run.problem}
+        readable = [run for run in runs if run.header and not run.problem]
+        count = Counter(run.name for run in readable)
+        # Runs of one name are told apart by their folders.
+        single = {run.name if count[run.name] == 1 else str(run.folder): [run] for run in readable}
         return choices | {name: of for name, of in single.items() if name not in choices}
 
     def _compared(
