@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from streamgauge.record import find_runs
+
 MINE = '''
 """A learner of one's own, as CONTRIBUTING.md shows."""
 from dataclasses import dataclass
 import torch
+
+from streamgauge.record import find_runs
 
 @dataclass(frozen=True)
 class Config:
@@ -94,6 +98,34 @@ def test_an_interrupted_command_says_how_to_go_on(
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out
+
+
+def test_resume_says_who_makes_the_runs_that_were_not_begun(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamgauge.running.schedule import Schedule
+
+    words = ("run", *SMALL, "--learner", "blind", "--seeds", "3", "--checkpoint", "0", "--json")
+    play_step = Schedule.play_step
+
+    def until_interrupted(schedule: Schedule) -> Any:
+        if schedule.step == 12:
+            raise KeyboardInterrupt
+        return play_step(schedule)
+
+    monkeypatch.setattr(Schedule, "play_step", until_interrupted)
+    assert call(*words)[0] == 130
+    monkeypatch.setattr(Schedule, "play_step", play_step)
+    begun = len(find_runs("runs"))
+    assert begun < 3
+    code, out, _ = call("resume", "runs")
+    assert code == 0
+    assert out.endswith(
+        "Runs that were not begun have no folder: repeat their command to make them.\n"
+    )
+    assert len(find_runs("runs")) == begun
+    assert "not begun" not in call("resume", str(find_runs("runs")[0].path))[1]
+    assert len(json.loads(call(*words)[1])["runs"]) == len(find_runs("runs")) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -326,6 +328,9 @@ WRONG_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": object()}, "The setting optimizer is a number"),
     ({"seed": "first"}, "seed is a whole number, not 'first'"),
     ({"seed": None}, "seed is a whole number, not None"),
+    ({"clases": ["a", "b"]}, "no keyword 'clases': did you mean 'classes'"),
+    ({"keep_score": True}, "did you mean 'keep_scores'"),
+    ({"Library": "river"}, "did you mean 'library'"),
 ]
 
 
@@ -334,6 +339,13 @@ def test_wrong_facts_are_refused_before_a_folder_is_made(tmp_path: Path) -> None
         with pytest.raises(StreamgaugeError, match=sentence):
             sg.Recorder(tmp_path / "mine", **{**ABOUT, **facts})
     assert not list(tmp_path.iterdir())
+
+
+def test_settings_whose_names_are_a_bit_like_keywords_are_taken(tmp_path: Path) -> None:
+    settings = {"speed": 1, "patch": 2, "learning_rate": 0.1, "keys": 3, "stride": 4}
+    with sg.Recorder(tmp_path / "mine", **ABOUT, **settings):
+        pass
+    assert sg.Run(tmp_path / "mine").header["config"]["learner"]["settings"] == settings
 
 
 def test_values_of_other_libraries_are_taken_as_they_come(tmp_path: Path) -> None:
@@ -745,7 +757,36 @@ def test_vocabularies_that_never_meet_are_an_error_that_shows_both(
             recorder.predict([number], [answers[number % 2]])
             recorder.label([number], [["OK", "BAD"][number % 2]])
             if number == 10:  # too early to tell
-                assert sg.score(sg.Run(tmp_path / "run"))["online_accuracy"] == 0
+                with pytest.warns(UserWarning, match="accuracy of 0 means nothing"):
+                    assert sg.score(sg.Run(tmp_path / "run"))["online_accuracy"] == 0
     shown = ", ".join(repr(str(answer)) for answer in answers)
     with pytest.raises(sg.StreamgaugeError, match=f"labels are 'OK', 'BAD', answers {shown}"):
         sg.score(tmp_path / "run")
+
+
+def test_one_sample_is_told_apart_from_a_wrong_answer_where_classes_are_known(
+    tmp_path: Path,
+) -> None:
+    for classes in (None, ["a", "A"]):
+        with sg.Recorder(tmp_path / f"{classes}", **ABOUT, classes=classes) as recorder:
+            recorder.predict(1, "a")
+            recorder.label(1, "A")
+    with pytest.warns(UserWarning, match="labels are 'A', answers 'a'"):
+        assert sg.score(tmp_path / "None")["online_accuracy"] == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert sg.score(tmp_path / str(["a", "A"]))["online_accuracy"] == 0
+
+
+def test_labels_for_ids_without_an_answer_are_told(call: Any, tmp_path: Path) -> None:
+    with sg.Recorder(tmp_path / "run", **ABOUT) as recorder:
+        recorder.predict([10, 11], ["a", "b"])
+        recorder.label(["a", "b"], [10, 11])  # ids and labels swapped
+    sentence = (
+        r"came for 2 ids that have no answer \(the first label is '10'\)\."
+        r" Answers have ids such as '10'\. `label` takes the ids first"
+    )
+    with pytest.warns(UserWarning, match=sentence), pytest.raises(StreamgaugeError):
+        sg.score(tmp_path / "run")
+    code, _, err = call("score", str(tmp_path))
+    assert (code, len(re.findall(sentence, err)), "Warning" in err) == (0, 1, False)

@@ -227,10 +227,13 @@ def test_bad_cells_are_refused(call: Any, tmp_path: Path) -> None:
     code, _, err = call(*words, "t.csv")
     assert (code, "Line 5 of 't.csv' has no label" in err) == (2, True)
     assert "3 rows in all are like this one" in err
-    assert "--stream.on_bad skip" in err
+    offer = "set --stream.on_bad skip to leave out bad rows, or fill to fill in missing inputs"
+    assert offer in err
     (tmp_path / "t.csv").write_text(BAD.replace(",\n", ",x\n"))
     code, _, err = call(*words, "t.csv")
     assert (code, "Line 3 of 't.csv' has no value in column 'a'" in err) == (2, True)
+    assert offer in err
+    assert call("run", "--learner", "ncm", "--on-bad", "fill", "--stream", "t.csv")[0] == 0
     code, _, err = call(*words, "albums")
     assert (code, "--on-bad is for your own data" in err) == (2, True)
     frame = {"a": np.array([1.0, np.nan]), "label": ["x", "y"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +166,18 @@ def test_one_twice_is_no_comparison_and_a_folder_does_not_hide_a_learner(
         assert "A comparison needs two different runs or learners." in same
         both = server.ask("/data/compare?a=er&b=ncm").value["html"]
         assert "er (2 runs)" in both
+
+
+def test_runs_of_one_name_in_two_folders_are_compared(tmp_path: Path) -> None:
+    name = finished(tmp_path / "first", share=0.9).name
+    assert finished(tmp_path / "second", share=0.3).name == name
+    paths = [str(tmp_path / folder / name) for folder in ("first", "second")]
+    with watched(tmp_path / "first", tmp_path / "second") as server:
+        wait_for(lambda: not server.follower.pending())
+        assert set(paths) <= set(server.ask("/data/compare").value["choices"])
+        asked = urllib.parse.urlencode(dict(zip("ab", paths, strict=True)))
+        html = server.ask(f"/data/compare?{asked}").value["html"]
+        assert all(f"{path} (1 run)" in html for path in paths)
 
 
 def test_a_bundle_has_nothing_of_runs_that_the_filter_leaves_out(tmp_path: Path) -> None:
@@ -450,6 +465,47 @@ def test_content_is_made_once_and_not_too_often(
     content.close()
 
 
+def test_the_board_says_up_to_which_step_answers_are_stored(tmp_path: Path) -> None:
+    """The list has the step of the heartbeat, which is newer."""
+    facts = {"step": 35, "steps": 100, "right": 200, "asked": 350}
+    with made_run(tmp_path, steps=100) as run:
+        run.writer.checkpoint(0, None, False)
+        beat = HeartbeatWriter(run.path, lambda: facts)
+        beat._beat()
+        follower, content = _board(tmp_path)
+        html = content.tab("board", {})["html"]
+        assert "seed 0, running, nothing stored yet" in html
+        run.go_on(30)
+        follower.scan()
+        html = content.tab("board", {})["html"]
+        assert "seed 0, running, stored up to step 30 of 100" in html
+        (run.path / "heartbeat.json").unlink()
+        follower.scan()
+        html = content.tab("board", {})["html"]
+        assert "is incomplete (stored up to step 30 of 100) and left out of the means." in html
+        content.close()
+
+
+def test_a_run_that_is_not_read_yet_is_still_being_read(tmp_path: Path) -> None:
+    finished(tmp_path)
+    follower, content = _board(tmp_path)
+    html = content.tab("board", {})["html"]
+    assert "er, seed 0, is still being read." in html
+    assert "nothing to score" not in html
+    boards = content.tabs.boards(follower.runs.values())
+    follower.count_all()  # between the board and its sentences
+    assert content.tabs._left_out(boards[0], {}) == ["er, seed 0, is still being read."]
+    html = content.tab("board", {})["html"]
+    assert "still being read" not in html
+    content.close()
+
+
+def _board(folder: Path) -> tuple[RunFollower, PageContent]:
+    follower = RunFollower([folder])
+    follower.scan()
+    return follower, PageContent(follower)
+
+
 # The command.
 
 
@@ -459,7 +515,10 @@ def test_a_taken_port_and_a_missing_folder_are_sentences(call: Any, tmp_path: Pa
         code, _, said = call("view", "runs", "--port", str(taken.getsockname()[1]))
         assert code == 2
         assert "choose another port" in said
-    assert "There is no folder nowhere." in call("view", "nowhere")[2]
+    assert "There is no folder nowhere/runs." in call("view", "nowhere/runs")[2]
+    assert "There is no folder nowhere." in call("view", "nowhere", "--bundle", "out")[2]
+    (tmp_path / "pred.csv").write_text("label\n")
+    assert "pred.csv is a file, not a folder of runs." in call("view", "pred.csv")[2]
     for words, sentence in (
         (("--host", "0.0.0.0"), "would let other machines in"),
         (("--host", "0.0.0.0", "--anywhere"), "give a token"),
@@ -500,6 +559,44 @@ def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     texts = [file.read_text() for file in (tmp_path / "out/data").iterdir()]
     assert sum("The tab of suites needs torch" in text for text in texts) == 1
+
+
+def test_a_folder_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamgauge", "view", "runs/", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line == "runs does not exist yet; waiting for the first run.\n"
+        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert found is not None
+
+        def runs() -> list[int]:
+            with urllib.request.urlopen(f"{found[0]}data/runs", timeout=30) as reply:
+                numbers: list[int] = json.load(reply)["numbers"]
+                return numbers
+
+        wait_for(lambda: _answers(runs))
+        assert runs() == []
+        with urllib.request.urlopen(f"{found[0]}data/board", timeout=30) as reply:
+            assert "There is no run yet." in json.load(reply)["html"]
+        finished(tmp_path / "runs")
+        wait_for(lambda: len(runs()) == 1)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _answers(ask: Any) -> bool:
+    try:
+        ask()
+    except OSError:  # the server has not begun
+        return False
+    return True
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -407,6 +407,7 @@ def test_a_run_grows_and_ends(
         browser.wait("document.querySelectorAll('#list li.running').length === 1")
         row = "document.querySelector('#list li.running')"
         browser.wait(f"{row}.innerText.includes('step 50 of 200')")
+        assert browser.run(f"/\\d % right$/.test({row}.querySelector('.state').innerText)")
         assert browser.run(f"{row}.querySelector('progress').value") == 0.25
         plot = "document.querySelector('.plot').data"
         hollow = f"{plot}.filter((t) => t.meta.second && t.mode === 'lines')"
@@ -428,7 +429,7 @@ def test_a_run_grows_and_ends(
         click(browser, "[data-tab=board]")
         browser.wait("document.querySelectorAll('#content .swatch.hollow').length === 1")
         text = "document.querySelector('#content .sortable').innerText"
-        assert "running, step 120 of 200" in browser.run(text)
+        assert "running, stored up to step 120 of 200" in browser.run(text)
         assert "2\n+ 1 incomplete" in browser.run(text)
         before_board = float(browser.run("document.querySelector('td.number').dataset.value"))
         assert before_board > 0.8
@@ -534,7 +535,7 @@ def test_readers_work_while_a_run_goes_on(
         if fate == "killed":
             reason = browser.run(f"{row}.innerText")
             assert "No heartbeat for" in reason
-            assert "The same command goes on." in reason
+            assert "Repeat the command to continue." in reason
         harmless(browser, server)
 
 

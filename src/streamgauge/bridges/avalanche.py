@@ -377,6 +377,9 @@ class Recorder:
         self._answered = None
         self.hook.trained()
 
+    def before_eval_exp(self, strategy: Any, **options: Any) -> None:
+        self.hook.begin_evaluation()
+
     def after_eval_iteration(self, strategy: Any, **options: Any) -> None:
         self.hook.count(strategy.mb_output.argmax(1), strategy.mb_y)
 

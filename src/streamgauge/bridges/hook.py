@@ -69,12 +69,17 @@ class Hook:
         if labels_given is not None:
             recorder.label(ids_given, labels_given)
         self._started = time.perf_counter()
+        self.begin_evaluation()  # an error may have ended the one before
         return ids
 
     def trained(self) -> None:
         """A training job ended; it began when the last answer was recorded."""
         seconds = np.nan if self._started is None else time.perf_counter() - self._started
         self.recorder.trained(seconds=seconds)
+
+    def begin_evaluation(self) -> None:
+        """What was counted belongs to an evaluation that an error ended."""
+        self._right = self._asked = 0
 
     def count(self, predictions: Any, labels: Any) -> None:
         """A batch of an evaluation: predicted classes and labels."""
@@ -83,8 +88,9 @@ class Hook:
 
     def evaluated(self, task: int) -> None:
         """The evaluation on a task ended."""
-        self.recorder.evaluate(task=task, correct=self._right, count=self._asked, split="test")
-        self._right = self._asked = 0
+        right, asked = self._right, self._asked
+        self.begin_evaluation()  # also where the next line raises an error
+        self.recorder.evaluate(task=task, correct=right, count=asked, split="test")
 
     def close(self) -> None:
         if self._recorder is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -274,6 +276,8 @@ def resume(
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
 
+    A run that was not begun has no folder: only repeating the `streamgauge run` command makes it.
+
     A run folder may name a file with code, such as that of your own learner. The file is executed
     only if --code names the same file, or with --trust.
 
@@ -303,6 +307,11 @@ def resume(
             trust=trust or tuple(code or ()),
         )
     print(leaderboard_text(runs))
+    if not (folder / "run.json").exists():
+        print(
+            f"\nThese are the runs that were begun in {folder}. Runs that were not begun have no"
+            " folder: repeat their command to make them."
+        )
 
 
 @shared.expand_options
@@ -330,8 +339,6 @@ def score(
         streamgauge score matrix.csv --classes 5,5,5,5
     """
     from streamgauge.record import find_runs
-    from streamgauge.record.run import save_results
-    from streamgauge.report.leaderboard import why_unscored
 
     if any(path.is_file() for path in folders):
         score_files(folders, options, as_json)
@@ -339,6 +346,29 @@ def score(
     if given := next((name for name, value in vars(options).items() if value is not None), None):
         raise StreamgaugeError(f"--{given} is for accuracy matrices, and {folders[0]} is none.")
     runs = find_runs(list(folders))
+    with _doubts_as_sentences():
+        _show_scores(runs, as_json)
+
+
+@contextmanager
+def _doubts_as_sentences() -> Iterator[None]:
+    """A block at whose end doubts in recordings are shown, each once."""
+    from streamgauge.record.run import DoubtfulRecording
+
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    ours = [each for each in caught if issubclass(each.category, DoubtfulRecording)]
+    for sentence in dict.fromkeys(str(each.message) for each in ours):
+        print(sentence, file=sys.stderr)
+    for each in caught:
+        if each not in ours:
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+
+
+def _show_scores(runs: list[Run], as_json: bool) -> None:
+    from streamgauge.record.run import save_results
+    from streamgauge.report.leaderboard import why_unscored
+
     if as_json:
         all_scores = [scored(run) for run in runs]
         shared.print_json({"runs": all_scores})

@@ -56,7 +56,8 @@ def view(
 ) -> None:
     """Watch runs in a browser: progress, leaderboards, curves, comparisons, studies.
 
-    The folders are only read. Only this machine can connect, except with --anywhere.
+    The folders are only read. Only this machine can connect, except with --anywhere. A folder that
+    does not exist yet is waited for, if the folder that will hold it exists.
 
     Examples:
 
@@ -75,7 +76,9 @@ def view(
 
     paths = folders or [p for p in (Path(RUNS), Path("studies")) if p.is_dir()]
     for path in paths:
-        if not path.is_dir():
+        if path.exists() and not path.is_dir():
+            raise StreamgaugeError(f"{path} is a file, not a folder of runs.")
+        if not path.is_dir() and (bundle is not None or not path.absolute().parent.is_dir()):
             raise StreamgaugeError(f"There is no folder {path}.")
     if not paths and not ledger:
         raise StreamgaugeError(
@@ -100,6 +103,9 @@ def view(
     address = f"http://{shown}:{number}/"
     names = ", ".join(map(str, paths)) or "the ledger"
     try:
+        for path in paths:
+            if not path.is_dir():
+                print(f"{path} does not exist yet; waiting for the first run.", flush=True)
         print(f"Watching {names} on {address} (Ctrl-C ends it).", flush=True)
         if open_:
             import webbrowser

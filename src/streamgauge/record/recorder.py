@@ -12,8 +12,9 @@ import math
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,6 +80,7 @@ class Recorder:
         keep_scores: bool = False,
         **settings: Any,
     ) -> None:
+        _refuse_misspelt(settings)
         self.path = Path(path)
         self._ids = Ids(id_key(key) if hash_ids else b"")
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -387,6 +389,18 @@ class Recorder:
             for file in self.path.glob("journal-?????"):
                 file.rename(f"{file}.damaged") if content.damaged else file.unlink()
             self._journal = JournalFile(self.path, state["journal"])
+
+
+def _refuse_misspelt(settings: Iterable[str]) -> None:
+    """Refuse names of settings that are nearly a parameter's. Short ones are not compared: `speed`
+    is a setting, and no misspelt `seed`."""
+    names = ("stream", "learner", "classes", "library", "hash_ids", "keep_scores")
+    for name in settings:
+        if close := get_close_matches(name.lower(), names, 1, 0.83):
+            raise StreamgaugeError(
+                f"Recorder has no keyword '{name}': did you mean '{close[0]}'? A setting of the"
+                " learner needs a name that is less like a keyword."
+            )
 
 
 def _return_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -268,6 +269,10 @@ def _remember(folder: Path, error: Exception, rows: Callable[[], Mapping[str, An
     write_text(folder / FAILED, sentence_of(error))
 
 
+class DoubtfulRecording(UserWarning):
+    """The calls of a recorder hardly mean what they say."""
+
+
 class Run:
     """A stored run. `run.predictions["label"]` and so on are NumPy arrays."""
 
@@ -332,7 +337,25 @@ class Run:
         if self.header["log_version"] < 2:
             return 0
         stored, joined = self.table("predictions"), self.predictions
+        if stored.rows and not joined.rows:
+            self._warn_of_other_ids()
         return 0 if joined is stored else stored.rows - joined.rows - self.repeated
+
+    def _warn_of_other_ids(self) -> None:
+        """Where there are labels, but none belongs to an answer."""
+        labels = self.table("labels")
+        if not labels.rows:
+            return
+        stored = self.table("predictions")
+        names, code = self.class_names or (), int(labels["label"][0])
+        label = f" (the first label is {names[code]!r})" if code < len(names) else ""
+        answer = f" Answers have ids such as {str(stored['id'][0])!r}." if "id" in stored else ""
+        warnings.warn(
+            f"The labels of {self.path} came for {len(np.unique(labels['sample'])):,} ids that have"
+            f" no answer{label}.{answer} `label` takes the ids first, then the labels.",
+            DoubtfulRecording,
+            stacklevel=1,  # one line, and so once per sentence
+        )
 
     @property
     def repeated(self) -> int:
@@ -355,19 +378,29 @@ class Run:
 
     def check_classes(self) -> None:
         """An error if a recorded loop names classes in two ways (`OK` and `ok`, or names and
-        numbers), so that no answer is ever a label."""
+        numbers), so that no answer is ever a label; a warning while there are few labels."""
         names = self.class_names
         if not self.recorded or not names:
             return
         labels, answers = (np.unique(self.predictions[name]) for name in ("label", "prediction"))
-        if len(self.predictions["label"]) < MEET or np.isin(answers, labels).any():
+        if not len(labels) or np.isin(answers, labels).any():
             return
-        shown = [", ".join(repr(names[code]) for code in codes[:4]) for codes in (labels, answers)]
-        raise StreamgaugeError(
+        few = len(self.predictions["label"]) < MEET
+        if few and self.header.get("recorder", {}).get("count"):
+            return  # other classes were refused, so these answers are wrong
+        shown = [
+            ", ".join(repr(names[code]) for code in codes[codes >= 0][:4]) or "none"
+            for codes in (labels, answers)
+        ]
+        sentence = (
             f"No answer of {self.path} is a class that occurs among its labels: labels are"
             f" {shown[0]}, answers {shown[1]}. Record both in the same way (upper and lower case"
             " differ; give the names in `classes=` where answers are numbers or probabilities)."
         )
+        if not few:
+            raise StreamgaugeError(sentence)
+        same = "If these are names of the same classes, the accuracy of 0 means nothing."
+        warnings.warn(f"{sentence} {same}", DoubtfulRecording, stacklevel=1)
 
     def table(self, name: str) -> LogTable:
         if name not in self._tables:

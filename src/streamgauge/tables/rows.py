@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 from streamgauge.errors import StreamgaugeError
 
 Flags = NDArray[np.bool_]
+FILL = ", or fill to fill in missing inputs and leave out rows without a label"
 
 
 def row_number(row: int) -> str:
     """What messages call a row (counted from 0) of a table without lines."""
     return f"Row {row + 1:,} (the first is 1)"
+
+
+def _is_filled(kind: str) -> bool:
+    """Whether `on_bad` fill takes a table with such rows."""
+    return kind == "missing label" or kind.startswith(("text in ", "without "))
 
 
 class Rows:
@@ -45,7 +51,8 @@ class Rows:
             sentence = self.at(row, why) if isinstance(why, str) else why(row)
             sentence += f" {count:,} rows in all are like this one." if count > 1 else ""
             if self.on_bad:
-                sentence += " Repair it, or set --stream.on_bad skip to leave out bad rows."
+                sentence += " Repair it, or set --stream.on_bad skip to leave out bad rows"
+                sentence += f"{FILL}." if self.on_bad == "refuse" and _is_filled(kind) else "."
             raise StreamgaugeError(sentence)
         self.left_out[kind] = self.left_out.get(kind, 0) + count
         self.good &= ~bad

@@ -257,11 +257,11 @@ class Followed:
                 why = f"process {beat.pid} on {beat.host} is stopped, hangs or is gone"
             return (
                 "stalled",
-                f"No heartbeat for {duration(silent)}: {why}. The same command goes on.",
+                f"No heartbeat for {duration(silent)}: {why}. Repeat the command to continue.",
             )
         if self.failure:
             return "failed", self.failure
-        return "stopped", "It ended before its stream did; the same command goes on."
+        return "stopped", "It ended before its stream did. Repeat the command to continue."
 
     def alive(self, now: float) -> Json:
         """Progress: small, and asked for every two seconds."""

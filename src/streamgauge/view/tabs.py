@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ MOST_BLIND = 2_000_000  # samples of a stream whose blind level is computed in p
 MOST_REASONS = 20  # sentences on runs that are left out
 KIND = "Streamgauge view"
 NOTHING = "No run matches the filter."
+NO_RUN = "There is no run yet."
 
 
 class BlindLevels:
@@ -121,6 +123,9 @@ class Tabs:
                     self._boards.pop(next(iter(self._boards)))
         return boards
 
+    def _nothing(self) -> str:
+        return NOTHING if self.follower.runs else NO_RUN
+
     def _going_on(self, board: Board) -> dict[str, list[Followed]]:
         """Runs of a board that are not complete and live, by learner."""
         now = self.follower.now()
@@ -142,7 +147,7 @@ class Tabs:
         ]
         problems = [Text(run.problem, "failure") for run in runs if run.problem]
         blocks += problems[:MOST_REASONS]
-        return _page("Leaderboard", blocks or [NOTHING], boards)
+        return _page("Leaderboard", blocks or [self._nothing()], boards)
 
     def _board_blocks(self, board: Board) -> list[Block]:
         going = self._going_on(board)
@@ -159,7 +164,7 @@ class Tabs:
         )  # fmt: skip
         order = f" Ordered by: {board.ordered_by}." if board.ordered_by else ""
         rings = " Rings are runs that go on, so far; they are in no mean." if going else ""
-        reasons = [Text(sentence, "warning") for sentence in _without(board, going).left_out]
+        reasons = [Text(sentence, "warning") for sentence in self._left_out(board, going)]
         more = len(reasons) - MOST_REASONS
         return [
             summary(board, drawn) if any(row.runs for row in board.rows)
@@ -176,6 +181,34 @@ class Tabs:
             *([Text(f"{more} more runs are left out.", "warning")] if more > 0 else []),
             *_some(differing_settings(board)),
         ]  # fmt: skip
+
+    def _left_out(self, board: Board, going: Mapping[str, Sequence[Followed]]) -> list[str]:
+        """A sentence for every run that is not in the means, or not with all its answers."""
+        live = {run.folder for of in going.values() for run in of}
+        incomplete = [
+            f"{row.learner}, seed {run.seed}, is incomplete"
+            f" ({_stored(run.step, run.stream['steps'])}) and left out of the means."
+            + (f" It failed: {run.failure}" if run.failure else "")
+            for row in board.rows
+            for run in row.incomplete
+            if run.path not in live
+        ]
+        unread, rows = [], []
+        for row in board.rows:
+            read = []
+            for run, scores in zip(row.runs, row.each, strict=False):
+                if scores or not self._has_more(run):
+                    read.append((run, scores))
+                else:
+                    unread.append(f"{row.learner}, seed {run.seed}, is still being read.")
+            runs, each = tuple(run for run, _ in read), tuple(scores for _, scores in read)
+            rows.append(replace(row, runs=runs, each=each, incomplete=()))
+        return incomplete + unread + replace(board, rows=tuple(rows)).left_out
+
+    def _has_more(self, run: Run) -> bool:
+        """Whether a complete run without scores on a board has some, or may have once read."""
+        followed = self.follower.runs.get(run.path)
+        return followed is not None and followed.scores != {}
 
     def _level(self, board: Board) -> BlindLevel | str | None:
         shifts = [int(c.score.removeprefix(NEAR_FUTURE)) for c in board.columns
@@ -201,7 +234,7 @@ class Tabs:
             blocks.insert(0, Text(
                 f"These are at most {MOST_CURVES} of {total:,} runs, the first of every learner; a"
                 " filter chooses others.", "warning"))  # fmt: skip
-        nothing = "No answer is committed yet." if boards else NOTHING
+        nothing = "No answer is committed yet." if boards else self._nothing()
         return _page("Along the stream", blocks or [nothing], boards)
 
     def _curves(self, board: Board, room: int) -> tuple[Figure | None, int]:
@@ -245,7 +278,7 @@ class Tabs:
         names = list(choices)
         first = a if a in choices else next(iter(names), "")
         second = b if b in choices else next((n for n in names if n != first), first)
-        blocks: list[Block] = [NOTHING]
+        blocks: list[Block] = [self._nothing()]
         boards: list[Board] = []
         if first and first != second:
             blocks, boards = self._compared(choices[first], choices[second], first, second)
@@ -269,7 +302,10 @@ class Tabs:
                 where = f" on {board.title}" if len(boards) > 1 else ""
                 if len(of) > 1:
                     choices[f"{row.learner}{where}"] = of
-        single = {run.name: [run] for run in runs if run.header and not run.problem}
+        readable = [run for run in runs if run.header and not run.problem]
+        count = Counter(run.name for run in readable)
+        # Runs of one name are told apart by their folders.
+        single = {run.name if count[run.name] == 1 else str(run.folder): [run] for run in readable}
         return choices | {name: of for name, of in single.items() if name not in choices}
 
     def _compared(
@@ -342,14 +378,11 @@ def _spark(row: Row, follower: RunFollower) -> list[float]:
     return mean_curve(curves)
 
 
-def _without(board: Board, going: Mapping[str, Sequence[Followed]]) -> Board:
-    """The board without the runs that go on."""
-    paths = {run.folder for of in going.values() for run in of}
-    rows = [
-        replace(row, incomplete=tuple(run for run in row.incomplete if run.path not in paths))
-        for row in board.rows
-    ]
-    return replace(board, rows=tuple(rows))
+def _stored(step: int, steps: int | None) -> str:
+    """How far the log goes: a checkpoint is older than the heartbeat, whose step the list has."""
+    if not step:
+        return "nothing stored yet"
+    return f"stored up to step {step:,}" + (f" of {steps:,}" if steps else "")
 
 
 def _with_going_on(
@@ -370,8 +403,7 @@ def _with_going_on(
             ]  # fmt: skip
             steps = run.header["stream"]["steps"]
             step = run.progress.get("step", 0)
-            note = f"seed {run.header['config']['seed']}, running, step {step:,}"
-            note += f" of {steps:,}" if steps else ""
+            note = f"seed {run.header['config']['seed']}, running, {_stored(step, steps)}"
             first = Cell(row.learner, note=note, key=row.learner, hollow=True)
             rest = [""] * (width - 1 - len(values))
             rows.append([first, *values, *rest])

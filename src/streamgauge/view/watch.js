@@ -201,7 +201,7 @@ const watch = (() => {
     row.className = alive.status;
     sign.textContent = SIGNS[alive.status];
     sign.title = alive.status;
-    const online = alive.online === null ? "" : percent(alive.online);
+    const online = alive.online === null ? "" : `${percent(alive.online)} right`;
     const parts = alive.status === "done" ? [online] : [alive.status, online];
     state.textContent = parts.filter(Boolean).join(", ");
     name.setAttribute("aria-label", `${value(run, "learner")}, ${name.textContent}: ${alive.status}`);
