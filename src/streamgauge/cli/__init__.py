@@ -12,8 +12,10 @@ import os
 import re
 import sys
 import traceback
-from contextlib import suppress
-from typing import Annotated, Any
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -97,7 +99,8 @@ def main() -> None:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Screen(before[0]), Screen(before[1])
     try:
-        code = _run_command()
+        with _plain_warnings():
+            code = _run_command()
         sys.stdout.flush()
     except NoReader:
         code = BROKEN_PIPE
@@ -117,6 +120,23 @@ def main() -> None:
         if torchrun.launched():
             torchrun.leave(code)
     sys.exit(code)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A block in which a warning of ours is shown as its sentence, once."""
+    shown, usual = set[str](), warnings.showwarning
+
+    def show(message: Any, category: Any, *where: Any) -> None:
+        if not category.__module__.startswith("streamgauge."):
+            usual(message, category, *where)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            print(message, file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = cast(Any, show)
+        yield
 
 
 def _flushed() -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -339,6 +337,8 @@ def score(
         streamgauge score matrix.csv --classes 5,5,5,5
     """
     from streamgauge.record import find_runs
+    from streamgauge.record.run import save_results
+    from streamgauge.report.leaderboard import why_unscored
 
     if any(path.is_file() for path in folders):
         score_files(folders, options, as_json)
@@ -346,29 +346,6 @@ def score(
     if given := next((name for name, value in vars(options).items() if value is not None), None):
         raise StreamgaugeError(f"--{given} is for accuracy matrices, and {folders[0]} is none.")
     runs = find_runs(list(folders))
-    with _doubts_as_sentences():
-        _show_scores(runs, as_json)
-
-
-@contextmanager
-def _doubts_as_sentences() -> Iterator[None]:
-    """A block at whose end doubts in recordings are shown, each once."""
-    from streamgauge.record.run import DoubtfulRecording
-
-    with warnings.catch_warnings(record=True) as caught:
-        yield
-    ours = [each for each in caught if issubclass(each.category, DoubtfulRecording)]
-    for sentence in dict.fromkeys(str(each.message) for each in ours):
-        print(sentence, file=sys.stderr)
-    for each in caught:
-        if each not in ours:
-            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
-
-
-def _show_scores(runs: list[Run], as_json: bool) -> None:
-    from streamgauge.record.run import save_results
-    from streamgauge.report.leaderboard import why_unscored
-
     if as_json:
         all_scores = [scored(run) for run in runs]
         shared.print_json({"runs": all_scores})

@@ -56,8 +56,8 @@ def view(
 ) -> None:
     """Watch runs in a browser: progress, leaderboards, curves, comparisons, studies.
 
-    The folders are only read. Only this machine can connect, except with --anywhere. A folder that
-    does not exist yet is waited for, if the folder that will hold it exists.
+    The folders are only read. Only this machine can connect, except with --anywhere. Where a folder
+    does not exist yet but its parent does, this command waits for the first run.
 
     Examples:
 

@@ -350,9 +350,11 @@ class Run:
         names, code = self.class_names or (), int(labels["label"][0])
         label = f" (the first label is {names[code]!r})" if code < len(names) else ""
         answer = f" Answers have ids such as {str(stored['id'][0])!r}." if "id" in stored else ""
+        count = len(np.unique(labels["sample"]))
+        ids = "1 id that has" if count == 1 else f"{count:,} ids that have"
         warnings.warn(
-            f"The labels of {self.path} came for {len(np.unique(labels['sample'])):,} ids that have"
-            f" no answer{label}.{answer} `label` takes the ids first, then the labels.",
+            f"The labels of {self.path} came for {ids} no answer{label}.{answer} `label` takes the"
+            " ids first, then the labels.",
             DoubtfulRecording,
             stacklevel=1,  # one line, and so once per sentence
         )
