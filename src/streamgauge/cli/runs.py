@@ -274,7 +274,7 @@ def resume(
 ) -> None:
     """Finish interrupted runs; the log equals that of an uninterrupted run.
 
-    A run that was not begun has no folder: only repeating the `streamgauge run` command makes it.
+    Runs that were not begun have no folder: repeat the `streamgauge run` command to make these.
 
     A run folder may name a file with code, such as that of your own learner. The file is executed
     only if --code names the same file, or with --trust.
