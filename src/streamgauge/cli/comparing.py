@@ -141,7 +141,7 @@ def power(
         list[str] | None,
         typer.Argument(
             metavar="BASELINE",
-            help="Runs of one learner on one stream, with different seeds: folders, or its name.",
+            help="Runs of one learner on one stream, with different seeds: folders, or the learner's name.",
         ),
     ] = None,
     difference: Annotated[
