@@ -141,7 +141,8 @@ def power(
         list[str] | None,
         typer.Argument(
             metavar="BASELINE",
-            help="Runs of one learner on one stream, with different seeds: folders, or the learner's name.",
+            help="Runs of one learner on one stream with different seeds: folders, or the name of"
+            " the learner.",
         ),
     ] = None,
     difference: Annotated[
