@@ -195,8 +195,9 @@ def test_a_run_folder_whose_name_is_not_utf8_is_read(
 ) -> None:
     path = tmp_path / "na\udcffme"  # the byte FF
     with sg.Recorder(path, stream="s", learner="mine", classes=2) as recorder:
-        recorder.predict(range(400), [0, 1, 1, 0] * 100)
-        recorder.label(range(400), [0, 1, 1, 1] * 100)
+        for ids in (range(200), range(200, 400)):
+            recorder.predict(ids, [0, 1, 1, 0] * 50)
+            recorder.label(ids, [0, 1, 1, 1] * 50)
     shutil.copytree(path, tmp_path / "plain")
     report = str(tmp_path / "report.html")
     for words in (["score"], ["report", "--out", report], ["verify"], ["audit"],
