@@ -91,6 +91,7 @@ class Joint:
     offset: float  # mean difference over the cells
     offset_half: float  # of its 95 % interval
     offset_p: float
+    free: float  # p of χ² without floors
 
 
 def binomial_floor(mean: float, samples: int | None) -> float:
@@ -197,7 +198,7 @@ def joint(
     values = _by_seed(runs)
     count, seeds = values.shape
     if seeds < 2:
-        return Joint(count, seeds, *[math.nan] * 5)
+        return Joint(count, seeds, *[math.nan] * 6)
     means, deviations = values.mean(axis=1), values.std(axis=1, ddof=1)
     difference = means - [side.mean for side in published]
     offset = float(difference.mean())
@@ -207,7 +208,8 @@ def joint(
     sides = [Side(m, s, seeds, f) for m, s, f in zip(means, deviations, least, strict=True)]
     raised, _ = moderate(sides)
     scaled = difference / np.sqrt(share + rounding / raised**2)
-    statistic = _by_rotations(np.column_stack([scaled, values - means[:, None]]), least)
+    data = np.column_stack([scaled, values - means[:, None]])
+    statistic, plain = (_by_rotations(data, floor) for floor in (least, np.zeros(count)))
     by_chance = float(statistic[1:].mean())  # the first one is that of the data
     chi2 = count * float(statistic[0]) / by_chance if by_chance else 0.0
     p = float(np.mean(statistic >= statistic[0]))
@@ -215,7 +217,8 @@ def joint(
     error = math.sqrt(by_seed.var(ddof=1) * share.mean() + rounding.mean() / count)
     half = _t(1 - LEVEL, seeds - 1) * error
     offset_p = two_sided_p(offset / error, seeds - 1) if error else math.nan
-    return Joint(count, seeds, chi2, p, offset, half, offset_p)
+    free = float(np.mean(plain >= plain[0]))
+    return Joint(count, seeds, chi2, p, offset, half, offset_p, free)
 
 
 def _by_seed(runs: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:

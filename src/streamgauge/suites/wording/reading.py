@@ -21,8 +21,8 @@ is assumed; [the methods](methods/er.md) have a page each.
 - **consistent**: it does not differ, and the interval is ± 2 points or less. It is not the same as
   equal: any true difference in the interval is possible, so up to 2 points more than is seen.
 - **uninformative**: the interval is wider than that, or there is none. A true difference of 2
-  points would be missed more often than not, even without Holm. It is no statement that the
-  numbers agree.
+  points would be found in about half of cases or fewer, even without Holm. It is no statement that
+  the numbers agree.
 - **not counted**: the code that ran the row behaves differently from today's, or its runs were not
   kept.
 - **not run**.
@@ -40,8 +40,10 @@ of tables. Rows that were not run are in no statement. The difference that "is c
 probability 80 %" is by Holm, in the first and strictest of its steps.
 
 The rules for a number, with their limits of 1 and 2 points, replaced "within two published
-deviations" when all numbers below were known but AGEM's with 500 and 8000 samples in memory; they
-have not changed since. The test of a table as a whole was changed to rotations later.
+deviations" when all numbers below were known but those of AGEM with 500 and 8000 samples in memory,
+of SCR with 8000, and of RWalk as published (RWalk as defined was known); they have not changed
+since. The test of a table as a whole was changed to rotations later, and the bound on variances in
+its χ² was added when all numbers below were known.
 
 The survey's seeds 0 to 4 have the same orders of classes as ours, and published values of single
 seeds to pair with are not available. Unpaired intervals are then too wide rather than too narrow,
@@ -91,7 +93,7 @@ def reading(tables: int) -> str:
 
 CLAIMS = """## Claims
 
-What the papers are cited for, as statements over pairs of rows, tested on our runs seed by seed
+What the papers say, as statements over pairs of rows, tested on our runs seed by seed
 (the same seed is the same stream), with the deviations of a claim's pairs raised as above. Where
 all seeds have the same stream (near-future-natural), the variance has a second part, that of the
 difference between ten consecutive parts of the stream: seeds alone would not say what another

@@ -63,23 +63,34 @@ def _compatible(cells: Mapping[str, Sequence[LedgerCell]], tests: Sequence[Ledge
     farthest = max((abs(c.difference) + c.test.half for c in consistent if c.test), default=0.0)
     return (
         f"**Compatible: {len(equivalent) + len(consistent)} of {len(tests)}.** {len(equivalent)} "
-        f"are equivalent (shown to be within ± {MARGIN:g} point), {len(consistent)} consistent: no "
-        f"difference was found, by an interval of ± {WIDEST:g} points or less, and true "
-        f"differences of up to {fixed(farthest, 1)} points are possible. By suite: "
-        f"{_by_suite(cells, ('equivalent', 'consistent'))}."
+        f"are equivalent (each taken alone shown to be within ± {MARGIN:g} point), "
+        f"{len(consistent)} consistent: no difference was found, by an interval of ± {WIDEST:g} "
+        f"points or less, and true differences of up to {fixed(farthest, 1)} points are possible. "
+        f"By suite: {_by_suite(cells, ('equivalent', 'consistent'))}."
     )
 
 
 def _differs(tests: Sequence[LedgerCell]) -> str:
     differs = [c for c in tests if c.verdict == "differs"]
     alone = [c for c in tests if c.test and c.test.p <= LEVEL]
+    single = [c for c in tests if c.published and (c.published.seeds or 1) == 1]
+    parts = [
+        (of, f"the {len(of)} numbers with {runs}")
+        for of, runs in (
+            (single, "one published run"),
+            ([c for c in tests if c not in single], "several published runs"),
+        )
+        if of
+    ]
+    before = " and ".join(
+        f"{sum(c in alone for c in of)} of {name} ({fixed(LEVEL * len(of), 1)} or less by chance)"
+        for of, name in parts
+    )
     others = [c for c in alone if c not in differs]
     return (
         f"**Differs: {len(differs)} of {len(tests)}**{_named(differs)}, by p of 5 % or less, "
-        f"corrected by Holm within a table. Before this correction {len(alone)} have it"
-        f"{_named(others, 'also ')}, where chance gives {fixed(LEVEL * len(tests), 1)} or less. "
-        "Intervals are wide on purpose (small deviations are raised): few differences alone are no "
-        "evidence of agreement."
+        f"corrected by Holm within a table. Before this correction {before} have it"
+        f"{_named(others, 'also ')}. Few differences alone are no evidence of agreement."
     )
 
 
@@ -97,15 +108,18 @@ def _as_defined(cells: Mapping[str, Sequence[LedgerCell]]) -> list[str]:
 
 def _power(tables: Sequence[TableStatement]) -> list[str]:
     joint = [p for one in tables for p in (one.joint.p, one.joint.offset_p) if p == p]
+    free = [p for one in tables for p in (one.joint.free, one.joint.offset_p) if p == p]
     power = [points for one in tables for points in one.detectable]
     if not joint:
         return []
     return [
         f"**What could have been found:** a number is called different with probability 80 % where "
         f"it is off by {fixed(median(power), 1)} points (median; {fixed(min(power), 1)} to "
-        f"{fixed(max(power), 1)}). {len(tables)} tables were also tested as a whole, by χ² and by "
-        f"the mean difference: {sum(p <= LEVEL for p in joint)} of {len(joint)} p-values are 5 % "
-        f"or less, the least is {p_text(min(joint))}."
+        f"{fixed(max(power), 1)}), if the deviations are as estimated. {len(tables)} tables were "
+        f"also tested as a whole, by χ² and by the mean difference: "
+        f"{sum(p <= LEVEL for p in joint)} of {len(joint)} p-values are 5 % or less, the least is "
+        f"{p_text(min(joint))}; without the bound on variances in χ², which was added after the "
+        f"results were seen, {sum(p <= LEVEL for p in free)}, and {p_text(min(free))}."
     ]
 
 
@@ -128,7 +142,7 @@ def _unknown(cells: Mapping[str, Sequence[LedgerCell]], numbers: Sequence[Ledger
 def _claims(results: Sequence[ClaimResult]) -> str:
     count = Counter(result.verdict for result in results)
     told = ", ".join(f"{count[v]} {words}" for v, words in CLAIM_WORDS.items() if count[v])
-    return f"**Claims: {len(results)}** statements that the papers are cited for; {told}."
+    return f"**Claims: {len(results)}** statements that the papers make; {told}."
 
 
 def _by_suite(
