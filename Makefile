@@ -9,12 +9,11 @@ BIN    := $(VENV)/bin
 demo: .installed-demo
 	$(BIN)/streamgauge demo
 
-# Two cores: the browser is installed while the packages are, the core while the linters run. Three
-# workers, since tests wait for processes and disks a third of the time.
+# Two cores: the browser is installed while the packages are, the core while the linters run.
 test:
 	$(MAKE) --no-print-directory -j2 .installed-test .installed-browser
 	$(MAKE) --no-print-directory -j2 lint .installed-core
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # Ray shares the machine badly with other tests, so these run one after another.
 test-all: test

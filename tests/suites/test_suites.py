@@ -513,6 +513,7 @@ def test_the_ledger_page_is_what_the_committed_results_give() -> None:
     assert page == ledger_page(), "run: streamgauge suite ledger --to docs/ledger.md"
 
 
+@pytest.mark.long
 def test_the_ledger_page_does_not_depend_on_the_last_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines differ in them: every value is moved by some 1e-12 of itself."""
     page, rng = ledger_page(), np.random.default_rng(0)

@@ -209,7 +209,8 @@ def joint(
     raised, _ = moderate(sides)
     scaled = difference / np.sqrt(share + rounding / raised**2)
     data = np.column_stack([scaled, values - means[:, None]])
-    statistic, plain = (_by_rotations(data, floor) for floor in (least, np.zeros(count)))
+    statistic = _by_rotations(data, least)
+    plain = _by_rotations(data, np.zeros(count)) if least.any() else statistic
     by_chance = float(statistic[1:].mean())  # the first one is that of the data
     chi2 = count * float(statistic[0]) / by_chance if by_chance else 0.0
     p = float(np.mean(statistic >= statistic[0]))
