@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,6 @@ MINE = '''
 """A learner of one's own, as CONTRIBUTING.md shows."""
 from dataclasses import dataclass
 import torch
-
-from streamgauge.record import find_runs
 
 @dataclass(frozen=True)
 class Config:
@@ -77,12 +77,10 @@ def test_run_score_report_diff_resume(call: Any, tmp_path: Path) -> None:
     assert call("score", first)[0] == 0
 
 
-def test_an_interrupted_command_says_how_to_go_on(
-    call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def interrupted_at_step_12() -> Iterator[None]:
     from streamgauge.running.schedule import Schedule
 
-    words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
     play_step = Schedule.play_step
 
     def until_interrupted(schedule: Schedule) -> Any:
@@ -90,32 +88,26 @@ def test_an_interrupted_command_says_how_to_go_on(
             raise KeyboardInterrupt
         return play_step(schedule)
 
-    monkeypatch.setattr(Schedule, "play_step", until_interrupted)
-    code, _, err = call(*words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Schedule, "play_step", until_interrupted)
+        yield
+
+
+def test_an_interrupted_command_says_how_to_go_on(call: Any) -> None:
+    words = ("run", *SMALL, "--learner", "finetune", "--checkpoint", "0")
+    with interrupted_at_step_12():
+        code, _, err = call(*words)
     assert code == 130
     assert err.endswith("What was checkpointed is safe: run the same command to go on.\n")
-    monkeypatch.setattr(Schedule, "play_step", play_step)
     code, out, _ = call(*words)
     assert code == 0
     assert "goes on from step 12" in out
 
 
-def test_resume_says_who_makes_the_runs_that_were_not_begun(
-    call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from streamgauge.running.schedule import Schedule
-
+def test_resume_says_who_makes_the_runs_that_were_not_begun(call: Any) -> None:
     words = ("run", *SMALL, "--learner", "blind", "--seeds", "3", "--checkpoint", "0", "--json")
-    play_step = Schedule.play_step
-
-    def until_interrupted(schedule: Schedule) -> Any:
-        if schedule.step == 12:
-            raise KeyboardInterrupt
-        return play_step(schedule)
-
-    monkeypatch.setattr(Schedule, "play_step", until_interrupted)
-    assert call(*words)[0] == 130
-    monkeypatch.setattr(Schedule, "play_step", play_step)
+    with interrupted_at_step_12():
+        assert call(*words)[0] == 130
     begun = len(find_runs("runs"))
     assert begun < 3
     code, out, _ = call("resume", "runs")

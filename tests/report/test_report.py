@@ -533,7 +533,7 @@ def test_incomplete_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
     assert majority.seeds == "0 + 1 incomplete"
     assert not majority.scores
     text = leaderboard_text([done, cut, lost])
-    assert f"blind, seed 1, is incomplete (step {cut.step} of 20)" in text
+    assert f"blind, seed 1, is incomplete (stored up to step {cut.step} of 20)" in text
     assert re.search(r"^majority +– +0 \+ 1 incomplete", text, re.MULTILINE)
     page = report_page([done, cut, lost]).render()
     assert "is incomplete" in page

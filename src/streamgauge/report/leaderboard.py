@@ -225,6 +225,13 @@ class Row:
         return f"{len(self.runs)}{left_out}"
 
 
+def stored(step: int, steps: int | None) -> str:
+    """How far the log goes: a checkpoint is older than the heartbeat of a run that goes on."""
+    if not step:
+        return "nothing stored yet"
+    return f"stored up to step {step:,}" + (f" of {steps:,}" if steps else "")
+
+
 @dataclass(frozen=True)
 class Board:
     """Learners that were measured on one stream with one protocol. `stream` is the description in
@@ -242,8 +249,8 @@ class Board:
     def left_out(self) -> list[str]:
         """A sentence for every run that is not in the means, or not with all its answers."""
         incomplete = [
-            f"{row.learner}, seed {run.seed}, is incomplete (step {run.step} of "
-            f"{run.stream['steps']}) and left out of the means."
+            f"{row.learner}, seed {run.seed}, is incomplete "
+            f"({stored(run.step, run.stream['steps'])}) and left out of the means."
             + (f" It failed: {run.failure}" if run.failure else "")
             for row in self.rows
             for run in row.incomplete

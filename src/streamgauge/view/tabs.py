@@ -25,6 +25,7 @@ from streamgauge.report.leaderboard import (
     Row,
     columns_of,
     leaderboard,
+    stored,
     stream_key,
 )
 from streamgauge.report.page import board_table, differing_settings, stream_text, summary
@@ -185,14 +186,6 @@ class Tabs:
     def _left_out(self, board: Board, going: Mapping[str, Sequence[Followed]]) -> list[str]:
         """A sentence for every run that is not in the means, or not with all its answers."""
         live = {run.folder for of in going.values() for run in of}
-        incomplete = [
-            f"{row.learner}, seed {run.seed}, is incomplete"
-            f" ({_stored(run.step, run.stream['steps'])}) and left out of the means."
-            + (f" It failed: {run.failure}" if run.failure else "")
-            for row in board.rows
-            for run in row.incomplete
-            if run.path not in live
-        ]
         unread, rows = [], []
         for row in board.rows:
             read = []
@@ -202,8 +195,9 @@ class Tabs:
                 else:
                     unread.append(f"{row.learner}, seed {run.seed}, is still being read.")
             runs, each = tuple(run for run, _ in read), tuple(scores for _, scores in read)
-            rows.append(replace(row, runs=runs, each=each, incomplete=()))
-        return incomplete + unread + replace(board, rows=tuple(rows)).left_out
+            incomplete = tuple(run for run in row.incomplete if run.path not in live)
+            rows.append(replace(row, runs=runs, each=each, incomplete=incomplete))
+        return replace(board, rows=tuple(rows)).left_out + unread
 
     def _has_more(self, run: Run) -> bool:
         """Whether a complete run without scores on a board has some, or may have once read."""
@@ -378,13 +372,6 @@ def _spark(row: Row, follower: RunFollower) -> list[float]:
     return mean_curve(curves)
 
 
-def _stored(step: int, steps: int | None) -> str:
-    """How far the log goes: a checkpoint is older than the heartbeat, whose step the list has."""
-    if not step:
-        return "nothing stored yet"
-    return f"stored up to step {step:,}" + (f" of {steps:,}" if steps else "")
-
-
 def _with_going_on(
     table: PageTable, board: Board, going: Mapping[str, Sequence[Followed]]
 ) -> PageTable:
@@ -403,7 +390,7 @@ def _with_going_on(
             ]  # fmt: skip
             steps = run.header["stream"]["steps"]
             step = run.progress.get("step", 0)
-            note = f"seed {run.header['config']['seed']}, running, {_stored(step, steps)}"
+            note = f"seed {run.header['config']['seed']}, running, {stored(step, steps)}"
             first = Cell(row.learner, note=note, key=row.learner, hollow=True)
             rest = [""] * (width - 1 - len(values))
             rows.append([first, *values, *rest])
